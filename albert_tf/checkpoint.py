@@ -1,0 +1,153 @@
+"""Checkpoints on disk: TensorFlow's V2 bundle of named tensors, as the release writes them.
+
+A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. The file `checkpoint` beside it, which
+TensorFlow replaces in one rename, names the complete ones: one that a killed process left half
+written is in no list and is never read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+BASENAME = "model.ckpt"
+BEST = "best"
+_DATA, _INDEX = ".data-00000-of-00001", ".index"
+
+
+def resolve(path: str) -> str:
+    """Finds the checkpoint that a path means.
+
+    Args:
+      path: A prefix, one of its files, or a directory: its newest checkpoint, else its
+        model.ckpt-best.
+
+    Returns:
+      The prefix.
+
+    Raises:
+      FileNotFoundError: There is none; the message says what was looked for.
+    """
+    path = os.fspath(path)
+    prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(".meta")
+    if tf.io.gfile.exists(prefix + _INDEX):
+        return prefix
+    if tf.io.gfile.isdir(path):
+        found = latest(path) or best(path)
+        if found:
+            return found
+        raise FileNotFoundError(
+            f"{path} holds no checkpoint: expected a file named checkpoint that lists one, or "
+            f"{BASENAME}-{BEST}{_INDEX}"
+        )
+    raise FileNotFoundError(
+        f"there is no checkpoint {path}: expected {prefix}{_INDEX}; give the path without .index"
+    )
+
+
+def latest(directory: str) -> str | None:
+    """Returns the prefix of the newest complete checkpoint of a directory, or None."""
+    return next(reversed(listed(directory)), None)
+
+
+def best(directory: str) -> str | None:
+    """Returns the prefix of a directory's best checkpoint, or None."""
+    prefix = os.path.join(directory, f"{BASENAME}-{BEST}")
+    return prefix if tf.io.gfile.exists(prefix + _INDEX) else None
+
+
+def listed(directory: str) -> list[str]:
+    """Returns the prefixes of a directory's complete checkpoints, oldest first."""
+    state = tf.train.get_checkpoint_state(directory)
+    if state is None:
+        return []
+    return [path for path in state.all_model_checkpoint_paths if tf.io.gfile.exists(path + _INDEX)]
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """Reads all tensors of a checkpoint.
+
+    Args:
+      path: See `resolve`.
+
+    Returns:
+      Arrays by name.
+
+    Raises:
+      FileNotFoundError: There is no such checkpoint.
+      ValueError: It is damaged.
+    """
+    prefix = resolve(path)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        names = sorted(reader.get_variable_to_shape_map())
+        return {name: reader.get_tensor(name) for name in names}
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"
+        ) from None
+
+
+def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:
+    """Writes a checkpoint and deletes the oldest beyond `keep_max`.
+
+    Args:
+      directory: Where; it exists.
+      step: The number in the checkpoint's name.
+      tensors: Arrays, tensors or variables by name.
+      keep_max: How many to keep; 0 keeps all.
+
+    Returns:
+      The prefix.
+    """
+    prefix = os.path.join(directory, f"{BASENAME}-{step}")
+    names = sorted(tensors)
+    values = [tf.convert_to_tensor(tensors[name]) for name in names]
+    # The writer renames its temporary files when they are complete, the index last.
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+    )
+    kept = [path for path in listed(directory) if path != prefix] + [prefix]
+    dropped = kept[:-keep_max] if keep_max else []
+    kept = kept[len(dropped) :]
+    tf.compat.v1.train.update_checkpoint_state(
+        directory,
+        os.path.basename(prefix),
+        all_model_checkpoint_paths=[os.path.basename(path) for path in kept],
+    )
+    for path in dropped:
+        _delete(path)
+    return prefix
+
+
+def copy_to_best(prefix: str) -> str:
+    """Copies a checkpoint to model.ckpt-best of its directory, replacing what is there.
+
+    The index goes first and comes back last: a process killed in between leaves no best
+    checkpoint, never a mixture of two.
+
+    Args:
+      prefix: The checkpoint.
+
+    Returns:
+      The prefix of the copy.
+    """
+    target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
+    for ending in (_DATA, _INDEX):
+        tf.io.gfile.copy(prefix + ending, f"{target}{ending}.tmp", overwrite=True)
+    if tf.io.gfile.exists(target + _INDEX):
+        tf.io.gfile.remove(target + _INDEX)
+    for ending in (_DATA, _INDEX):
+        tf.io.gfile.rename(f"{target}{ending}.tmp", target + ending, overwrite=True)
+    return target
+
+
+def _delete(prefix: str) -> None:
+    for ending in (_INDEX, _DATA):
+        if tf.io.gfile.exists(prefix + ending):
+            tf.io.gfile.remove(prefix + ending)

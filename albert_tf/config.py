@@ -1,0 +1,218 @@
+"""AlbertConfig: what a model is, read from the release's albert_config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
+PARAMETER_SHARING = ("all", "attention", "ffn", "none")
+
+# Keys of released configurations that never changed the graph, with the one value that each
+# is allowed to have. `...` allows any: the BERT pooler keys of some Chinese configurations.
+_LEGACY_KEYS: dict[str, Any] = {
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "ln_type": "postln",
+    "directionality": "bidi",
+    "pooler_fc_size": ...,
+    "pooler_num_attention_heads": ...,
+    "pooler_num_fc_layers": ...,
+    "pooler_size_per_head": ...,
+    "pooler_type": "first_token_transform",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertConfig:
+    """The hyper-parameters of an ALBERT encoder.
+
+    Field names and defaults are the release's; a key that a file leaves out has the release's
+    default, which is the size of xxlarge.
+
+    Attributes:
+      vocab_size: Pieces in the vocabulary.
+      embedding_size: Width E of the embedding tables.
+      hidden_size: Width H of the encoder.
+      num_hidden_layers: How often the encoder applies a group of blocks.
+      num_hidden_groups: Groups of layers; the layers of one group share their weights.
+      num_attention_heads: Heads; they divide `hidden_size`.
+      intermediate_size: Inner width of the feed-forward sublayer.
+      inner_group_num: Blocks within a group, applied one after the other.
+      down_scale_factor: Kept for old files; the release reads it and never uses it.
+      hidden_act: One of "gelu" (tanh approximation), "relu", "tanh", "linear".
+      hidden_dropout_prob: Dropout of embeddings and of each sublayer's output.
+      attention_probs_dropout_prob: Dropout of attention probabilities.
+      max_position_embeddings: Rows of the position table, so the longest sequence.
+      type_vocab_size: Rows of the token-type table.
+      initializer_range: Standard deviation of the truncated normal initialiser.
+      parameter_sharing: Which sublayers are shared between the layers of a group: "all",
+        "attention", "ffn" or "none" (the four strategies of the paper).
+
+    Raises:
+      ValueError: A field has an impossible value; the message names it.
+
+    Source: albert/modeling.py, AlbertConfig; paper section 3.1 and table 4.
+    Differs: unknown keys are refused; `parameter_sharing` is new.
+    """
+
+    vocab_size: int
+    embedding_size: int = 128
+    hidden_size: int = 4096
+    num_hidden_layers: int = 12
+    num_hidden_groups: int = 1
+    num_attention_heads: int = 64
+    intermediate_size: int = 16384
+    inner_group_num: int = 1
+    down_scale_factor: int = 1
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    parameter_sharing: str = "all"
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int":
+                _require(_is_int(value) and value > 0, field.name, "a positive integer", value)
+            elif field.type == "float":
+                _require(_is_number(value), field.name, "a number", value)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, name, "a probability in [0, 1)", value)
+        _require(self.initializer_range > 0, "initializer_range", "> 0", self.initializer_range)
+        _require(
+            self.hidden_act in HIDDEN_ACTS, "hidden_act", f"one of {HIDDEN_ACTS}", self.hidden_act
+        )
+        _require(
+            self.parameter_sharing in PARAMETER_SHARING,
+            "parameter_sharing",
+            f"one of {PARAMETER_SHARING}",
+            self.parameter_sharing,
+        )
+        _require(
+            self.hidden_size % self.num_attention_heads == 0,
+            "hidden_size",
+            f"a multiple of num_attention_heads ({self.num_attention_heads})",
+            self.hidden_size,
+        )
+        _require(
+            self.num_hidden_groups <= self.num_hidden_layers,
+            "num_hidden_groups",
+            f"at most num_hidden_layers ({self.num_hidden_layers})",
+            self.num_hidden_groups,
+        )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> AlbertConfig:
+        """Makes a config from the keys of an albert_config.json.
+
+        Args:
+          values: Field names to values. The release's legacy keys are accepted as long as they
+            hold the value that every released file gives them, and dropped.
+
+        Returns:
+          The config.
+
+        Raises:
+          ValueError: A key is unknown, missing, or asks for something that is not built.
+        """
+        if not isinstance(values, dict):
+            raise ValueError(f"an ALBERT config is a JSON object, not {type(values).__name__}")
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known - set(_LEGACY_KEYS))
+        if unknown:
+            raise ValueError(
+                f"unknown ALBERT config keys {unknown}: remove them or correct their spelling; "
+                f"known are {sorted(known)}"
+            )
+        for key, allowed in _LEGACY_KEYS.items():
+            value = values.get(key, allowed)
+            _require(allowed is ... or value == allowed, key, f"{allowed!r} or left out", value)
+        if "vocab_size" not in values:
+            raise ValueError("ALBERT config key vocab_size is missing: give the vocabulary's size")
+        return cls(**{key: value for key, value in values.items() if key in known})
+
+    @classmethod
+    def from_json_file(cls, path: str | os.PathLike[str]) -> AlbertConfig:
+        """Reads an albert_config.json; see `from_dict` for what is accepted.
+
+        Args:
+          path: The file.
+
+        Returns:
+          The config.
+
+        Raises:
+          FileNotFoundError: There is no such file.
+          ValueError: It is not JSON, or not a valid config.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"ALBERT config {os.fspath(path)} is not JSON: {error}") from None
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields by name; `from_dict` takes them back."""
+        values = dataclasses.asdict(self)
+        if self.parameter_sharing == "all":
+            # The release's own reader must not meet a key that it does not know.
+            del values["parameter_sharing"]
+        return values
+
+    def to_json(self) -> str:
+        """Returns the text of an albert_config.json."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def attention_group(self, layer: int) -> int:
+        """Returns which attention sublayer (group) serves a layer, both counted from 0."""
+        return self._group(layer, shared=self.parameter_sharing in ("all", "attention"))
+
+    def ffn_group(self, layer: int) -> int:
+        """Returns which feed-forward sublayer (group) serves a layer, both counted from 0."""
+        return self._group(layer, shared=self.parameter_sharing in ("all", "ffn"))
+
+    def _group(self, layer: int, shared: bool) -> int:
+        if not shared:
+            return layer
+        # The release's own floating-point expression: it rounds down at, say, layer 15 of 22
+        # with 22 groups, and a checkpoint trained so must be run so.
+        return int(layer / self.num_hidden_layers * self.num_hidden_groups)
+
+    @property
+    def num_attention_groups(self) -> int:
+        """Number of distinct attention groups, each of `inner_group_num` sublayers."""
+        shared = self.parameter_sharing in ("all", "attention")
+        return self.num_hidden_groups if shared else self.num_hidden_layers
+
+    @property
+    def num_ffn_groups(self) -> int:
+        """Number of distinct feed-forward groups, each of `inner_group_num` sublayers."""
+        shared = self.parameter_sharing in ("all", "ffn")
+        return self.num_hidden_groups if shared else self.num_hidden_layers
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_int(value) or isinstance(value, float)
+
+
+def _require(condition: bool, name: str, expected: str, received: Any) -> None:
+    if not condition:
+        raise ValueError(f"ALBERT config key {name} must be {expected}, not {received!r}")

@@ -1,0 +1,310 @@
+"""The layers of the encoder. Axis letters: see modeling.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+
+LAYER_NORM_EPSILON = 1e-12
+# What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
+# masked must still give finite numbers, and the release's.
+MASKED_SCORE = -10000.0
+
+# Seeds of one forward pass: the embeddings take site 0, each block the next three.
+DROPOUT_SITES_PER_BLOCK = 3
+
+
+class GivenSeed(keras.random.SeedGenerator):
+    """Hands keras.random a seed that is a tensor, where it would take a generator.
+
+    Dropout is thereby a function of its seed alone: the same mask when a block is recomputed for
+    the backward pass, another one on each replica, and the same again after a resume.
+
+    Args:
+      seed: `<int>[2]`.
+    """
+
+    def __init__(self, seed: Any) -> None:  # No variable is made, hence no super().__init__.
+        self._seed = seed
+
+    def next(self, ordered: bool = True) -> Any:
+        """Returns the seed, `<int>[2]`."""
+        return self._seed
+
+
+def fold_in(seed: Any, site: Any) -> Any:
+    """Derives the seed of a dropout site from the seed of the forward pass.
+
+    Args:
+      seed: `<int>[2]`, or None for no dropout.
+      site: The site's number, an int or `<int>[]`.
+
+    Returns:
+      `<int>[2]`, or None.
+    """
+    if seed is None:
+        return None
+    return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
+
+
+def dropout(x: Any, rate: float, seed: Any) -> Any:
+    """Zeroes a share `rate` of x and scales the rest by 1 / (1 - rate).
+
+    Args:
+      x: `<float>[...]`.
+      rate: Share to drop, in [0, 1).
+      seed: `<int>[2]`; None (not training) leaves x as it is.
+
+    Returns:
+      `<float>[...]`, of x's shape and dtype.
+    """
+    if seed is None or rate == 0:
+        return x
+    return keras.random.dropout(x, rate, seed=GivenSeed(seed))
+
+
+def get_activation(name: str) -> Any:
+    """Returns the function of a config's `hidden_act`; gelu is the tanh approximation."""
+    if name == "gelu":
+        return lambda x: ops.gelu(x, approximate=True)
+    return keras.activations.get(name)
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
+    """Normalises the last axis, in float32 whatever the dtype of x.
+
+    Args:
+      x: `<float>[..., H]`.
+      gamma: `<float32>[H]` scale.
+      beta: `<float32>[H]` offset.
+
+    Returns:
+      `<float>[..., H]`, of x's dtype.
+
+    Source: tf.contrib.layers.layer_norm: epsilon 1e-12, biased variance.
+    """
+    y = ops.cast(x, "float32")
+    mean = ops.mean(y, axis=-1, keepdims=True)
+    centred = y - mean
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    y = centred * (ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
+    return ops.cast(y, x.dtype)
+
+
+def gather_positions(sequence: Any, positions: Any) -> Any:
+    """Picks the vectors at some positions of each sequence.
+
+    Args:
+      sequence: `<float>[B, S, H]`.
+      positions: `<int32>[B, P]`, in [0, S).
+
+    Returns:
+      `<float>[B, P, H]`.
+    """
+    return ops.take_along_axis(sequence, positions[:, :, None], axis=1)
+
+
+class AlbertLayer(keras.layers.Layer):
+    """Base of the layers here: weights are float32 and initialised as the release does.
+
+    Args:
+      config: The model's AlbertConfig.
+      **kwargs: keras.layers.Layer's.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def add_matrix(self, name: str, *shape: int) -> keras.Variable:
+        """Adds a weight drawn from the truncated normal of `initializer_range`.
+
+        keras draws the standard deviation before the cut at two of them, as the release does.
+        """
+        initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
+        return self._add(name, shape, initializer)
+
+    def add_bias(self, name: str, size: int) -> keras.Variable:
+        """Adds a weight `<float32>[size]` of zeros."""
+        return self._add(name, (size,), "zeros")
+
+    def add_norm(self, name: str, size: int) -> tuple[keras.Variable, keras.Variable]:
+        """Adds gamma (ones) and beta (zeros) of a normalisation, each `<float32>[size]`."""
+        gamma = self._add(f"{name}_gamma", (size,), "ones")
+        beta = self._add(f"{name}_beta", (size,), "zeros")
+        return gamma, beta
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
+        # No autocast: each layer says itself what is cast, so that a weight is cast once a pass.
+        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+
+
+class Embeddings(AlbertLayer):
+    """Sums the word, token-type and position embeddings and normalises them.
+
+    Source: albert/modeling.py, embedding_lookup and embedding_postprocessor.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the three tables `<float32>[..., E]` and the normalisation."""
+        config = self.config
+        width = config.embedding_size
+        self.word_embeddings = self.add_matrix("word_embeddings", config.vocab_size, width)
+        self.token_type_embeddings = self.add_matrix(
+            "token_type_embeddings", config.type_vocab_size, width
+        )
+        self.position_embeddings = self.add_matrix(
+            "position_embeddings", config.max_position_embeddings, width
+        )
+        self.norm = self.add_norm("LayerNorm", width)
+        self.built = True
+
+    def call(self, input_ids: Any, segment_ids: Any, seed: Any = None) -> Any:
+        """Embeds tokens.
+
+        Args:
+          input_ids: `<int32>[B, S]` in [0, V); padding is embedded like any piece.
+          segment_ids: `<int32>[B, S]` in [0, type_vocab_size).
+          seed: `<int>[2]` of the forward pass; None when not training.
+
+        Returns:
+          `<float>[B, S, E]`.
+
+        Raises:
+          ValueError: S is beyond the position table.
+        """
+        length = input_ids.shape[1]
+        if length is not None and length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a sequence of {length} tokens is longer than the position table of the config "
+                f"(max_position_embeddings {self.config.max_position_embeddings}): shorten it"
+            )
+        words = ops.take(self.word_embeddings, input_ids, axis=0)
+        # A product with a one-hot matrix: the table has two rows, and its gradient stays dense.
+        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
+        types = ops.matmul(types, self.token_type_embeddings)
+        positions = self.position_embeddings[: ops.shape(input_ids)[1]]
+        x = layer_norm(words + types + positions, *self.norm)
+        return dropout(ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed)
+
+
+class SelfAttention(AlbertLayer):
+    """Multi-head self-attention, its output projection, residual and normalisation.
+
+    The encoder applies it many times in one forward pass: `read` casts the weights once, `apply`
+    is the sublayer itself and takes all that it uses as arguments.
+
+    Source: albert/modeling.py, attention_layer and attention_ffn_block.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates kernels `<float32>[H, H]`, biases `<float32>[H]` and the normalisation."""
+        width = self.config.hidden_size
+        for name in ("query", "key", "value", "output"):
+            setattr(self, f"{name}_kernel", self.add_matrix(f"{name}_kernel", width, width))
+            setattr(self, f"{name}_bias", self.add_bias(f"{name}_bias", width))
+        self.norm = self.add_norm("LayerNorm", width)
+        self.built = True
+
+    def read(self) -> tuple[Any, ...]:
+        """Returns the tensors that `apply` needs, matrices in the compute dtype.
+
+        The projections of query, key and value are one product: `<float>[H, 3H]`.
+        """
+        dtype = self.compute_dtype
+        kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
+        biases = [self.query_bias, self.key_bias, self.value_bias]
+        return (
+            ops.cast(ops.concatenate([ops.convert_to_tensor(k) for k in kernels], axis=1), dtype),
+            ops.cast(ops.concatenate([ops.convert_to_tensor(b) for b in biases], axis=0), dtype),
+            ops.cast(self.output_kernel, dtype),
+            ops.cast(self.output_bias, dtype),
+            *(ops.convert_to_tensor(weight) for weight in self.norm),
+        )
+
+    def apply(self, weights: tuple[Any, ...], x: Any, masked_scores: Any, seed: Any) -> Any:
+        """Lets every position attend to all unmasked ones.
+
+        Args:
+          weights: What `read` returned.
+          x: `<float>[B, S, H]`.
+          masked_scores: `<float32>[B, 1, 1, S]` added to the scores: 0 or `MASKED_SCORE`.
+          seed: `<int>[2]` of this block; None when not training.
+
+        Returns:
+          `<float>[B, S, H]`.
+        """
+        qkv_kernel, qkv_bias, output_kernel, output_bias, gamma, beta = weights
+        config = self.config
+        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        heads, width = config.num_attention_heads, config.hidden_size
+        head_size = width // heads
+
+        qkv = ops.matmul(ops.reshape(x, (-1, width)), qkv_kernel) + qkv_bias  # [B * S, 3 * H]
+        qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
+        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+
+        scores = ops.matmul(query * (1 / math.sqrt(head_size)), ops.transpose(key, (0, 1, 3, 2)))
+        probs = ops.softmax(ops.cast(scores, "float32") + masked_scores, axis=-1)
+        probs = ops.cast(probs, x.dtype)  # [B, N, S, S]
+        probs = dropout(probs, config.attention_probs_dropout_prob, seed)
+        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, S, N, D]
+
+        output = ops.matmul(ops.reshape(context, (-1, width)), output_kernel) + output_bias
+        output = dropout(output, config.hidden_dropout_prob, fold_in(seed, 1))
+        return layer_norm(x + ops.reshape(output, ops.shape(x)), gamma, beta)
+
+
+class FeedForward(AlbertLayer):
+    """Two dense layers with an activation between, residual and normalisation.
+
+    `read` and `apply` as in SelfAttention.
+
+    Source: albert/modeling.py, attention_ffn_block.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates kernels `<float32>[H, I]`, `<float32>[I, H]`, biases and the normalisation."""
+        width, inner = self.config.hidden_size, self.config.intermediate_size
+        self.intermediate_kernel = self.add_matrix("intermediate_kernel", width, inner)
+        self.intermediate_bias = self.add_bias("intermediate_bias", inner)
+        self.output_kernel = self.add_matrix("output_kernel", inner, width)
+        self.output_bias = self.add_bias("output_bias", width)
+        self.norm = self.add_norm("LayerNorm_1", width)
+        self.built = True
+
+    def read(self) -> tuple[Any, ...]:
+        """Returns the tensors that `apply` needs, matrices in the compute dtype."""
+        matrices = (
+            self.intermediate_kernel,
+            self.intermediate_bias,
+            self.output_kernel,
+            self.output_bias,
+        )
+        return (
+            *(ops.cast(weight, self.compute_dtype) for weight in matrices),
+            *(ops.convert_to_tensor(weight) for weight in self.norm),
+        )
+
+    def apply(self, weights: tuple[Any, ...], x: Any, seed: Any) -> Any:
+        """Transforms every position by itself.
+
+        Args:
+          weights: What `read` returned.
+          x: `<float>[B, S, H]`.
+          seed: `<int>[2]` of this block; None when not training.
+
+        Returns:
+          `<float>[B, S, H]`.
+        """
+        intermediate_kernel, intermediate_bias, output_kernel, output_bias, gamma, beta = weights
+        inner = ops.matmul(ops.reshape(x, (-1, self.config.hidden_size)), intermediate_kernel)
+        inner = get_activation(self.config.hidden_act)(inner + intermediate_bias)  # [B * S, I]
+        output = ops.matmul(inner, output_kernel) + output_bias
+        output = dropout(output, self.config.hidden_dropout_prob, fold_in(seed, 2))
+        return layer_norm(x + ops.reshape(output, ops.shape(x)), gamma, beta)

@@ -1,0 +1,226 @@
+"""AlbertModel: embeddings -> E to H -> the shared block, called again and again -> pooler.
+
+Axis letters, here and everywhere: B batch, S sequence, P masked-LM predictions, V vocabulary,
+E embedding, H hidden, N heads, D head size, I intermediate, C classes or choices, K top-k.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf import layers
+from albert_tf.config import AlbertConfig
+
+
+class Encoder(layers.AlbertLayer):
+    """Maps E to H where they differ, then applies the groups of shared sublayers.
+
+    Source: albert/modeling.py, transformer_model.
+    """
+
+    def __init__(self, config: AlbertConfig, recompute: bool = False, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.recompute = recompute
+        inner = range(config.inner_group_num)
+        policy = self.dtype_policy
+        # Flat lists, [group * inner_group_num + inner]: keras does not save nested ones.
+        self.attention = [
+            layers.SelfAttention(config, name=f"attention_{group}_{i}", dtype=policy)
+            for group in range(config.num_attention_groups)
+            for i in inner
+        ]
+        self.ffn = [
+            layers.FeedForward(config, name=f"ffn_{group}_{i}", dtype=policy)
+            for group in range(config.num_ffn_groups)
+            for i in inner
+        ]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the E to H map (only if E is not H, as in the release) and the sublayers."""
+        config = self.config
+        if config.embedding_size != config.hidden_size:
+            self.mapping_kernel = self.add_matrix(
+                "embedding_hidden_mapping_in_kernel", config.embedding_size, config.hidden_size
+            )
+            self.mapping_bias = self.add_bias(
+                "embedding_hidden_mapping_in_bias", config.hidden_size
+            )
+        for sublayer in (*self.attention, *self.ffn):
+            sublayer.build()
+        self.built = True
+
+    def call(self, embeddings: Any, input_mask: Any, seed: Any = None) -> list[Any]:
+        """Runs all blocks.
+
+        Args:
+          embeddings: `<float>[B, S, E]`.
+          input_mask: `<int32>[B, S]`, 1 = attend to this position.
+          seed: `<int>[2]` of the forward pass; None when not training.
+
+        Returns:
+          num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, the last one last.
+        """
+        x = embeddings
+        if self.config.embedding_size != self.config.hidden_size:
+            kernel = ops.cast(self.mapping_kernel, x.dtype)
+            x = ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
+        masked = 1.0 - ops.cast(input_mask, "float32")
+        masked_scores = masked[:, None, None, :] * layers.MASKED_SCORE
+
+        # Each weight is read once, however many layers share it.
+        attention_weights = [sublayer.read() for sublayer in self.attention]
+        ffn_weights = [sublayer.read() for sublayer in self.ffn]
+        outputs = []
+        for attention, ffn in self.schedule():
+            site = 1 + layers.DROPOUT_SITES_PER_BLOCK * len(outputs)
+            block = self._block(attention, ffn)
+            x = block(
+                attention_weights[attention],
+                ffn_weights[ffn],
+                x,
+                masked_scores,
+                layers.fold_in(seed, site),
+            )
+            outputs.append(x)
+        return outputs
+
+    def schedule(self) -> list[tuple[int, int]]:
+        """Returns, block by block, which attention and feed-forward sublayers are applied."""
+        config, inner = self.config, self.config.inner_group_num
+        return [
+            (config.attention_group(layer) * inner + i, config.ffn_group(layer) * inner + i)
+            for layer in range(config.num_hidden_layers)
+            for i in range(inner)
+        ]
+
+    def _block(self, attention: int, ffn: int) -> Any:
+        def block(
+            attention_weights: Any, ffn_weights: Any, x: Any, masked_scores: Any, seed: Any
+        ) -> Any:
+            x = self.attention[attention].apply(attention_weights, x, masked_scores, seed)
+            return self.ffn[ffn].apply(ffn_weights, x, seed)
+
+        return keras.remat(block) if self.recompute else block
+
+
+class Pooler(layers.AlbertLayer):
+    """Summarises a sequence: dense and tanh over its first position ([CLS])."""
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
+        self.kernel = self.add_matrix("kernel", self.config.hidden_size, self.config.hidden_size)
+        self.bias = self.add_bias("bias", self.config.hidden_size)
+        self.built = True
+
+    def call(self, sequence_output: Any) -> Any:
+        """Maps `<float>[B, S, H]` to `<float>[B, H]`."""
+        first = sequence_output[:, 0]
+        pooled = ops.matmul(first, ops.cast(self.kernel, first.dtype))
+        return ops.tanh(pooled + ops.cast(self.bias, first.dtype))
+
+
+class ConfiguredModel(keras.Model):
+    """Base of the models: built when made, and rebuilt from its config when loaded.
+
+    Args:
+      config: The AlbertConfig, or its dictionary (as .keras files hold it).
+      recompute: Whether the backward pass computes the inside of each block again instead of
+        keeping it: memory grows by block boundaries only.
+      **kwargs: keras.Model's; `dtype="mixed_bfloat16"` computes in bfloat16.
+    """
+
+    def __init__(
+        self, config: AlbertConfig | dict[str, Any], recompute: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
+        self.recompute = recompute
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = self.config.to_dict()
+        return {**super().get_config(), "config": config, "recompute": self.recompute}
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertModel(ConfiguredModel):
+    """The ALBERT encoder.
+
+    Called on a dict of `input_ids` `<int32>[B, S]` and, optionally, `input_mask` (1 = keep; all
+    ones if left out) and `segment_ids` (zeros), it returns a dict of
+
+    - `sequence_output` `<float>[B, S, H]`,
+    - `pooled_output` `<float>[B, H]`,
+    - `all_encoder_layers`, a list of `<float>[B, S, H]`, one for each block applied,
+    - `embedding_output` `<float>[B, S, E]`.
+
+    Padded positions are computed like any other; the mask only keeps keys from being attended to.
+
+    Args: see ConfiguredModel.
+
+    Source: albert/modeling.py, AlbertModel.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        recompute: bool = False,
+        name: str = "albert",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, name=name, **kwargs)
+        policy = self.dtype_policy
+        self.embeddings = layers.Embeddings(self.config, name="embeddings", dtype=policy)
+        self.encoder = Encoder(self.config, recompute, name="encoder", dtype=policy)
+        self.pooler = Pooler(self.config, name="pooler", dtype=policy)
+        config = self.config
+        if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
+            self.seed_generator = keras.random.SeedGenerator()
+        else:
+            self.seed_generator = None
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates all weights; their shapes follow from the config alone."""
+        if not self.built:
+            self.embeddings.build()
+            self.encoder.build()
+            self.pooler.build()
+            self.built = True
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        """Encodes a batch.
+
+        Args:
+          inputs: See the class.
+          training: Whether dropout acts.
+          dropout_seed: `<int>[2]` from which all dropout masks of this call follow; drawn from
+            the model's own generator if left out.
+
+        Returns:
+          See the class.
+        """
+        input_ids = inputs["input_ids"]
+        input_mask = inputs.get("input_mask")
+        segment_ids = inputs.get("segment_ids")
+        if input_mask is None:
+            input_mask = ops.ones_like(input_ids)
+        if segment_ids is None:
+            segment_ids = ops.zeros_like(input_ids)
+        if not training or self.seed_generator is None:
+            dropout_seed = None
+        elif dropout_seed is None:
+            dropout_seed = self.seed_generator.next()
+        embedding_output = self.embeddings(input_ids, segment_ids, seed=dropout_seed)
+        outputs = self.encoder(embedding_output, input_mask, seed=dropout_seed)
+        return {
+            "sequence_output": outputs[-1],
+            "pooled_output": self.pooler(outputs[-1]),
+            "all_encoder_layers": outputs,
+            "embedding_output": embedding_output,
+        }

@@ -1,0 +1,1 @@
+"""The tasks: each says what its model, losses and metrics are."""

@@ -1,0 +1,91 @@
+"""Pre-training: masked LM and sentence order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.heads import AlbertForPreTraining
+from albert_tf.tasks.task import Features, Task
+
+
+class PretrainingTask(Task):
+    """Masked LM and sentence order on AlbertForPreTraining.
+
+    Features are those of records.pretraining_spec: AlbertModel's inputs, `masked_lm_positions`,
+    `masked_lm_ids`, `masked_lm_weights` `[B, P]` and `sentence_order_labels` `<int32>[B]`. An
+    `example_weights` `<float32>[B]` of 0 marks a row that only fills up the last batch.
+
+    Args:
+      config: The model's config.
+      dtype: keras dtype policy of the model: "float32" or "mixed_bfloat16".
+      recompute: See AlbertForPreTraining.
+
+    Source: run_pretraining.py, get_masked_lm_output, get_sentence_order_output and model_fn.
+    """
+
+    # The release's: with no masked piece at all the loss is 0, not NaN.
+    loss_epsilon = {"masked_lm_loss": 1e-5}
+    key_metric = "masked_lm_accuracy"
+
+    def __init__(
+        self, config: AlbertConfig, dtype: str = "float32", recompute: bool = False
+    ) -> None:
+        self.config = config
+        self.dtype = dtype
+        self.recompute = recompute
+
+    def build_model(self) -> keras.Model:
+        """Returns a fresh AlbertForPreTraining."""
+        return AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
+
+    def loss_weights(self, features: Features) -> dict[str, Any]:
+        """Returns the number of masked pieces and of examples."""
+        return {
+            "masked_lm_loss": ops.sum(_piece_weights(features)),
+            "sentence_order_loss": ops.sum(_example_weights(features)),
+        }
+
+    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
+        """Returns the negative log-likelihoods, summed over masked pieces and over examples."""
+        piece_nll = _nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
+        order_nll = _nll(features["sentence_order_labels"], outputs["sentence_order_logits"])
+        return {
+            "masked_lm_loss": ops.sum(piece_nll * _piece_weights(features)),
+            "sentence_order_loss": ops.sum(order_nll * _example_weights(features)),
+        }
+
+    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
+        """Returns sum and weight of the release's four metrics, and of the whole loss."""
+        sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
+        pieces = _hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
+        orders = _hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
+        sums["masked_lm_accuracy"] = ops.sum(pieces * _piece_weights(features))
+        sums["sentence_order_accuracy"] = ops.sum(orders * _example_weights(features))
+        weights["masked_lm_accuracy"] = weights["masked_lm_loss"]
+        weights["sentence_order_accuracy"] = weights["sentence_order_loss"]
+        return {name: (sums[name], weights[name]) for name in sums}
+
+
+def _nll(labels: Any, logits: Any) -> Any:
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def _hits(labels: Any, logits: Any) -> Any:
+    return ops.cast(
+        ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels), "float32"
+    )
+
+
+def _example_weights(features: Features) -> Any:
+    weights = features.get("example_weights")
+    if weights is None:
+        weights = ops.ones_like(features["sentence_order_labels"])
+    return ops.cast(weights, "float32")
+
+
+def _piece_weights(features: Features) -> Any:
+    return features["masked_lm_weights"] * _example_weights(features)[:, None]

@@ -1,0 +1,42 @@
+"""The contract between the Trainer and a task."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+Features = Mapping[str, Any]
+
+
+class Task(abc.ABC):
+    """What the Trainer must know of a task, and all that it knows.
+
+    Every quantity is a sum and a weight, never a mean: sums add up over micro-batches, replicas
+    and batches, so that a loss does not depend on how its batch is split.
+
+    Attributes:
+      loss_epsilon: By loss name, what is added to the weight before dividing by it.
+      key_metric: The metric by which checkpoints are compared; larger is better.
+    """
+
+    loss_epsilon: Mapping[str, float] = {}
+    key_metric: str
+
+    @abc.abstractmethod
+    def build_model(self) -> keras.Model:
+        """Returns a new model with fresh weights."""
+
+    @abc.abstractmethod
+    def loss_weights(self, features: Features) -> dict[str, Any]:
+        """Returns the weight of each loss, `<float32>[]` by name, from a batch's features."""
+
+    @abc.abstractmethod
+    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
+        """Returns the weighted sum of each loss, `<float32>[]` by name; total is their ratios'."""
+
+    @abc.abstractmethod
+    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
+        """Returns sum and weight of each metric, `<float32>[]` by name, over a batch."""
