@@ -1,0 +1,29 @@
+"""Largest absolute differences that tests allow, and why."""
+
+# Optimizer. Rates in float32, relative to the first rate: one rounding is 6e-8.
+SCHEDULE_RELATIVE = 2e-7
+# Ten float32 steps of weights of about 2, and moments of up to 4: four roundings of 2.4e-7.
+TOY_UPDATE = 1e-6
+# Three float32 steps against float64, on weights of about 2.
+HAND_UPDATE = 1e-6
+# Ten steps of the encoder: what golden/README.md allows; its own noise is up to 3.5e-5 in the
+# bias of the keys (whose true gradient is 0) and 1.4e-6 elsewhere.
+TRAJECTORY_LOSS = 1e-5
+TRAJECTORY_WEIGHT = 2e-5
+TRAJECTORY_KEY_BIAS = 1e-4
+# Five steps of weights of about 1 whose gradients were summed in another order.
+REPLICA_WEIGHT = 1e-6
+
+# Model. What golden/README.md allows; two float32 runs of the release differ by up to 2.4e-6 in
+# outputs and 3.3e-7 in gradients.
+OUTPUT = 2e-5
+LOSS = 1e-5
+GRADIENT = 5e-6
+# A row whose keys are all masked: the release rounds its scores at 1e4, in steps of 1e-3.
+ALL_MASKED_ROW = 2e-3
+# One sublayer with outputs of about 3 in float32 against float64.
+SUBLAYER = 3e-6
+# The same float32 sums in another order, relative to the largest gradient of a variable.
+RECOMPUTED_RELATIVE = 1e-5
+# Values of up to 4 have steps of 2^-6 in bfloat16: half a step, twice in each of 8 sublayers.
+BFLOAT16_OUTPUT = 0.125
