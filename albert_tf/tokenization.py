@@ -1,0 +1,299 @@
+"""Text normalisation and the two vocabularies of ALBERT: SentencePiece, and WordPiece (Chinese)."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+import sentencepiece
+
+_SPACE_MARK = "▁"
+_CONTINUATION_MARK = "##"
+_MAX_WORD_CHARS = 200
+
+# Starts a word when alone, continues one with letters. The release leaves out ' < = and >.
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_CONTINUING_CHARS = _PUNCTUATION | frozenset(string.ascii_lowercase)
+
+_CJK = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+
+
+def to_unicode(text: str | bytes) -> str:
+    """Decodes UTF-8 and drops the bytes that are not; a str is returned as it is.
+
+    Raises:
+      ValueError: `text` is neither str nor bytes.
+    """
+    if isinstance(text, str):
+        return text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "ignore")
+    raise ValueError(f"text must be str or bytes, got {type(text).__name__}: {text!r}")
+
+
+def preprocess_text(text: str | bytes, lower: bool = True) -> str:
+    """Normalises text as ALBERT's SentencePiece models expect it.
+
+    Runs of white space become one space, compatibility characters their plain form (NFKD),
+    accents go, and last comes the lower-casing. The order matters: NFKD may bring back spaces.
+
+    Args:
+      text: Any text; bytes are read as UTF-8.
+      lower: Whether to lower-case.
+
+    Raises:
+      ValueError: `text` is neither str nor bytes.
+
+    Source: tokenization.py, preprocess_text.
+    """
+    text = " ".join(to_unicode(text).split())
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return text.lower() if lower else text
+
+
+class Tokenizer:
+    """Turns text into the pieces and ids that an ALBERT model was trained on, and ids back.
+
+    Args:
+      spm_model_file: A SentencePiece model: the English releases.
+      vocab_file: A WordPiece vocabulary, one piece a line: the Chinese releases.
+      do_lower_case: Whether the model is uncased. With SentencePiece it is `preprocess` that
+        lower-cases, with WordPiece `tokenize`, which then strips accents too.
+
+    Attributes:
+      do_lower_case: As given.
+      vocab_size: Number of pieces V.
+      pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
+
+    Raises:
+      ValueError: Both files or none are given; the file is empty, is of another kind, or lacks
+        one of the pieces for padding, unknown, [CLS], [SEP] and [MASK].
+      FileNotFoundError: There is no such file.
+
+    Source: tokenization.py, FullTokenizer.
+    Differs: the release prefers `spm_model_file` where both are given; and in a WordPiece
+    vocabulary it fails with a KeyError for a token that isn't there, where we give `unk_id`.
+    """
+
+    def __init__(
+        self,
+        spm_model_file: str | os.PathLike[str] | None = None,
+        vocab_file: str | os.PathLike[str] | None = None,
+        do_lower_case: bool = True,
+    ):
+        if bool(spm_model_file) == bool(vocab_file):
+            raise ValueError(
+                "Tokenizer needs exactly one of spm_model_file and vocab_file, got "
+                f"spm_model_file={spm_model_file!r} and vocab_file={vocab_file!r}"
+            )
+        self.do_lower_case = do_lower_case
+        vocabulary_class = _SentencePiece if spm_model_file else _WordPiece
+        path = os.fspath(spm_model_file or vocab_file)
+        self._vocabulary = vocabulary_class(_read_file(path), path, do_lower_case)
+        self.vocab_size = len(self._vocabulary.pieces)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
+            self._vocabulary, path
+        )
+
+    def preprocess(self, text: str | bytes) -> str:
+        """Normalises text before `tokenize`; with WordPiece, which does it itself, only decodes."""
+        return self._vocabulary.preprocess(text)
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Splits already preprocessed text into pieces.
+
+        A SentencePiece piece that ends in a digit and a comma ("▁1990,") is split again without
+        the comma, so that a number has the same pieces before a comma as elsewhere. A piece that
+        the SentencePiece model doesn't know keeps its text; in WordPiece it is [UNK].
+
+        Source: tokenization.py, BasicTokenizer, WordpieceTokenizer, and encode_pieces as it runs
+        under Python 3: where the second split puts a ▁ within a word, it stays.
+        """
+        return self._vocabulary.tokenize(to_unicode(text))
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """Ids of raw text: the same as preprocess, tokenize and convert_tokens_to_ids, faster."""
+        return self._vocabulary.encode(self._vocabulary.preprocess(text))
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Ids of pieces; one that isn't in the vocabulary gives `unk_id`."""
+        ids, unk_id = self._vocabulary.ids, self.unk_id
+        return [ids.get(token, unk_id) for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """Pieces of ids.
+
+        Raises:
+          ValueError: An id is outside [0, vocab_size).
+        """
+        ids, pieces = list(ids), self._vocabulary.pieces
+        for i in ids:
+            if not 0 <= i < len(pieces):
+                raise ValueError(f"id {i} is outside the vocabulary of {len(pieces)} pieces")
+        return [pieces[i] for i in ids]
+
+    def word_starts(self) -> np.ndarray:
+        """Which pieces start a word, `<bool>[V]`: the others continue the word before them.
+
+        Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert. As there,
+        a piece of digits, of non-ASCII characters or with one of ' < = > always starts a word.
+        Differs: the release looks at the text of a piece, not at its id, so an unknown English
+        letter continues a word there and starts one here.
+        """
+        starts_word = self._vocabulary.starts_word
+        return np.array([starts_word(piece) for piece in self._vocabulary.pieces], dtype=bool)
+
+
+class _SentencePiece:
+    """A SentencePiece model with the release's digit-comma rule."""
+
+    special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))
+
+    def __init__(self, content: bytes, path: str, do_lower_case: bool):
+        self._lower = do_lower_case
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(content)
+        except RuntimeError as error:
+            raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
+        self.pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        # Where `encode` must look at the pieces; unknown ones only if the comma itself is unknown.
+        self._digit_comma_ids = {i for i, p in enumerate(self.pieces) if _ends_in_digit_comma(p)}
+        if "," not in self.ids:
+            self._digit_comma_ids.add(self._processor.unk_id())
+
+    def preprocess(self, text: str | bytes) -> str:
+        return preprocess_text(text, self._lower)
+
+    def tokenize(self, text: str) -> list[str]:
+        tokens = []
+        for piece in self._processor.encode(text, out_type=str):
+            if _ends_in_digit_comma(piece):
+                number = piece[:-1].replace(_SPACE_MARK, "")
+                tokens.extend(self._processor.encode(number, out_type=str))
+                tokens.append(",")
+            else:
+                tokens.append(piece)
+        return tokens
+
+    def encode(self, text: str) -> list[int]:
+        ids = self._processor.encode(text)
+        if self._digit_comma_ids.isdisjoint(ids):
+            return ids
+        return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        if piece.startswith((_SPACE_MARK, "<")) or piece in _PUNCTUATION:
+            return True
+        return any(char.lower() not in _CONTINUING_CHARS for char in piece)
+
+
+class _WordPiece:
+    """A WordPiece vocabulary with BERT's splitting into words."""
+
+    special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
+
+    def __init__(self, content: bytes, path: str, do_lower_case: bool):
+        self._lower = do_lower_case
+        try:
+            lines = content.decode("utf-8").removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text; is it an spm_model_file?") from error
+        # The first column of a line; a repeated piece takes no id of its own.
+        self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self._cleaned = _CleanedCharacters()
+        self._split_punctuation = _SplitPunctuation()
+
+    preprocess = staticmethod(to_unicode)
+
+    def tokenize(self, text: str) -> list[str]:
+        text = text.translate(self._cleaned)
+        if self._lower:
+            decomposed = unicodedata.normalize("NFD", text.lower())
+            text = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+        words = text.translate(self._split_punctuation).split()
+        return [piece for word in words for piece in self._split_word(word)]
+
+    def encode(self, text: str) -> list[int]:
+        return [self.ids[token] for token in self.tokenize(text)]
+
+    def _split_word(self, word: str) -> list[str]:
+        """The longest piece from the left, again and again; [UNK] if that doesn't work out."""
+        pieces = []
+        start = 0
+        while start < len(word) <= _MAX_WORD_CHARS:
+            mark = _CONTINUATION_MARK if start else ""
+            ends = range(len(word), start, -1)
+            end = next((end for end in ends if mark + word[start:end] in self.ids), None)
+            if end is None:
+                break
+            pieces.append(mark + word[start:end])
+            start = end
+        return pieces if start == len(word) else ["[UNK]"]
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return not piece.startswith(_CONTINUATION_MARK)
+
+
+class _CleanedCharacters(dict):
+    """Table for str.translate, filled as needed: no control characters, CJK between spaces."""
+
+    def __missing__(self, codepoint: int) -> str | None:
+        char = chr(codepoint)
+        category = unicodedata.category(char)
+        if char in "\t\n\r" or category == "Zs":
+            self[codepoint] = " "
+        elif char == "\ufffd" or category in ("Cc", "Cf"):
+            self[codepoint] = None
+        else:
+            self[codepoint] = f" {char} " if _CJK.match(char) else char
+        return self[codepoint]
+
+
+class _SplitPunctuation(dict):
+    """Table for str.translate, filled as needed: every punctuation mark between spaces."""
+
+    def __missing__(self, codepoint: int) -> str:
+        char = chr(codepoint)
+        is_punctuation = char in string.punctuation or unicodedata.category(char).startswith("P")
+        self[codepoint] = f" {char} " if is_punctuation else char
+        return self[codepoint]
+
+
+def _ends_in_digit_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _read_file(path: str) -> bytes:
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
+    with open(path, "rb") as file:
+        content = file.read()
+    if not content:
+        raise ValueError(f"vocabulary file {path} is empty")
+    return content
+
+
+def _find_special_ids(vocabulary: _SentencePiece | _WordPiece, path: str) -> list[int]:
+    ids = vocabulary.ids
+    missing = [names for names in vocabulary.special_pieces if ids.keys().isdisjoint(names)]
+    if missing:
+        listed = ", ".join(" or ".join(names) for names in missing)
+        raise ValueError(
+            f"{path} has no piece {listed}: a vocabulary for ALBERT needs pieces for padding, "
+            "unknown, [CLS], [SEP] and [MASK]"
+        )
+    return [next(ids[n] for n in names if n in ids) for names in vocabulary.special_pieces]

