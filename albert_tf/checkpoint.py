@@ -115,11 +115,7 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
     kept = [path for path in listed(directory) if path != prefix] + [prefix]
     dropped = kept[:-keep_max] if keep_max else []
     kept = kept[len(dropped) :]
-    tf.compat.v1.train.update_checkpoint_state(
-        directory,
-        os.path.basename(prefix),
-        all_model_checkpoint_paths=[os.path.basename(path) for path in kept],
-    )
+    _write_state(directory, [os.path.basename(path) for path in kept])
     for path in dropped:
         _delete(path)
     return prefix
@@ -145,6 +141,16 @@ def copy_to_best(prefix: str) -> str:
     for ending in (_DATA, _INDEX):
         tf.io.gfile.rename(f"{target}{ending}.tmp", target + ending, overwrite=True)
     return target
+
+
+def _write_state(directory: str, names: list[str]) -> None:
+    # Names without a directory: the output can be moved, or seen from elsewhere.
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    path = os.path.join(directory, "checkpoint")
+    with tf.io.gfile.GFile(path + ".tmp", "w") as file:
+        file.write("\n".join(lines) + "\n")
+    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
 
 
 def _delete(prefix: str) -> None:

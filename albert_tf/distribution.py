@@ -1,0 +1,102 @@
+"""From arguments to a tf.distribute strategy, and what a loop asks of it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import tensorflow as tf
+
+
+def create_strategy(
+    use_tpu: bool = False,
+    tpu_name: str | None = None,
+    tpu_zone: str | None = None,
+    gcp_project: str | None = None,
+    master: str | None = None,
+    num_tpu_cores: int | None = None,
+) -> tf.distribute.Strategy:
+    """Chooses a strategy for the machine.
+
+    A TPU if asked for; else all workers of TF_CONFIG, where it names more than one; else all GPUs
+    of this machine (or all logical CPUs, where they were configured); else its one device.
+
+    Args:
+      use_tpu: Whether to train on a TPU.
+      tpu_name: Name or grpc address of the TPU; "local" on a TPU VM.
+      tpu_zone: Its zone; found by itself on Google Cloud.
+      gcp_project: Its project; found by itself on Google Cloud.
+      master: grpc address of the TPU, where it has no name.
+      num_tpu_cores: Cores to expect; None does not check.
+
+    Returns:
+      The strategy.
+
+    Raises:
+      ValueError: The TPU can't be reached or has another number of cores; or TF_CONFIG is wrong.
+    """
+    if use_tpu:
+        return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
+    if _num_workers() > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) > 1:
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return tf.distribute.OneDeviceStrategy(devices[0].name)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes files."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or isinstance(strategy, tf.distribute.TPUStrategy):
+        return True
+    return not resolver.task_type or (
+        resolver.task_type == "chief"
+        or (resolver.task_type == "worker" and resolver.task_id == 0 and not _has_chief())
+    )
+
+
+def _tpu_strategy(
+    name: str, zone: str | None, project: str | None, num_cores: int | None
+) -> tf.distribute.TPUStrategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name, zone=zone, project=project
+        )
+        if name not in ("", "local"):
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (ValueError, IndexError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"TPU {name!r} can't be used ({reason}): check --tpu_name, --tpu_zone and "
+            "--gcp_project, and that this is a TPU VM with the tensorflow-tpu package; leave "
+            "--use_tpu out to train on CPU or GPU"
+        ) from None
+    if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
+        raise ValueError(
+            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, --num_tpu_cores is "
+            f"{num_cores}: set it to {strategy.num_replicas_in_sync}"
+        )
+    return strategy
+
+
+def _cluster() -> dict:
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        return json.loads(text)["cluster"] if text else {}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            'TF_CONFIG is not {"cluster": {"worker": [...]}, "task": {"type": ..., "index": ...}}: '
+            f"it is {text!r}"
+        ) from None
+
+
+def _num_workers() -> int:
+    cluster = _cluster()
+    return len(cluster.get("worker", [])) + len(cluster.get("chief", []))
+
+
+def _has_chief() -> bool:
+    return bool(_cluster().get("chief"))

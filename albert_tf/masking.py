@@ -1,0 +1,282 @@
+"""N-gram whole-word masking of a batch of sequences at once.
+
+Every random number is a hash of the row's seed and of what it is for, so the masks of a row depend
+on nothing but its seed and its tokens: not on the batch, the process or the order of rows. That
+makes one algorithm serve a generator of many processes and masking on the fly.
+
+Two kinds of coordinates: a candidate is a token that may be masked (no [CLS], [SEP], padding), and
+candidates are numbered as if the others were not there; a word is a run of candidates that begins
+at a word start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+# What a random number is for; part of the hash.
+_MASKED, _EXCHANGED, _WORD_ORDER, _NGRAM_LENGTH, _REPLACEMENT, _RANDOM_PIECE = range(6)
+# Room for a word's number in a sort key: sequences may have up to 65,536 tokens.
+_WORD_BITS = np.uint64(16)
+_PAST_LAST_WORD = np.uint64(2**64 - 1)
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingSettings:
+    """How much is masked, and with what.
+
+    Attributes:
+        vocab_size: V; random pieces are drawn from all of [0, V), specials included.
+        mask_id: id of [MASK].
+        masked_lm_prob: share of a sequence's tokens (specials counted) to mask; 0 masks nothing.
+        max_predictions_per_seq: upper limit of masked tokens per sequence.
+        ngram: longest n-gram in words; n is drawn with p(n) proportional to 1/n.
+        favor_shorter_ngram: False gives n the probabilities in reverse.
+        do_whole_word_mask: False makes every piece a word.
+        do_permutation: also exchange as many tokens again among each other, as labels too.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    vocab_size: int
+    mask_id: int
+    masked_lm_prob: float = 0.15
+    max_predictions_per_seq: int = 20
+    ngram: int = 3
+    favor_shorter_ngram: bool = True
+    do_whole_word_mask: bool = True
+    do_permutation: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.masked_lm_prob <= 1:
+            raise ValueError(f"masked_lm_prob must be within [0, 1], got {self.masked_lm_prob}")
+        if self.max_predictions_per_seq < 1:
+            raise ValueError(
+                f"max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}"
+            )
+        if self.ngram < 1:
+            raise ValueError(f"ngram must be at least 1, got {self.ngram}")
+
+    @property
+    def label_slots(self) -> int:
+        """P, the width of the label arrays."""
+        return self.max_predictions_per_seq * (2 if self.do_permutation else 1)
+
+
+class MaskedTokens(NamedTuple):
+    """A masked batch; label slots that a row doesn't fill are 0 in all three label arrays.
+
+    Attributes:
+        input_ids: <int32>[B, S], tokens after masking.
+        masked_lm_positions: <int32>[B, P], rising.
+        masked_lm_ids: <int32>[B, P], tokens before masking.
+        masked_lm_weights: <float32>[B, P], 1 for a filled slot.
+    """
+
+    input_ids: np.ndarray
+    masked_lm_positions: np.ndarray
+    masked_lm_ids: np.ndarray
+    masked_lm_weights: np.ndarray
+
+
+def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndarray:
+    """Hashes a seed with counters: what is drawn becomes a function of what it is for.
+
+    Args:
+        seed: a number or <uint64>[...].
+        *counters: numbers >= 0, or integer arrays that broadcast with `seed`.
+
+    Returns:
+        <uint64>[...] of the broadcast shape. Each counter is one round of SplitMix64 (Steele,
+        Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+    """
+    if isinstance(seed, int):
+        seed %= 2**64
+    state = np.asarray(seed, np.uint64)
+    with np.errstate(over="ignore"):
+        for counter in counters:
+            step = np.asarray(counter, np.uint64) + np.uint64(1)
+            state = state + step * _GOLDEN_GAMMA
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
+    """Tokens to mask, <int64>[B], in sequences of `lengths` <int>[B] tokens, specials counted.
+
+    The product is rounded half to even.
+    """
+    if settings.masked_lm_prob == 0:
+        return np.zeros(len(lengths), np.int64)
+    wanted = np.rint(np.asarray(lengths) * settings.masked_lm_prob).astype(np.int64)
+    return np.clip(wanted, 1, settings.max_predictions_per_seq)
+
+
+def mask_tokens(
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    candidates: np.ndarray,
+    word_starts: np.ndarray,
+    seeds: np.ndarray,
+    settings: MaskingSettings,
+) -> MaskedTokens:
+    """Masks n-grams of whole words in every row.
+
+    The words of a row are visited in random order. Each draws a length n; the n-gram that begins
+    there (cut at the last word) is masked unless it meets an earlier one, and is shortened word by
+    word if it doesn't fit what is left of the budget. An n-gram may reach over the middle [SEP],
+    and a piece behind it that is no word start belongs to the word before it. Each masked piece
+    becomes [MASK] (80 %), stays (10 %) or becomes a random piece (10 %).
+
+    Args:
+        input_ids: <int32>[B, S].
+        lengths: <int>[B], tokens of a row, specials counted, padding not.
+        candidates: <bool>[B, S], False for [CLS], [SEP] and padding.
+        word_starts: <bool>[B, S]; what it says of other tokens than candidates has no effect.
+        seeds: <uint64>[B].
+        settings: see MaskingSettings.
+
+    Source: ALBERT (arXiv 1909.11942), section 4.1; create_pretraining_data.py,
+    create_masked_lm_predictions.
+    """
+    rows, columns = np.nonzero(candidates)
+    words = _Words.find(rows, word_starts[rows, columns], len(input_ids), settings)
+    budget = count_predictions(lengths, settings)
+
+    chosen = np.zeros((len(input_ids), words.begins.shape[1]), bool)
+    _choose_words(chosen, words, budget, derive_seeds(seeds, _MASKED), settings)
+    picked = chosen[rows, words.word_of_candidate]
+    masked_ids = input_ids.copy()
+    at = rows[picked], columns[picked]
+    masked_ids[at] = _replace(input_ids[at], seeds[at[0]], at[1], settings)
+
+    if settings.do_permutation:
+        taken = chosen.copy()
+        _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
+        exchanged = (chosen & ~taken)[rows, words.word_of_candidate]
+        at = rows[exchanged], columns[exchanged]
+        # Sorted by row and then at random: every row's tokens change places among themselves.
+        order = np.lexsort((derive_seeds(seeds[at[0]], _EXCHANGED, at[1]), at[0]))
+        masked_ids[at] = masked_ids[at][order]
+        picked |= exchanged
+
+    labels = _fill_labels(input_ids, rows[picked], columns[picked], settings)
+    return MaskedTokens(masked_ids, *labels)
+
+
+class _Words(NamedTuple):
+    """Where words begin: W words at most in a row, C candidates in all rows together.
+
+    Attributes:
+        begins: <int64>[B, W + ngram], candidate number in the row; past the last word: the number
+            of candidates in the row, so that a difference is the length of a (cut) n-gram.
+        counts: <int64>[B], words of a row.
+        word_of_candidate: <int64>[C].
+    """
+
+    begins: np.ndarray
+    counts: np.ndarray
+    word_of_candidate: np.ndarray
+
+    @classmethod
+    def find(
+        cls, rows: np.ndarray, starts: np.ndarray, num_rows: int, settings: MaskingSettings
+    ) -> _Words:
+        """Of candidates in row-major order: `rows` <int>[C], `starts` <bool>[C]."""
+        lengths = np.bincount(rows, minlength=num_rows)
+        number_in_row = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
+        starts = starts | (number_in_row == 0) | (not settings.do_whole_word_mask)
+        counts = np.bincount(rows[starts], minlength=num_rows)
+        word_of_candidate = np.cumsum(starts) - 1 - (np.cumsum(counts) - counts)[rows]
+        begins = np.tile(lengths[:, None], (1, counts.max(initial=0) + settings.ngram))
+        begins[rows[starts], word_of_candidate[starts]] = number_in_row[starts]
+        return cls(begins, counts, word_of_candidate)
+
+
+def _choose_words(
+    chosen: np.ndarray,
+    words: _Words,
+    budget: np.ndarray,
+    seeds: np.ndarray,
+    settings: MaskingSettings,
+) -> None:
+    """Marks in `chosen` <bool>[B, W + ngram] new words of `budget` <int>[B] tokens in all.
+
+    All rows visit their k-th word at the same time; rows with a full budget drop out.
+    """
+    order = _shuffle_words(words, seeds)
+    room = budget.copy()
+    offsets = np.arange(settings.ngram)
+    active = np.flatnonzero((room > 0) & (words.counts > 0))
+    k = 0
+    while active.size:
+        first = order[active, k]
+        drawn = _draw_ngram_lengths(seeds[active], k, settings)
+        span = active[:, None], first[:, None] + offsets
+        sizes = words.begins[span[0], span[1] + 1] - words.begins[active, first][:, None]
+        wanted = offsets < drawn[:, None]
+        taken = (wanted & (sizes <= room[active][:, None])).sum(1)
+        members = offsets < taken[:, None]
+        accepted = (taken > 0) & ~(chosen[span] & members).any(1)
+        chosen[span] |= members & accepted[:, None]
+        room[active[accepted]] -= sizes[accepted, taken[accepted] - 1]
+        k += 1
+        active = active[(room[active] > 0) & (words.counts[active] > k)]
+
+
+def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
+    """A random order of each row's words, <int64>[B, W]; entries past a row's words mean nothing.
+
+    Sorting keys that carry the word's number in their low bits is faster than an argsort.
+    """
+    numbers = np.arange(words.counts.max(initial=0), dtype=np.uint64)
+    keys = derive_seeds(seeds[:, None], _WORD_ORDER, numbers)
+    keys = keys >> _WORD_BITS << _WORD_BITS | numbers
+    keys[numbers >= words.counts[:, None].astype(np.uint64)] = _PAST_LAST_WORD
+    keys.sort(axis=1)
+    return (keys & np.uint64(2 ** int(_WORD_BITS) - 1)).astype(np.int64)
+
+
+def _draw_ngram_lengths(seeds: np.ndarray, k: int, settings: MaskingSettings) -> np.ndarray:
+    """Lengths in words, <int64>[rows], for the k-th visit."""
+    weights = 1 / np.arange(1, settings.ngram + 1)
+    if not settings.favor_shorter_ngram:
+        weights = weights[::-1]
+    bounds = np.cumsum(weights / weights.sum())[:-1]
+    return 1 + np.searchsorted(bounds, _uniform(derive_seeds(seeds, _NGRAM_LENGTH, k)), "right")
+
+
+def _replace(
+    ids: np.ndarray, seeds: np.ndarray, positions: np.ndarray, settings: MaskingSettings
+) -> np.ndarray:
+    draw = _uniform(derive_seeds(seeds, _REPLACEMENT, positions))
+    bits = derive_seeds(seeds, _RANDOM_PIECE, positions) >> np.uint64(32)
+    random_ids = (bits * np.uint64(settings.vocab_size) >> np.uint64(32)).astype(ids.dtype)
+    kept_or_random = np.where(draw < 0.9, ids, random_ids)
+    return np.where(draw < 0.8, settings.mask_id, kept_or_random)
+
+
+def _fill_labels(
+    input_ids: np.ndarray, rows: np.ndarray, columns: np.ndarray, settings: MaskingSettings
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions, ids and weights [B, P] of the tokens at (rows, columns), in row-major order."""
+    shape = len(input_ids), settings.label_slots
+    counts = np.bincount(rows, minlength=shape[0])
+    slots = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
+    positions, ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    weights = np.zeros(shape, np.float32)
+    positions[rows, slots] = columns
+    ids[rows, slots] = input_ids[rows, columns]
+    weights[rows, slots] = 1
+    return positions, ids, weights
+
+
+def _uniform(bits: np.ndarray) -> np.ndarray:
+    """<float64>[...] in [0, 1) from <uint64>[...]."""
+    return (bits >> np.uint64(11)) * 2.0**-53

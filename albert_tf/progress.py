@@ -1,0 +1,78 @@
+"""What a person sees of a run: a line for the terminal, scalars for TensorBoard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import tensorflow as tf
+from absl import logging
+
+
+class ProgressLog:
+    """Reports each loop of training steps.
+
+    Args:
+      directory: Where TensorBoard's files go; None writes none.
+      num_train_steps: The last step of the run.
+      examples_per_step: Examples of a global batch.
+      tokens_per_example: Positions of an example, padding included.
+    """
+
+    def __init__(
+        self,
+        directory: str | None,
+        num_train_steps: int,
+        examples_per_step: int,
+        tokens_per_example: int,
+    ) -> None:
+        self._writer = tf.summary.create_file_writer(directory) if directory else None
+        self._num_train_steps = num_train_steps
+        self._examples_per_step = examples_per_step
+        self._tokens_per_example = tokens_per_example
+
+    def report(self, step: int, stats: Mapping[str, float], step_seconds: float) -> None:
+        """Logs a line and writes scalars.
+
+        Args:
+          step: Updates done.
+          stats: Means over the loop: `loss`, each loss by name, `learning_rate`, `grad_norm`.
+          step_seconds: Seconds a step took.
+        """
+        rates = {
+            "examples_per_second": self._examples_per_step / step_seconds,
+            "tokens_per_second": self._examples_per_step * self._tokens_per_example / step_seconds,
+        }
+        losses = ", ".join(f"{name} {stats[name]:.4f}" for name in stats if name.endswith("_loss"))
+        logging.info(
+            "step %d/%d | loss %.4f (%s) | learning rate %.3g | grad norm %.3g | "
+            "%s examples/s | %s tokens/s | %s left",
+            step,
+            self._num_train_steps,
+            stats["loss"],
+            losses,
+            stats["learning_rate"],
+            stats["grad_norm"],
+            _short(rates["examples_per_second"]),
+            _short(rates["tokens_per_second"]),
+            format_duration((self._num_train_steps - step) * step_seconds),
+        )
+        if self._writer:
+            with self._writer.as_default(step=step):
+                for name, value in {**stats, **rates}.items():
+                    tf.summary.scalar(name, value)
+            self._writer.flush()
+
+
+def format_duration(seconds: float) -> str:
+    """Formats seconds as "2 d 3 h", "3 h 4 min", "5 min 6 s" or "7 s"."""
+    seconds = math.ceil(seconds)
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for (large, size), (small, rest) in zip(units, units[1:], strict=False):
+        if seconds >= size:
+            return f"{seconds // size} {large} {seconds % size // rest} {small}"
+    return f"{seconds} s"
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

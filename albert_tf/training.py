@@ -1,0 +1,282 @@
+"""Trainer: the loop around the train step, and evaluation. Knows Task, not tasks."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import checkpoint, conversion, distribution
+from albert_tf.progress import ProgressLog
+from albert_tf.tasks.task import Features, Task
+from albert_tf.train_step import TrainStep
+
+InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+
+# A loop on the device is kept this short, whatever steps_per_loop allows: a person wants to see a
+# line, and a process that gets SIGTERM has some 30 seconds to save.
+_LOOP_SECONDS = 10.0
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or the gradient's norm became infinite or NaN."""
+
+
+class Trainer:
+    """Trains and evaluates a task's model under a strategy.
+
+    Args:
+      task: Model, losses, metrics.
+      strategy: From distribution.create_strategy.
+      output_dir: Directory of checkpoints and summaries; it exists.
+      make_optimizer: Makes the optimizer, with `sum_over_replicas=False`; None only evaluates.
+      seed: Of fresh weights and of dropout.
+      jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
+      accumulation_steps: Micro-batches in which a replica works through its batch.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy,
+        output_dir: str,
+        make_optimizer: Callable[[], keras.optimizers.Optimizer] | None = None,
+        *,
+        seed: int = 0,
+        jit_compile: bool = False,
+        accumulation_steps: int = 1,
+    ) -> None:
+        self.task = task
+        self.strategy = strategy
+        self.output_dir = output_dir
+        keras.utils.set_random_seed(seed)
+        with strategy.scope():
+            self.model = task.build_model()
+            self.optimizer = make_optimizer() if make_optimizer else None
+            if self.optimizer:
+                self.optimizer.build(self.model.trainable_variables)
+        self._train_step = TrainStep(
+            task, self.model, self.optimizer, seed, jit_compile, accumulation_steps
+        )
+        self._stop_requested = threading.Event()
+
+    @property
+    def step(self) -> int:
+        """Updates done so far."""
+        return int(self.optimizer.iterations.numpy())
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def train(
+        self,
+        input_fn: InputFn,
+        progress: ProgressLog,
+        num_train_steps: int,
+        *,
+        steps_per_loop: int,
+        save_steps: int,
+        keep_max: int,
+    ) -> bool:
+        """Trains up to a step, saving on the way and at the end.
+
+        SIGTERM ends it early, after a checkpoint.
+
+        Args:
+          input_fn: Makes a host's dataset, from the step that the Trainer is at.
+          progress: Is told of every loop.
+          num_train_steps: The step to reach.
+          steps_per_loop: Steps on the device between two looks from the host, at most.
+          save_steps: Steps between checkpoints.
+          keep_max: Checkpoints to keep; 0 keeps all.
+
+        Returns:
+          Whether the step was reached.
+
+        Raises:
+          NonFiniteLossError: A loss is no number any more. Nothing is saved then.
+        """
+        iterator = iter(self.strategy.distribute_datasets_from_function(input_fn))
+        previous = _on_sigterm(self._stop_requested)
+        step, saved, step_seconds, stop = self.step, self.step, math.inf, False
+        try:
+            while step < num_train_steps and not stop:
+                until_save = save_steps - step % save_steps
+                quick_enough = max(1, int(_LOOP_SECONDS / step_seconds))
+                count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
+                start = time.monotonic()
+                stats = self._train_steps(iterator, tf.constant(count)).numpy()
+                step_seconds, stop = self._agree((time.monotonic() - start) / count)
+                self._check_finite(stats, step, saved)
+                step += count
+                means = dict(
+                    zip(self._train_step.stat_names, stats.mean(axis=0).tolist(), strict=True)
+                )
+                progress.report(step, means, step_seconds)
+                if step % save_steps == 0 or step == num_train_steps or stop:
+                    self.save(keep_max)
+                    saved = step
+        finally:
+            _restore_sigterm(previous)
+        if step < num_train_steps:
+            logging.info("stopped at step %d by SIGTERM: the same command goes on from there", step)
+        return step >= num_train_steps
+
+    @tf.function
+    def _train_steps(self, iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
+        stats = tf.TensorArray(tf.float32, size=num_steps)
+        for i in tf.range(num_steps):
+            replica_stats = self.strategy.run(self._train_step, args=(next(iterator),))
+            # After the sums over replicas all of them hold the same numbers.
+            stats = stats.write(i, self.strategy.experimental_local_results(replica_stats)[0])
+        return stats.stack()  # [steps, len(stat_names)]
+
+    def save(self, keep_max: int) -> None:
+        """Writes a checkpoint of weights, moments and step; only the chief does."""
+        if distribution.is_chief(self.strategy):
+            prefix = checkpoint.save(self.output_dir, self.step, self._tensors(), keep_max)
+            logging.info("saved %s", prefix)
+
+    def _tensors(self) -> dict[str, Any]:
+        named = conversion.named_weights(self.model)
+        return {**named, **self._slots(named), "global_step": np.int64(self.step)}
+
+    def _slots(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        names = {variable.path: name for name, variable in named.items()}
+        slots = {}
+        for i, variable in enumerate(self.model.trainable_variables):
+            slots[f"{names[variable.path]}/adam_m"] = self.optimizer.adam_m[i]
+            slots[f"{names[variable.path]}/adam_v"] = self.optimizer.adam_v[i]
+        return slots
+
+    def _check_finite(self, stats: np.ndarray, step: int, saved: int) -> None:
+        bad = np.flatnonzero(~np.isfinite(stats).all(axis=1))
+        if bad.size:
+            values = dict(zip(self._train_step.stat_names, stats[bad[0]].tolist(), strict=True))
+            raise NonFiniteLossError(
+                f"step {step + bad[0] + 1} is not finite ({values}): nothing was saved after step "
+                f"{saved}; lower --learning_rate or lengthen the warm-up, and look at the data"
+            )
+
+    def _agree(self, step_seconds: float) -> tuple[float, bool]:
+        """Returns the mean step time, and whether any worker has been told to stop."""
+        stop = self._stop_requested.is_set()
+        if not isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return step_seconds, stop
+        values = self._mean_over_replicas(tf.constant([step_seconds, float(stop)])).numpy()
+        return float(values[0]), bool(values[1] > 0)
+
+    @tf.function
+    def _mean_over_replicas(self, values: tf.Tensor) -> tf.Tensor:
+        def mean(x: tf.Tensor) -> tf.Tensor:
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
+        replicas = self.strategy.run(mean, args=(values,))
+        return self.strategy.experimental_local_results(replicas)[0]
+
+    # --- where weights come from ------------------------------------------------------------
+
+    def initialise(self, init_checkpoint: str | None = None, expand_group0: bool = False) -> str:
+        """Gives the model its first weights and says where they are from.
+
+        Args:
+          init_checkpoint: A checkpoint to start from, where output_dir holds none.
+          expand_group0: See conversion.load_weights.
+
+        Returns:
+          "resume", "init_checkpoint" or "fresh".
+
+        Raises:
+          FileNotFoundError: There is no init_checkpoint.
+          ValueError: A checkpoint is damaged or doesn't fit.
+        """
+        # 1. Go on where output_dir stops.
+        latest = checkpoint.latest(self.output_dir)
+        if latest:
+            self.restore(latest)
+            logging.info("resume: step %d of %s", self.step, latest)
+            return "resume"
+        # 2. Start from other weights.
+        if init_checkpoint:
+            report = conversion.load_weights(
+                self.model, init_checkpoint, expand_group0=expand_group0
+            )
+            logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
+            return "init_checkpoint"
+        # 3. Start from noise.
+        logging.info("fresh: %d weights from the initialiser", self.model.count_params())
+        return "fresh"
+
+    def restore(self, prefix: str) -> int:
+        """Takes weights, and moments and step if there is an optimizer, from a checkpoint.
+
+        Args:
+          prefix: A checkpoint that a Trainer, or the release, wrote for this model.
+
+        Returns:
+          The checkpoint's step.
+
+        Raises:
+          ValueError: It is damaged, lacks something, or is of another shape.
+        """
+        report = conversion.load_weights(self.model, prefix)
+        values = checkpoint.read(prefix)
+        slots = self._slots(conversion.named_weights(self.model)) if self.optimizer else {}
+        missing = [
+            *report.missing,
+            *(name for name in (*slots, "global_step") if name not in values),
+        ]
+        if missing:
+            raise ValueError(
+                f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
+                "name another output_dir, and start from it with --init_checkpoint"
+            )
+        for name, slot in slots.items():
+            slot.assign(values[name])
+        step = int(values["global_step"])
+        if self.optimizer:
+            self.optimizer.iterations.assign(step)
+        return step
+
+    # --- evaluation -------------------------------------------------------------------------
+
+    def evaluate(self, input_fn: InputFn) -> dict[str, float]:
+        """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
+
+        Args:
+          input_fn: Makes a host's dataset; it ends.
+        """
+        totals: dict[str, np.ndarray] = {}
+        for batch in self.strategy.distribute_datasets_from_function(input_fn):
+            for name, value in self._eval_step(batch).items():
+                totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
+        results = {name: float(value[0] / value[1]) for name, value in totals.items()}
+        losses = [value for name, value in results.items() if name.endswith("_loss")]
+        return {"loss": sum(losses), **results}
+
+    @tf.function
+    def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
+        def replica_metrics(features: Features) -> dict[str, tf.Tensor]:
+            metrics = self.task.metrics(self.model(features, training=False), features)
+            return {name: tf.stack(pair) for name, pair in metrics.items()}
+
+        replicas = self.strategy.run(replica_metrics, args=(features,))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, replicas, axis=None)
+
+
+def _on_sigterm(event: threading.Event) -> Any:
+    if threading.current_thread() is not threading.main_thread():
+        return None  # Only the main thread may set handlers.
+    return signal.signal(signal.SIGTERM, lambda *_: event.set())
+
+
+def _restore_sigterm(previous: Any) -> None:
+    if previous is not None:
+        signal.signal(signal.SIGTERM, previous)

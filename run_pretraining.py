@@ -1,0 +1,266 @@
+"""Pre-trains ALBERT on the records of data/create_pretraining_data.py, and evaluates it.
+
+Takes all flags of the release's run_pretraining.py, with its names and defaults, and a few more.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Sequence
+
+import tensorflow as tf
+from absl import app, flags, logging
+
+from albert_tf import distribution, evaluation, input_pipeline, optimization
+from albert_tf.config import AlbertConfig
+from albert_tf.progress import ProgressLog
+from albert_tf.records import pretraining_spec
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import NonFiniteLossError, Trainer
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("albert_config_file", None, "albert_config.json of the model.", required=True)
+flags.DEFINE_string(
+    "input_file", None, "TFRecord files: names or globs, separated by commas.", required=True
+)
+flags.DEFINE_string(
+    "output_dir", None, "Directory of checkpoints and results; a run goes on there.", required=True
+)
+flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from, where none is there yet.")
+flags.DEFINE_integer("max_seq_length", 512, "Length of the records.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked pieces of a record, at most.")
+flags.DEFINE_bool("do_train", True, "Whether to train.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate; alone, it follows a running training.")
+flags.DEFINE_integer("train_batch_size", 4096, "Examples of an update, over all devices.")
+flags.DEFINE_integer("eval_batch_size", 64, "Examples of an evaluation step, over all devices.")
+flags.DEFINE_enum("optimizer", "lamb", ["adamw", "lamb"], "Optimizer.")
+flags.DEFINE_float("learning_rate", 0.00176, "Rate that the decay starts from.")
+flags.DEFINE_float("poly_power", 1.0, "Exponent of the decay; 1 is linear.")
+flags.DEFINE_integer("num_train_steps", 125000, "Updates; the rate is 0 at the last.")
+flags.DEFINE_integer("num_warmup_steps", 3125, "Updates of warm-up.")
+flags.DEFINE_integer("start_warmup_step", 0, "Update at which the warm-up starts.")
+flags.DEFINE_integer("save_checkpoints_steps", 5000, "Updates between checkpoints.")
+flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
+flags.DEFINE_integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
+flags.DEFINE_integer("max_eval_steps", 100, "Evaluation steps, at most.")
+flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU.")
+flags.DEFINE_bool("init_from_group0", False, "Fill groups init_checkpoint lacks from its group 0.")
+flags.DEFINE_string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
+flags.DEFINE_string("tpu_zone", None, "Zone of the TPU.")
+flags.DEFINE_string("gcp_project", None, "Project of the TPU.")
+flags.DEFINE_string("master", None, "grpc address of the TPU, where it has no name.")
+flags.DEFINE_integer("num_tpu_cores", 8, "Cores of the TPU.")
+flags.DEFINE_float("masked_lm_budget", 0, "Share to mask on the fly; not there yet, must be 0.")
+# Not in the release:
+flags.DEFINE_integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
+flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
+flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
+flags.DEFINE_bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
+
+_POSITIVE = (
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "train_batch_size",
+    "eval_batch_size",
+    "num_train_steps",
+    "save_checkpoints_steps",
+    "iterations_per_loop",
+    "max_eval_steps",
+    "gradient_accumulation_steps",
+)
+
+
+def check_flags(config: AlbertConfig) -> None:
+    """Compares the flags with each other and with the config.
+
+    Raises:
+      ValueError: They contradict.
+    """
+    if not FLAGS.do_train and not FLAGS.do_eval:
+        raise ValueError("nothing to do: set --do_train or --do_eval")
+    for name in _POSITIVE:
+        if FLAGS[name].value < 1:
+            raise ValueError(f"--{name} must be at least 1, not {FLAGS[name].value}")
+    if FLAGS.max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"--max_seq_length {FLAGS.max_seq_length} is beyond the config's position table "
+            f"(max_position_embeddings {config.max_position_embeddings})"
+        )
+    if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
+        raise ValueError(
+            f"--max_predictions_per_seq {FLAGS.max_predictions_per_seq} is more than "
+            f"--max_seq_length {FLAGS.max_seq_length}"
+        )
+    if FLAGS.init_from_group0 and not FLAGS.init_checkpoint:
+        raise ValueError("--init_from_group0 says how to read --init_checkpoint: set that too")
+    if FLAGS.masked_lm_budget:
+        raise ValueError(
+            "--masked_lm_budget is not built (the release's never ran): leave it at 0, the "
+            "records hold the masks"
+        )
+
+
+def check_batches(num_replicas: int) -> None:
+    """Checks that the replicas can share the batches.
+
+    Raises:
+      ValueError: They can't.
+    """
+    parts = num_replicas * FLAGS.gradient_accumulation_steps
+    if FLAGS.do_train and FLAGS.train_batch_size % parts:
+        raise ValueError(
+            f"--train_batch_size {FLAGS.train_batch_size} can't be shared by {num_replicas} "
+            f"replicas in {FLAGS.gradient_accumulation_steps} parts each: make it a multiple of "
+            f"{parts}"
+        )
+    if FLAGS.do_eval and FLAGS.eval_batch_size % num_replicas:
+        raise ValueError(
+            f"--eval_batch_size {FLAGS.eval_batch_size} can't be shared by {num_replicas} "
+            f"replicas: make it a multiple of {num_replicas}"
+        )
+
+
+def make_output_dir(path: str) -> None:
+    """Makes the output directory and writes to it once.
+
+    Raises:
+      ValueError: That is not possible.
+    """
+    probe = os.path.join(path, ".write_test")
+    try:
+        tf.io.gfile.makedirs(path)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
+
+
+def prepare() -> tuple[Trainer, list[str], list[int]]:
+    """Checks everything, and returns a Trainer with its first weights, the files, their counts."""
+    config = AlbertConfig.from_json_file(FLAGS.albert_config_file)
+    check_flags(config)
+    files = input_pipeline.find_files(FLAGS.input_file)
+    # Before any other TensorFlow operation: workers can be connected only then.
+    strategy = distribution.create_strategy(
+        FLAGS.use_tpu,
+        FLAGS.tpu_name,
+        FLAGS.tpu_zone,
+        FLAGS.gcp_project,
+        FLAGS.master,
+        FLAGS.num_tpu_cores,
+    )
+    check_batches(strategy.num_replicas_in_sync)
+    make_output_dir(FLAGS.output_dir)
+    limits = {
+        "input_ids": config.vocab_size,
+        "segment_ids": config.type_vocab_size,
+        "masked_lm_positions": FLAGS.max_seq_length,
+        "masked_lm_ids": config.vocab_size,
+        "sentence_order_labels": 2,
+    }
+    input_pipeline.check_features(files, _spec(), limits)
+    chief = distribution.is_chief(strategy)
+    cache = os.path.join(FLAGS.output_dir, "input_files.json") if chief else None
+    counts = input_pipeline.count_records(files, cache)
+    logging.info("%d records in %d files; %s", sum(counts), len(files), _describe(strategy))
+
+    dtype = "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
+    trainer = Trainer(
+        PretrainingTask(config, dtype, FLAGS.recompute),
+        strategy,
+        FLAGS.output_dir,
+        _make_optimizer if FLAGS.do_train else None,
+        seed=FLAGS.random_seed,
+        jit_compile=FLAGS.jit_compile,
+        accumulation_steps=FLAGS.gradient_accumulation_steps,
+    )
+    if FLAGS.do_train:
+        trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
+        if chief:
+            with tf.io.gfile.GFile(os.path.join(FLAGS.output_dir, "albert_config.json"), "w") as f:
+                f.write(config.to_json())
+    return trainer, files, counts
+
+
+def train(trainer: Trainer, files: Sequence[str], counts: Sequence[int]) -> bool:
+    """Trains as the flags say; returns whether it came to the last step."""
+    input_fn = functools.partial(
+        input_pipeline.training_dataset,
+        files,
+        counts,
+        _spec(),
+        FLAGS.train_batch_size,
+        FLAGS.random_seed,
+        trainer.step,
+    )
+    summaries = FLAGS.output_dir if distribution.is_chief(trainer.strategy) else None
+    progress = ProgressLog(
+        summaries, FLAGS.num_train_steps, FLAGS.train_batch_size, FLAGS.max_seq_length
+    )
+    return trainer.train(
+        input_fn,
+        progress,
+        FLAGS.num_train_steps,
+        steps_per_loop=FLAGS.iterations_per_loop,
+        save_steps=FLAGS.save_checkpoints_steps,
+        keep_max=FLAGS.keep_checkpoint_max,
+    )
+
+
+def evaluate(trainer: Trainer, files: Sequence[str], counts: Sequence[int]) -> None:
+    """Evaluates checkpoints up to the last step."""
+    input_fn = functools.partial(
+        input_pipeline.evaluation_dataset,
+        files,
+        counts,
+        _spec(),
+        FLAGS.eval_batch_size,
+        FLAGS.max_eval_steps,
+    )
+    evaluation.evaluate_checkpoints(trainer, input_fn, FLAGS.num_train_steps)
+
+
+def _spec():
+    return pretraining_spec(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
+
+
+def _make_optimizer():
+    return optimization.create_optimizer(
+        FLAGS.learning_rate,
+        FLAGS.num_train_steps,
+        FLAGS.num_warmup_steps,
+        FLAGS.optimizer,
+        FLAGS.poly_power,
+        FLAGS.start_warmup_step,
+        sum_over_replicas=False,
+    )
+
+
+def _describe(strategy: tf.distribute.Strategy) -> str:
+    return f"{type(strategy).__name__} with {strategy.num_replicas_in_sync} replica(s)"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Does what the flags say."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    logging.set_verbosity(logging.INFO)
+    try:
+        trainer, files, counts = prepare()
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    try:
+        finished = not FLAGS.do_train or train(trainer, files, counts)
+    except NonFiniteLossError as error:
+        sys.exit(f"error: {error}")
+    if FLAGS.do_eval and finished:
+        evaluate(trainer, files, counts)
+
+
+if __name__ == "__main__":
+    app.run(main)
