@@ -1,0 +1,169 @@
+"""From documents to examples: tokens in bounded blocks, drawn pairs, finished feature arrays.
+
+Every step is a function of its arguments and of seeds that derive from (random_seed, document,
+pass, number), so blocks and batches may be computed anywhere, in any order.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import random
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import segment_pairs
+
+from albert_tf import masking
+from albert_tf.tokenization import Tokenizer
+
+_PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How instances are made of documents.
+
+    Attributes:
+        pairs: how documents are cut.
+        masking: how instances are masked.
+        dupe_factor: passes over the text, each with other pairs and masks.
+        random_seed: what every draw is a function of.
+
+    Raises:
+        ValueError: dupe_factor is below 1.
+    """
+
+    pairs: segment_pairs.PairSettings
+    masking: masking.MaskingSettings
+    dupe_factor: int
+    random_seed: int
+
+    def __post_init__(self) -> None:
+        if self.dupe_factor < 1:
+            raise ValueError(f"dupe_factor must be at least 1, got {self.dupe_factor}")
+
+
+class TokenBlock(NamedTuple):
+    """Documents that serve each other as random documents, and whose instances are shuffled.
+
+    Attributes:
+        tokens: <int32>[T] of all documents, one after the other.
+        documents: per document where its sentences begin in `tokens`, and where the last ends.
+        first_document: number in the corpus of the first document.
+    """
+
+    tokens: np.ndarray
+    documents: list[list[int]]
+    first_document: int
+
+
+class Instances(NamedTuple):
+    """Drawn but not yet built examples of a block, shuffled.
+
+    Attributes:
+        pairs: segment_pairs.SegmentPair as rows of <int32>[N, 6].
+        seeds: <uint64>[N], what the masks of an instance are a function of.
+    """
+
+    pairs: np.ndarray
+    seeds: np.ndarray
+
+
+def tokenize_blocks(
+    documents: Iterable[list[str]], tokenizer: Tokenizer, block_tokens: int
+) -> Iterator[TokenBlock]:
+    """Gathers documents until they have `block_tokens` tokens; documents without any vanish."""
+    tokens, block, first_document = array.array("i"), [], 0
+    for sentences in documents:
+        bounds = [len(tokens)]
+        for sentence in sentences:
+            ids = tokenizer.encode(sentence)
+            if ids:
+                tokens.fromlist(ids)
+                bounds.append(len(tokens))
+        if len(bounds) > 1:
+            block.append(bounds)
+        if len(tokens) >= block_tokens:
+            yield TokenBlock(np.array(tokens, np.int32), block, first_document)
+            tokens, block, first_document = array.array("i"), [], first_document + len(block)
+    if block:
+        yield TokenBlock(np.array(tokens, np.int32), block, first_document)
+
+
+def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
+    """Draws the pairs of `dupe_factor` passes over a block and shuffles them."""
+    numbers = block.first_document + np.arange(len(block.documents))
+    pairs, seeds = [], []
+    for dupe in range(recipe.dupe_factor):
+        pass_seeds = masking.derive_seeds(recipe.random_seed, numbers, dupe)
+        pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
+        drawn = [
+            segment_pairs.draw_pairs(block.documents, index, recipe.pairs, random.Random(seed))
+            for index, seed in enumerate(pair_seeds)
+        ]
+        counts = [len(of_document) for of_document in drawn]
+        instance_numbers = np.concatenate([np.arange(count) for count in counts])
+        pairs.append(np.array([pair for of_document in drawn for pair in of_document], np.int32))
+        seeds.append(
+            masking.derive_seeds(np.repeat(pass_seeds, counts), _INSTANCES, instance_numbers)
+        )
+    all_pairs, all_seeds = np.concatenate(pairs), np.concatenate(seeds)
+    order = np.argsort(masking.derive_seeds(all_seeds, _ORDER), kind="stable")
+    return Instances(all_pairs[order], all_seeds[order])
+
+
+def build_examples(
+    tokens: np.ndarray,
+    instances: Instances,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
+
+    Args:
+        tokens: <int32>[T] of the block.
+        instances: B of its instances.
+        recipe: see Recipe.
+        tokenizer: for the ids of specials.
+        word_starts: <bool>[V], as the tokenizer tells.
+
+    Returns:
+        The features of records.pretraining_spec, [B, ...].
+
+    Source: create_pretraining_data.py, create_instances_from_document and
+    write_instance_to_example_files.
+    """
+    a_begin, a_end, b_begin, b_end, label, _ = instances.pairs.T[..., None]
+    first_sep = 1 + a_end - a_begin
+    lengths = first_sep + 1 + b_end - b_begin + 1
+    columns = np.arange(recipe.pairs.max_seq_length)
+    in_segment_b = (columns > first_sep) & (columns < lengths)
+    is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
+
+    sources = np.where(in_segment_b, b_begin + columns - first_sep - 1, a_begin + columns - 1)
+    input_ids = np.where(is_text, tokens.take(sources, mode="clip"), tokenizer.pad_id)
+    input_ids[:, 0] = tokenizer.cls_id
+    np.put_along_axis(input_ids, first_sep, tokenizer.sep_id, axis=1)
+    np.put_along_axis(input_ids, lengths - 1, tokenizer.sep_id, axis=1)
+
+    # A [CLS] or [SEP] that stands in the text is never masked either.
+    is_special = (input_ids == tokenizer.cls_id) | (input_ids == tokenizer.sep_id)
+    starts_word = word_starts[input_ids]
+    masked = masking.mask_tokens(
+        input_ids,
+        lengths[:, 0],
+        is_text & ~is_special,
+        starts_word,
+        instances.seeds,
+        recipe.masking,
+    )
+    return {
+        "input_mask": (columns < lengths).astype(np.int32),
+        "segment_ids": in_segment_b.astype(np.int32),
+        "token_boundary": ((columns < lengths) & (starts_word | is_special)).astype(np.int32),
+        "sentence_order_labels": label[:, 0],
+        **masked._asdict(),
+    }

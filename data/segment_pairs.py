@@ -1,0 +1,148 @@
+"""Cuts documents into pairs of segments in their right order, swapped, or of two documents.
+
+A pair is four offsets into the tokens of many documents, not the tokens themselves: dupe_factor
+passes over a corpus then cost a few bytes per instance.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_TRIES_FOR_ANOTHER_DOCUMENT = 10
+_NUM_SPECIALS = 3  # [CLS], [SEP], [SEP]
+_SHORTEST_TARGET = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSettings:
+    """What pairs are drawn.
+
+    Attributes:
+        max_seq_length: S, tokens of an instance with its three specials.
+        short_seq_prob: share of documents per pass that aim at a random shorter length.
+        random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
+            True: B is what follows A, or comes from a random document (next sentence).
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    max_seq_length: int
+    short_seq_prob: float = 0.1
+    random_next_sentence: bool = False
+
+    def __post_init__(self) -> None:
+        shortest = _NUM_SPECIALS + _SHORTEST_TARGET
+        if self.max_seq_length < shortest:
+            raise ValueError(
+                f"max_seq_length must be at least {shortest} (three specials and a token for each "
+                f"segment), got {self.max_seq_length}"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"short_seq_prob must be within [0, 1], got {self.short_seq_prob}")
+
+
+class SegmentPair(NamedTuple):
+    """Tokens [a_begin, a_end) and [b_begin, b_end) of one instance.
+
+    Attributes:
+        label: 1 if B is not what follows A: swapped, or from a random document.
+        single: 1 if B is from a random document because A was all there was.
+    """
+
+    a_begin: int
+    a_end: int
+    b_begin: int
+    b_end: int
+    label: int
+    single: int
+
+
+def draw_pairs(
+    documents: Sequence[Sequence[int]], index: int, settings: PairSettings, rng: random.Random
+) -> list[SegmentPair]:
+    """Cuts one document into the instances of one pass.
+
+    Sentences are gathered until they reach the target length, which one coin per call fixes, and
+    parted at random. A chunk of one sentence takes B from a random document, with label 1.
+
+    Args:
+        documents: per document where its sentences begin, rising, closed by where the last ends.
+        index: the document to cut; the others serve as random documents.
+        settings: see PairSettings.
+        rng: the only source of randomness.
+
+    Source: create_pretraining_data.py, create_instances_from_document.
+    """
+    bounds = documents[index]
+    max_tokens = settings.max_seq_length - _NUM_SPECIALS
+    target = max_tokens
+    if rng.random() < settings.short_seq_prob:
+        target = rng.randint(_SHORTEST_TARGET, max_tokens)
+
+    pairs = []
+    first, num_sentences = 0, len(bounds) - 1
+    while first < num_sentences:
+        end = _end_of_run(bounds, first, target)
+        middle = rng.randint(first + 1, end - 1) if end - first > 1 else end
+        a, b = (bounds[first], bounds[middle]), (bounds[middle], bounds[end])
+        first = end
+        label, single = 0, middle == end
+        if single or (settings.random_next_sentence and rng.random() < 0.5):
+            b = _draw_random_run(documents, index, target - (a[1] - a[0]), rng)
+            label = 1
+            # What was meant to be B is the beginning of the next chunk.
+            first = middle
+        elif not settings.random_next_sentence and rng.random() < 0.5:
+            a, b = b, a
+            label = 1
+        pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single)))
+    return pairs
+
+
+def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
+    """Number of the sentence after the shortest run from `first` that has `target` tokens.
+
+    The run has one sentence at least, and ends with its document if that is shorter.
+    """
+    end = bisect.bisect_left(bounds, bounds[first] + target, first + 1)
+    return min(end, len(bounds) - 1)
+
+
+def _draw_random_run(
+    documents: Sequence[Sequence[int]], index: int, target: int, rng: random.Random
+) -> tuple[int, int]:
+    for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
+        other = rng.randrange(len(documents))
+        if other != index:
+            break
+    bounds = documents[other]
+    first = rng.randrange(len(bounds) - 1)
+    return bounds[first], bounds[_end_of_run(bounds, first, target)]
+
+
+def _truncate(
+    a: tuple[int, int], b: tuple[int, int], max_tokens: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """Shortens the longer segment (B if equal) token by token, in front or behind by a coin.
+
+    Which segment loses how many tokens is settled beforehand; the coins of one segment are one
+    draw of bits.
+    """
+    length_a, length_b = a[1] - a[0], b[1] - b[0]
+    if length_a + length_b <= max_tokens:
+        return *a, *b
+    kept_a = min(length_a, max(max_tokens - length_b, (max_tokens + 1) // 2))
+    return (
+        *_drop_tokens(a, length_a - kept_a, rng),
+        *_drop_tokens(b, length_b - (max_tokens - kept_a), rng),
+    )
+
+
+def _drop_tokens(segment: tuple[int, int], count: int, rng: random.Random) -> tuple[int, int]:
+    in_front = rng.getrandbits(count).bit_count() if count else 0
+    return segment[0] + in_front, segment[1] - (count - in_front)

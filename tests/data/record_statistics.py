@@ -1,0 +1,96 @@
+"""What golden/pretrain_data/stats.json counts, counted from the records alone."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+
+
+def read_records(paths: Iterable[str]) -> dict[str, np.ndarray]:
+    """All eight features as they are on disk, <int64 or float32>[N, ...]."""
+    columns = collections.defaultdict(list)
+    for serialized in tf.data.TFRecordDataset([str(path) for path in paths]).as_numpy_iterator():
+        for name, feature in tf.train.Example.FromString(serialized).features.feature.items():
+            columns[name].append(getattr(feature, feature.WhichOneof("kind")).value)
+    return {name: np.array(rows) for name, rows in columns.items()}
+
+
+def restore_text(records: dict[str, np.ndarray]) -> np.ndarray:
+    """`input_ids` before masking."""
+    ids = records["input_ids"].copy()
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
+    return ids
+
+
+def measure(records: dict[str, np.ndarray], max_predictions: int) -> dict[str, float]:
+    """The scalar measures of stats.json."""
+    size = records["input_ids"].shape[1]
+    lengths = records["input_mask"].sum(1)
+    masked = records["masked_lm_weights"].sum(1)
+    length_b = records["segment_ids"].sum(1) - 1
+    budget = np.clip(np.rint(0.15 * lengths), 1, max_predictions)
+    return {
+        "instances": len(lengths),
+        "mean_length": lengths.mean(),
+        "std_length": lengths.std(),
+        "fraction_full_length": (lengths == size).mean(),
+        "fraction_shorter_than_half": (lengths < size / 2).mean(),
+        "fraction_shorter_than_90_percent": (lengths < 0.9 * size).mean(),
+        "mean_padding_fraction": 1 - lengths.mean() / size,
+        "mean_length_a": (lengths - 3 - length_b).mean(),
+        "mean_length_b": length_b.mean(),
+        "sop_label_1_rate": records["next_sentence_labels"].mean(),
+        "masked_per_instance_mean": masked.mean(),
+        "masked_per_instance_std": masked.std(),
+        "masked_tokens_over_all_tokens": masked.sum() / lengths.sum(),
+        "fraction_reaching_budget": (masked == budget).mean(),
+        "masked_over_budget": masked.sum() / budget.sum(),
+    }
+
+
+def count_replacements(records: dict[str, np.ndarray], mask_id: int) -> dict[str, int]:
+    """How many labelled pieces are [MASK], unchanged, or another piece."""
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    now = records["input_ids"][rows, records["masked_lm_positions"][rows, slots]]
+    before = records["masked_lm_ids"][rows, slots]
+    mask, keep = now == mask_id, now == before
+    return {"mask": mask.sum(), "keep": keep.sum(), "random": (~mask & ~keep).sum()}
+
+
+def count_words(
+    records: dict[str, np.ndarray], cls_id: int, sep_id: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Pieces per word, and lengths of maximal runs of masked words, both value -> count.
+
+    Words are the release's: runs that begin at a token_boundary, [CLS] and [SEP] left out. A
+    [SEP] ends a run.
+    """
+    pieces, runs = collections.Counter(), collections.Counter()
+    ids = restore_text(records)
+    for row, length in enumerate(records["input_mask"].sum(1)):
+        text = np.flatnonzero(~np.isin(ids[row, :length], (cls_id, sep_id)))
+        starts = records["token_boundary"][row, text].astype(bool)
+        starts[0] = True
+        pieces.update(np.diff([*np.flatnonzero(starts), len(text)]).tolist())
+        filled = records["masked_lm_weights"][row] > 0
+        is_masked = np.isin(text, records["masked_lm_positions"][row][filled])
+        masked_words = np.logical_and.reduceat(is_masked, np.flatnonzero(starts))
+        segment_of_word = records["segment_ids"][row, text[starts]]
+        for segment in (0, 1):
+            flags = masked_words[segment_of_word == segment].astype(int)
+            edges = np.flatnonzero(np.diff([0, *flags, 0]))
+            runs.update((edges[1::2] - edges[::2]).tolist())
+    return dict(pieces), dict(runs)
+
+
+def count_token_runs(records: dict[str, np.ndarray]) -> dict[int, int]:
+    """Lengths of maximal runs of neighbouring labelled positions, value -> count."""
+    labelled = np.zeros((len(records["input_ids"]), records["input_ids"].shape[1] + 2), int)
+    rows, slots = np.nonzero(records["masked_lm_weights"])
+    labelled[rows, records["masked_lm_positions"][rows, slots] + 1] = 1
+    edges = np.flatnonzero(np.diff(labelled.ravel()))
+    return dict(collections.Counter((edges[1::2] - edges[::2]).tolist()))

@@ -1,0 +1,260 @@
+"""The generator from its command line: files, reports, errors, memory."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tracemalloc
+
+import create_pretraining_data
+import instances
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import app, flags
+from record_statistics import read_records, restore_text
+
+from albert_tf.tokenization import Tokenizer
+
+# Names and defaults of the release's script.
+RELEASED_FLAGS = {
+    "input_file": None,
+    "output_file": None,
+    "vocab_file": None,
+    "spm_model_file": None,
+    "input_file_mode": "r",
+    "do_lower_case": True,
+    "do_whole_word_mask": True,
+    "do_permutation": False,
+    "favor_shorter_ngram": True,
+    "random_next_sentence": False,
+    "max_seq_length": 512,
+    "ngram": 3,
+    "max_predictions_per_seq": 20,
+    "random_seed": 12345,
+    "dupe_factor": 40,
+    "masked_lm_prob": 0.15,
+    "short_seq_prob": 0.1,
+}
+
+
+@pytest.fixture
+def run(golden, tmp_path):
+    """Runs the script on the golden text, with changed flags."""
+
+    def run_with(**changes):
+        values = flags.FlagValues()
+        create_pretraining_data.define_flags(values)
+        given = {
+            "input_file": golden / "pretrain_data" / "text.txt",
+            "output_file": tmp_path / "out.tfrecord",
+            "spm_model_file": golden / "spm" / "en_small.model",
+            "max_seq_length": 128,
+            "dupe_factor": 1,
+        } | changes
+        arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        values(["create_pretraining_data.py", *arguments])
+        create_pretraining_data.main(["create_pretraining_data.py"], values)
+        return given["output_file"]
+
+    return run_with
+
+
+@pytest.fixture
+def short_text(golden, tmp_path):
+    """The first nine documents of the golden text."""
+    path = tmp_path / "short.txt"
+    whole = (golden / "pretrain_data" / "text.txt").read_text(encoding="utf-8")
+    path.write_text("\n\n".join(whole.split("\n\n")[:9]), encoding="utf-8")
+    return path
+
+
+def test_flags_are_those_of_the_release():
+    values = flags.FlagValues()
+    create_pretraining_data.define_flags(values)
+    assert {name: values[name].default for name in values} == RELEASED_FLAGS
+    with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
+        values(["create_pretraining_data.py", "--output_file=x"])
+
+
+def test_examples_are_the_text_between_specials(run, golden, short_text):
+    records = read_records([run(input_file=short_text, max_predictions_per_seq=19)])
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    text = [
+        token for line in short_text.read_text().split("\n") for token in tokenizer.encode(line)
+    ]
+    known = {tuple(text[i : i + 5]) for i in range(len(text) - 4)}
+    ids = restore_text(records)
+    lengths = records["input_mask"].sum(1)
+    for row, length in enumerate(lengths):
+        first_sep, second_sep = np.flatnonzero(ids[row, :length] == tokenizer.sep_id)
+        assert ids[row, 0] == tokenizer.cls_id
+        assert second_sep == length - 1
+        assert not ids[row, length:].any()
+        np.testing.assert_array_equal(np.flatnonzero(records["input_mask"][row]), np.arange(length))
+        np.testing.assert_array_equal(
+            np.flatnonzero(records["segment_ids"][row]), np.arange(first_sep + 1, length)
+        )
+        for segment in (ids[row, 1:first_sep], ids[row, first_sep + 1 : second_sep]):
+            windows = {tuple(segment[i : i + 5].tolist()) for i in range(len(segment) - 4)}
+            assert windows <= known
+    assert lengths.max() == 128
+    assert records["next_sentence_labels"].shape == (len(ids), 1)
+    assert records["masked_lm_ids"].shape == (len(ids), 19)
+
+
+def test_token_boundaries_are_those_of_the_release(golden):
+    records = read_records([golden / "pretrain_data" / "en_small_first50.tfrecord"])
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    ids, is_token = restore_text(records), records["input_mask"] == 1
+    special = np.isin(ids, (tokenizer.cls_id, tokenizer.sep_id))
+    expected = is_token & (special | tokenizer.word_starts()[ids])
+    np.testing.assert_array_equal(records["token_boundary"], expected)
+
+
+def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):
+    first = run(input_file=short_text).read_bytes()
+    monkeypatch.setattr(create_pretraining_data, "_BATCH_SIZE", 7)
+    assert run(input_file=short_text).read_bytes() == first
+    assert run(input_file=short_text, random_seed=12346).read_bytes() != first
+
+
+def test_passes_differ_and_come_mixed(run, short_text):
+    once = read_records([run(input_file=short_text, short_seq_prob=0)])
+    thrice = read_records([run(input_file=short_text, short_seq_prob=0, dupe_factor=3)])
+    assert 2.5 < len(thrice["input_ids"]) / len(once["input_ids"]) < 3.5
+    assert len(np.unique(thrice["input_ids"], axis=0)) == len(thrice["input_ids"])
+    is_of_first_pass = (thrice["input_ids"][:, None] == once["input_ids"]).all(-1).any(1)
+    assert is_of_first_pass.sum() == len(once["input_ids"])
+    assert np.diff(np.flatnonzero(is_of_first_pass)).max() > 1
+
+
+def test_records_go_to_the_output_files_in_turn(run, short_text, tmp_path):
+    whole = list(tf.data.TFRecordDataset(str(run(input_file=short_text))).as_numpy_iterator())
+    paths = [tmp_path / "new" / f"{part}.tfrecord" for part in range(3)]
+    run(input_file=short_text, output_file=",".join(map(str, paths)))
+    parts = [list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) for path in paths]
+    assert parts == [whole[0::3], whole[1::3], whole[2::3]]
+    assert sorted(path.name for path in paths[0].parent.iterdir()) == [p.name for p in paths]
+
+
+def test_permutation_doubles_the_label_slots(run, short_text):
+    records = read_records([run(input_file=short_text, do_permutation=True)])
+    assert records["masked_lm_positions"].shape[1] == 40
+    budget = np.clip(np.rint(0.15 * records["input_mask"].sum(1)), 1, 20)
+    np.testing.assert_array_equal(records["masked_lm_weights"].sum(1), 2 * budget)
+
+
+def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
+    run, short_text, tmp_path
+):
+    vocabulary = tmp_path / "vocab.txt"
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,:;?", *letters]
+    vocabulary.write_text("\n".join([*pieces, *(f"##{letter}" for letter in letters)]))
+    path = run(input_file=short_text, spm_model_file=None, vocab_file=vocabulary)
+    records = read_records([path])
+    starts = records["token_boundary"] == 1
+    assert (restore_text(records)[~starts & (records["input_mask"] == 1)] >= len(pieces)).all()
+    assert (restore_text(records)[starts] < len(pieces)).all()
+
+
+def test_report_counts_what_was_done(run, short_text, caplog):
+    caplog.set_level("INFO", logger="absl")
+    records = read_records([run(input_file=short_text, max_predictions_per_seq=18)])
+    report = caplog.text
+    assert "read 9 documents" in report
+    tokens = int(records["input_mask"].sum())
+    assert f"wrote {len(records['input_ids'])} instances, {tokens:,} tokens" in report
+    share = records["next_sentence_labels"].mean()
+    assert f"swapped, or B from a random document): {share:.2%}" in report
+    assert re.search(r"[\d.]+ seconds, [\d,]+ output tokens/s", report)
+    assert "masks 14.1 % of a full example, not 15.0 %: 20 predictions" in report
+
+
+def test_enough_predictions_give_no_warning(run, short_text, caplog):
+    run(input_file=short_text, max_predictions_per_seq=20)
+    assert "WARNING" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_file": "gone/*.txt"}, "error: input_file: no file matches 'gone/\\*.txt'"),
+        ({"spm_model_file": None}, "error: a vocabulary is needed: set spm_model_file or vocab"),
+        ({"spm_model_file": "gone.model"}, "error: vocabulary file gone.model does not exist"),
+        ({"output_file": ""}, "error: output_file: expected names of files, got ''"),
+        ({"output_file": "a,b,a"}, "error: output_file: a file is named twice"),
+        ({"dupe_factor": 0}, "error: dupe_factor must be at least 1, got 0"),
+        ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
+        ({"ngram": 0}, "error: ngram must be at least 1, got 0"),
+        ({"input_file_mode": "x"}, "error: input_file_mode must be 'r' or 'rb', got 'x'"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(run, changes, message):
+    with pytest.raises(SystemExit, match=message) as stop:
+        run(**changes)
+    assert "\n" not in str(stop.value)
+
+
+def test_arguments_that_are_no_flags_are_refused():
+    with pytest.raises(app.UsageError, match="unexpected arguments: text.txt"):
+        create_pretraining_data.main(["create_pretraining_data.py", "text.txt"], None)
+
+
+def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(instances, "draw_instances", None)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SystemExit, match="error: output_file: can't write .*file/out.tfrecord"):
+        run(output_file=tmp_path / "file" / "out.tfrecord")
+    with pytest.raises(SystemExit, match="error: output_file: expected names of files, got"):
+        run(output_file=tmp_path)
+
+
+def test_input_file_is_not_overwritten(run, short_text):
+    before = short_text.read_bytes()
+    with pytest.raises(SystemExit, match="error: output_file: .*short.txt is an input file too"):
+        run(input_file=short_text, output_file=short_text)
+    assert short_text.read_bytes() == before
+
+
+def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
+    old = tmp_path / "out.tfrecord"
+    old.write_text("old")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    with pytest.raises(SystemExit, match="error: input_file: .*empty.txt holds no text"):
+        run(input_file=empty)
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(b"Some words.\nMore words.\n\n\xff\n")
+    with pytest.raises(SystemExit, match="error: .*broken.txt, line 4 is not UTF-8"):
+        run(input_file=broken)
+    assert old.read_text() == "old"
+    assert [path.name for path in tmp_path.glob("out*")] == ["out.tfrecord"]
+
+
+def test_text_is_read_no_further_than_a_block_needs(golden):
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    reads = itertools.count()
+    endless = (["one two three four five", f"number {next(reads)}"] for _ in itertools.count())
+    blocks = instances.tokenize_blocks(endless, tokenizer, block_tokens=1000)
+    first, second = next(blocks), next(blocks)
+    assert 1000 <= len(first.tokens) < 1020
+    assert second.first_document == len(first.documents)
+    assert next(reads) <= len(first.documents) + len(second.documents)
+
+
+def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypatch):
+    monkeypatch.setattr(create_pretraining_data, "_BLOCK_TOKENS", 3000)
+
+    def peak_bytes(copies):
+        text = tmp_path / f"{copies}.txt"
+        text.write_text("\n\n".join([short_text.read_text()] * copies))
+        tracemalloc.start()
+        run(input_file=text)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    peak_bytes(1)  # what is loaded on first use
+    assert peak_bytes(12) < 1.1 * peak_bytes(2)
