@@ -86,7 +86,7 @@ def read(path: str) -> dict[str, np.ndarray]:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"

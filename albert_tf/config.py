@@ -14,6 +14,7 @@ PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 # is allowed to have. `...` allows any: the BERT pooler keys of some Chinese configurations.
 _LEGACY_KEYS: dict[str, Any] = {
     "net_structure_type": 0,
+    "layers_to_keep": [],
     "gap_size": 0,
     "num_memory_blocks": 0,
     "ln_type": "postln",

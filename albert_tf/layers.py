@@ -224,7 +224,7 @@ class SelfAttention(AlbertLayer):
             ops.cast(ops.concatenate([ops.convert_to_tensor(b) for b in biases], axis=0), dtype),
             ops.cast(self.output_kernel, dtype),
             ops.cast(self.output_bias, dtype),
-            *(ops.convert_to_tensor(weight) for weight in self.norm),
+            *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
     def apply(self, weights: tuple[Any, ...], x: Any, masked_scores: Any, seed: Any) -> Any:
@@ -288,7 +288,7 @@ class FeedForward(AlbertLayer):
         )
         return (
             *(ops.cast(weight, self.compute_dtype) for weight in matrices),
-            *(ops.convert_to_tensor(weight) for weight in self.norm),
+            *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
     def apply(self, weights: tuple[Any, ...], x: Any, seed: Any) -> Any:

@@ -76,14 +76,8 @@ class Encoder(layers.AlbertLayer):
         outputs = []
         for attention, ffn in self.schedule():
             site = 1 + layers.DROPOUT_SITES_PER_BLOCK * len(outputs)
-            block = self._block(attention, ffn)
-            x = block(
-                attention_weights[attention],
-                ffn_weights[ffn],
-                x,
-                masked_scores,
-                layers.fold_in(seed, site),
-            )
+            block = self._block(attention, ffn, layers.fold_in(seed, site))
+            x = block(attention_weights[attention], ffn_weights[ffn], x, masked_scores)
             outputs.append(x)
         return outputs
 
@@ -96,10 +90,9 @@ class Encoder(layers.AlbertLayer):
             for i in range(inner)
         ]
 
-    def _block(self, attention: int, ffn: int) -> Any:
-        def block(
-            attention_weights: Any, ffn_weights: Any, x: Any, masked_scores: Any, seed: Any
-        ) -> Any:
+    def _block(self, attention: int, ffn: int, seed: Any) -> Any:
+        # The seed isn't an argument: recomputation takes only tensors that can have a gradient.
+        def block(attention_weights: Any, ffn_weights: Any, x: Any, masked_scores: Any) -> Any:
             x = self.attention[attention].apply(attention_weights, x, masked_scores, seed)
             return self.ffn[ffn].apply(ffn_weights, x, seed)
 

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import albert_tf
+from albert_tf import conversion
+from albert_tf.tasks.pretraining import PretrainingTask
+from tests import goldens, tolerances
+
+BATCHES = 10
+
+
+def losses(task: PretrainingTask, outputs: dict, features: dict) -> dict:
+    """Divides as the Trainer does."""
+    sums, weights = task.loss_sums(outputs, features), task.loss_weights(features)
+    each = {name: sums[name] / (weights[name] + task.loss_epsilon.get(name, 0.0)) for name in sums}
+    return {**each, "total_loss": sum(each.values())}
+
+
+def assert_close(actual, expected, atol):
+    np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, rtol=0, atol=atol)
+
+
+def check_losses_and_gradients(variant, model, task, compiled=False):
+    features = goldens.inputs(variant)
+    named = conversion.named_weights(model)
+
+    def forward_and_backward():
+        with tf.GradientTape() as tape:
+            each = losses(task, model(features, training=True), features)
+        gradients = tape.gradient(
+            each["total_loss"], {name: variable.value for name, variable in named.items()}
+        )
+        return each, {name: tf.convert_to_tensor(value) for name, value in gradients.items()}
+
+    if compiled:
+        forward_and_backward = tf.function(forward_and_backward, jit_compile=True)
+    each, gradients = forward_and_backward()
+    expected = goldens.outputs(variant)
+    for name, loss in each.items():
+        assert_close(loss, expected[name], tolerances.LOSS)
+    expected = goldens.arrays(goldens.FOLDER / variant / "grads.npz")
+    assert set(gradients) == set(expected)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(
+            gradient, expected[name], rtol=0, atol=tolerances.GRADIENT, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_losses_and_gradients_are_the_releases(variant):
+    task = PretrainingTask(goldens.config(variant))
+    check_losses_and_gradients(variant, goldens.pretrained(variant), task)
+
+
+def test_losses_and_gradients_are_the_releases_under_xla():
+    task = PretrainingTask(goldens.config("base"))
+    check_losses_and_gradients("base", goldens.pretrained("base"), task, compiled=True)
+
+
+def test_losses_and_gradients_are_the_releases_when_recomputed():
+    task = PretrainingTask(goldens.config("groups2_inner2"))
+    model = goldens.pretrained("groups2_inner2", recompute=True)
+    check_losses_and_gradients("groups2_inner2", model, task)
+
+
+@pytest.fixture(scope="module")
+def task() -> PretrainingTask:
+    return PretrainingTask(goldens.config("base"))
+
+
+@pytest.fixture(scope="module")
+def model() -> albert_tf.AlbertForPreTraining:
+    return goldens.pretrained("base")
+
+
+def test_without_any_masked_piece_the_loss_is_zero(task, model):
+    features = goldens.inputs("base")
+    features["masked_lm_weights"] = np.zeros_like(features["masked_lm_weights"])
+    each = losses(task, model(features), features)
+    expected = goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
+    assert float(each["masked_lm_loss"]) == expected["zero_weights/masked_lm_loss"] == 0
+    assert_close(each["total_loss"], expected["zero_weights/total_loss"], tolerances.LOSS)
+
+
+def test_metrics_over_ten_batches_are_the_releases(golden, task, model):
+    stored = json.loads((goldens.FOLDER / "base" / "eval_metrics.json").read_text())
+    batches = goldens.arrays(golden / "optim" / "batches.npz")
+    labels = goldens.arrays(goldens.FOLDER / "base" / "eval_metrics_labels.npz")
+    totals: dict[str, np.ndarray] = {}
+    for i in range(BATCHES):
+        prefix = f"step{i}/"
+        batch = {k.removeprefix(prefix): v for k, v in batches.items() if k.startswith(prefix)}
+        features = goldens.features(batch)
+        features["masked_lm_ids"] = labels[f"batch{i}/masked_lm_ids"]
+        outputs = model(features)
+        total = losses(task, outputs, features)["total_loss"]
+        assert_close(total, stored["per_batch"][i]["total_loss"], tolerances.LOSS)
+        for name, pair in task.metrics(outputs, features).items():
+            totals[name] = totals.get(name, 0) + np.array([float(part) for part in pair])
+    assert set(totals) == set(stored["metrics_after_ten_batches"])
+    for name, expected in stored["metrics_after_ten_batches"].items():
+        assert_close(totals[name][0] / totals[name][1], expected, tolerances.LOSS)
+
+
+def test_the_key_metric_is_one_of_the_metrics(task, model):
+    features = goldens.inputs("base")
+    assert task.key_metric in task.metrics(model(features), features)
+
+
+def test_rows_that_fill_up_a_batch_count_nothing(task, model):
+    features = goldens.inputs("base")
+    shorter = {name: value[:3] for name, value in features.items()}
+    filled = {**features, "example_weights": np.array([1, 1, 1, 0], "float32")}
+    expected = task.metrics(model(shorter), shorter)
+    for name, pair in task.metrics(model(filled), filled).items():
+        assert_close(pair, [float(part) for part in expected[name]], tolerances.LOSS)
+    for name, weight in task.loss_weights(filled).items():
+        assert float(weight) == float(task.loss_weights(shorter)[name])
+
+
+def test_sums_add_up_over_the_parts_of_a_batch(task, model):
+    features = goldens.inputs("base")
+    parts = [{name: value[rows] for name, value in features.items()} for rows in ([0], [1, 2, 3])]
+    sums = [task.loss_sums(model(part), part) for part in parts]
+    for name, whole in task.loss_sums(model(features), features).items():
+        # Sums of 20 terms of about 7.
+        assert_close(sum(float(part[name]) for part in sums), float(whole), 10 * tolerances.LOSS)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_build_model(dtype, recompute):
+    config = goldens.config("inner2")
+    built = PretrainingTask(config, dtype=dtype, recompute=recompute).build_model()
+    assert isinstance(built, albert_tf.AlbertForPreTraining)
+    assert built.config == config
+    assert built.dtype_policy.name == built.albert.encoder.dtype_policy.name == dtype
+    assert built.recompute == built.albert.encoder.recompute == recompute

@@ -1,0 +1,130 @@
+"""The model without TensorFlow: a process of its own, in which it cannot be imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests import goldens, tolerances
+
+ROOT = pathlib.Path(__file__).parents[1]
+BACKENDS = [
+    pytest.param(
+        backend,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(package) is None,
+            reason=f"Keras' {backend} backend needs {package}, which isn't installed",
+        ),
+    )
+    for backend, package in (("jax", "jax"), ("numpy", "scipy"))
+]
+
+PRELUDE = """
+import sys
+sys.modules["tensorflow"] = None
+import numpy as np
+import keras
+import albert_tf
+from albert_tf import config, heads, layers, modeling, optimization
+weights, inputs, outputs = sys.argv[2:]
+model = albert_tf.AlbertForPreTraining(albert_tf.AlbertConfig.from_json_file(sys.argv[1]))
+with np.load(weights) as stored:
+    for variable in model.weights:
+        variable.assign(stored[variable.path.replace("/", "|")])
+with np.load(inputs) as stored:
+    inputs = {name: stored[name] for name in stored.files}
+"""
+
+FORWARD = """
+values = model(inputs)
+np.savez(outputs, **{name: keras.ops.convert_to_numpy(values[name]) for name in (
+    "embedding_output", "sequence_output", "pooled_output", "masked_lm_logits",
+    "sentence_order_logits")})
+"""
+
+JAX_STEP = """
+import jax
+import jax.numpy as jnp
+trainable = [variable.value for variable in model.trainable_variables]
+rest = [variable.value for variable in model.non_trainable_variables]
+
+@jax.jit
+def step(trainable, state):
+    def loss(trainable):
+        values, _ = model.stateless_call(trainable, rest, inputs, training=True)
+        log_probs = jax.nn.log_softmax(values["masked_lm_logits"])
+        return -jnp.take_along_axis(log_probs, inputs["masked_lm_ids"][..., None], -1).mean()
+    value, gradients = jax.value_and_grad(loss)(trainable)
+    return value, *optimizer.stateless_apply(state, gradients, trainable)
+
+optimizer = albert_tf.optimization.create_optimizer(1e-2, 1000, 0, optimizer="lamb")
+optimizer.build(model.trainable_variables)
+state = [variable.value for variable in optimizer.variables]
+losses = []
+for _ in range(20):
+    value, trainable, state = step(trainable, state)
+    losses.append(float(value))
+assert losses[-1] < 0.8 * losses[0], losses
+"""
+
+
+def run(code: str, *arguments: object, **environment: str) -> None:
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    process = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> pathlib.Path:
+    """The release's weights by the paths of ours, for reading checkpoints takes TensorFlow."""
+    file = tmp_path_factory.mktemp("weights") / "weights.npz"
+    model = goldens.pretrained("base")
+    np.savez(file, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
+    return file
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits.reshape(-1, logits.shape[-1]).astype("float64")
+    logits -= logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path):
+    folder = goldens.FOLDER / "base"
+    run(
+        PRELUDE + FORWARD + (JAX_STEP if backend == "jax" else ""),
+        folder / "albert_config.json",
+        weights,
+        folder / "inputs.npz",
+        tmp_path / "outputs.npz",
+        KERAS_BACKEND=backend,
+        JAX_PLATFORMS="cpu",
+    )
+    actual, expected = goldens.arrays(tmp_path / "outputs.npz"), goldens.outputs("base")
+    for head in ("masked_lm", "sentence_order"):
+        actual[f"{head}_log_probs"] = log_softmax(actual.pop(f"{head}_logits"))
+    for name, value in actual.items():
+        np.testing.assert_allclose(
+            value, expected[name], rtol=0, atol=tolerances.OUTPUT, err_msg=name
+        )
+
+
+def test_tensorflow_is_imported_only_when_needed():
+    """Whatever the backend is: a config and a tokenizer take no framework at all."""
+    run(
+        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
+        "import albert_tf; albert_tf.AlbertConfig(31, hidden_size=64); albert_tf.Tokenizer"
+    )

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import checkpoint, conversion
+from tests import goldens
+
+DATA, INDEX = ".data-00000-of-00001", ".index"
+
+
+class Killed(Exception):
+    """Stands for a SIGKILL."""
+
+
+def values(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "b/kernel": rng.normal(size=(5, 7)).astype("float32"),
+        "a": rng.normal(size=11),
+        "half": rng.normal(size=3).astype("float16"),
+        "step": np.int64(seed),
+        "odd": np.array([np.nan, np.inf, -0.0, 1e-45], "float32"),
+    }
+
+
+def check(prefix: str, expected: dict[str, np.ndarray]) -> None:
+    actual = checkpoint.read(prefix)
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        value = np.asarray(value)
+        assert actual[name].dtype == value.dtype
+        assert actual[name].tobytes() == value.tobytes(), name
+
+
+def save(directory, step: int, keep_max: int = 5) -> str:
+    return checkpoint.save(str(directory), step, values(step), keep_max)
+
+
+def names(prefixes) -> list[str]:
+    return [os.path.basename(prefix) for prefix in prefixes]
+
+
+def kill_at(monkeypatch, call: int, *functions: str) -> None:
+    """Makes the call-th of all calls of some tf.io.gfile functions raise Killed."""
+    left = [call]
+    for name in functions:
+        real = getattr(tf.io.gfile, name)
+
+        def counted(*args, real=real, **kwargs):
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(tf.io.gfile, name, counted)
+
+
+def test_what_is_saved_is_read_to_the_bit(tmp_path):
+    prefix = save(tmp_path, 13)
+    assert prefix == str(tmp_path / "model.ckpt-13")
+    check(prefix, values(13))
+    reader = tf.train.load_checkpoint(prefix)
+    assert set(reader.get_variable_to_shape_map()) == set(values(13))
+
+
+def test_keras_variables_are_saved_by_the_releases_names(tmp_path):
+    model = goldens.pretrained("groups2_inner2")
+    theirs = checkpoint.read(goldens.checkpoint("groups2_inner2"))
+    tensors = conversion.named_weights(model) | {"global_step": theirs["global_step"]}
+    prefix = checkpoint.save(str(tmp_path), 1, tensors, keep_max=1)
+    mine = checkpoint.read(prefix)
+    assert {n: (v.shape, v.dtype) for n, v in mine.items()} == {
+        n: (v.shape, v.dtype) for n, v in theirs.items()
+    }
+    check(prefix, theirs)
+    again = albert_tf.AlbertForPreTraining(model.config)
+    conversion.load_weights(again, prefix)
+    for old, new in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize(
+    ("keep_max", "kept"), [(1, [11]), (2, [7, 11]), (5, [2, 3, 5, 7, 11]), (0, [2, 3, 5, 7, 11])]
+)
+def test_the_oldest_are_deleted(tmp_path, keep_max, kept):
+    for step in (2, 3, 5, 7, 11):
+        save(tmp_path, step, keep_max)
+    expected = [f"model.ckpt-{step}" for step in kept]
+    assert names(checkpoint.listed(str(tmp_path))) == expected
+    files = {name + ending for name in expected for ending in (DATA, INDEX)}
+    assert set(os.listdir(tmp_path)) == {"checkpoint", *files}
+    for step in kept:
+        check(str(tmp_path / f"model.ckpt-{step}"), values(step))
+
+
+def test_the_newest_is_the_one_saved_last(tmp_path):
+    assert checkpoint.latest(str(tmp_path)) is None
+    for step in (9, 10, 4):
+        assert checkpoint.latest(str(tmp_path)) is None or step != 9
+        prefix = save(tmp_path, step)
+        assert checkpoint.latest(str(tmp_path)) == prefix
+    assert names(checkpoint.listed(str(tmp_path))) == [f"model.ckpt-{s}" for s in (9, 10, 4)]
+    save(tmp_path, 10)
+    assert names(checkpoint.listed(str(tmp_path))) == [f"model.ckpt-{s}" for s in (9, 4, 10)]
+
+
+@pytest.mark.parametrize("directory", ["out", "out/", "./out", "out/deep", "."])
+def test_a_relative_directory(tmp_path, monkeypatch, directory):
+    monkeypatch.chdir(tmp_path)
+    os.makedirs(directory, exist_ok=True)
+    for step in (2, 3, 5):
+        checkpoint.save(directory, step, values(step), keep_max=2)
+    assert names(checkpoint.listed(directory)) == ["model.ckpt-3", "model.ckpt-5"]
+    check(directory, values(5))
+    assert not os.path.exists(os.path.join(directory, "model.ckpt-2" + INDEX))
+
+
+def test_a_directory_can_be_moved(tmp_path):
+    (tmp_path / "old").mkdir()
+    save(tmp_path / "old", 3)
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert checkpoint.latest(str(tmp_path / "new")) == str(tmp_path / "new" / "model.ckpt-3")
+
+
+def test_a_half_written_checkpoint_is_not_there(tmp_path):
+    """What a process killed at any point of the writing leaves behind."""
+    prefix = save(tmp_path, 3)
+    (tmp_path / f"model.ckpt-5{DATA}.tempstate123").write_bytes(b"part")
+    (tmp_path / f"model.ckpt-7{DATA}").write_bytes(b"whole")
+    (tmp_path / "model.ckpt-best.index.tmp").write_bytes(b"part")
+    assert checkpoint.listed(str(tmp_path)) == [prefix]
+    assert checkpoint.latest(str(tmp_path)) == prefix
+    assert checkpoint.best(str(tmp_path)) is None
+    assert checkpoint.resolve(str(tmp_path)) == prefix
+    with pytest.raises(FileNotFoundError, match=r"model\.ckpt-7"):
+        checkpoint.read(str(tmp_path / "model.ckpt-7"))
+    check(save(tmp_path, 7), values(7))
+    assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-3", "model.ckpt-7"]
+
+
+def test_a_listed_checkpoint_whose_files_are_gone_is_not_there(tmp_path):
+    prefixes = [save(tmp_path, step) for step in (3, 5)]
+    os.remove(prefixes[1] + INDEX)
+    assert checkpoint.latest(str(tmp_path)) == prefixes[0]
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_kill_while_saving_leaves_only_whole_checkpoints(tmp_path, monkeypatch, call):
+    for step in (2, 3):
+        save(tmp_path, step, keep_max=2)
+    with monkeypatch.context() as patch:
+        kill_at(patch, call, "rename", "remove")
+        with pytest.raises(Killed):
+            save(tmp_path, 5, keep_max=2)
+    listed = checkpoint.listed(str(tmp_path))
+    assert "model.ckpt-3" in names(listed)
+    for prefix in listed:
+        check(prefix, values(int(prefix.rpartition("-")[2])))
+    save(tmp_path, 5, keep_max=2)
+    assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-3", "model.ckpt-5"]
+
+
+def test_best_is_a_copy(tmp_path):
+    assert checkpoint.best(str(tmp_path)) is None
+    for step in (3, 5):
+        prefix = save(tmp_path, step, keep_max=1)
+        best = checkpoint.copy_to_best(prefix)
+        assert best == checkpoint.best(str(tmp_path)) == str(tmp_path / "model.ckpt-best")
+        check(best, values(step))
+    save(tmp_path, 7, keep_max=1)
+    check(best, values(5))
+    assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-7"]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_kill_while_copying_leaves_no_mixture(tmp_path, monkeypatch, call):
+    checkpoint.copy_to_best(save(tmp_path, 3))
+    prefix = save(tmp_path, 5)
+    with monkeypatch.context() as patch:
+        kill_at(patch, call, "copy", "remove", "rename")
+        with pytest.raises(Killed):
+            checkpoint.copy_to_best(prefix)
+    best = checkpoint.best(str(tmp_path))
+    if call <= 3:  # Nothing has been touched yet.
+        check(best, values(3))
+    else:
+        assert best is None
+    check(checkpoint.copy_to_best(prefix), values(5))
+
+
+def test_a_directory_without_a_list_means_its_best(tmp_path):
+    best = checkpoint.copy_to_best(save(tmp_path, 3))
+    os.remove(tmp_path / "checkpoint")
+    assert checkpoint.resolve(str(tmp_path)) == best
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A folder with a copy of the release's checkpoint of base, and without a state file."""
+    for file in (goldens.FOLDER / "base").glob("model.ckpt-best.*"):
+        shutil.copyfile(file, tmp_path / file.name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["model.ckpt-best", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001", ""],
+)
+@pytest.mark.parametrize("kind", [str, lambda path: path], ids=["str", "pathlib"])
+def test_forms_of_a_path(copied, form, kind):
+    assert checkpoint.resolve(kind(copied / form)) == str(copied / "model.ckpt-best")
+    assert len(checkpoint.read(kind(copied / form))) == 33
+
+
+def test_a_directory_with_a_list_means_its_newest(copied):
+    newest = save(copied, 3)
+    assert checkpoint.resolve(str(copied)) == newest
+    check(str(copied), values(3))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("model.ckpt-8", r"there is no checkpoint .*model\.ckpt-8: expected .*ckpt-8\.index"),
+        ("nowhere/model.ckpt-best", r"there is no checkpoint .*nowhere"),
+        ("empty", r"empty holds no checkpoint: expected a file named checkpoint .* or model\.ckpt"),
+    ],
+)
+def test_no_checkpoint(copied, path, message):
+    (copied / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=message):
+        checkpoint.read(str(copied / path))
+
+
+def truncate(data, index):
+    data.write_bytes(data.read_bytes()[:-1000])
+
+
+def empty(data, index):
+    data.write_bytes(b"")
+
+
+def remove(data, index):
+    data.unlink()
+
+
+def flip(data, index):
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+
+
+def truncate_index(data, index):
+    index.write_bytes(index.read_bytes()[:-100])
+
+
+def empty_index(data, index):
+    index.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, remove, flip, truncate_index, empty_index])
+def test_a_damaged_checkpoint_is_named(copied, damage):
+    prefix = copied / "model.ckpt-best"
+    damage(copied / f"model.ckpt-best{DATA}", copied / f"model.ckpt-best{INDEX}")
+    with pytest.raises(ValueError, match=f"checkpoint {prefix} is damaged .*: copy it") as error:
+        checkpoint.read(str(prefix))
+    assert "\n" not in str(error.value)

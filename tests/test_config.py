@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from albert_tf import layers
+from albert_tf.config import AlbertConfig
+from albert_tf.modeling import AlbertModel
+from tests import goldens
+
+CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+FILES = sorted(CONFIGS.glob("*.json"))
+# Rows of the paper's tables 1 and 2; the counts are at V = 30000.
+RELEASED = {
+    "base": (12, 768, 3072, 12, 11_683_584),
+    "large": (24, 1024, 4096, 16, 17_683_968),
+    "xlarge": (24, 2048, 8192, 16, 58_724_864),
+    "xxlarge": (12, 4096, 16384, 64, 222_595_584),
+}
+# The paper's table 4: parameters of base in millions, by embedding size and sharing.
+SHARING = {
+    (768, "all"): 31,
+    (768, "attention"): 83,
+    (768, "ffn"): 57,
+    (768, "none"): 108,
+    (128, "all"): 12,
+    (128, "attention"): 64,
+    (128, "ffn"): 38,
+    (128, "none"): 89,
+}
+# The paper rounds now up, now down, and here and there leaves out the pooler (0.6 million).
+ROUNDING_MILLIONS = 1.1
+SMALL = {"vocab_size": 31, "hidden_size": 15, "num_attention_heads": 3, "intermediate_size": 7}
+
+
+def read(name: str) -> AlbertConfig:
+    return AlbertConfig.from_json_file(CONFIGS / f"{name}.json")
+
+
+def count_parameters(config: AlbertConfig, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Counts what AlbertModel creates without creating it: xxlarge would take 0.9 GB."""
+    sizes = []
+
+    def record(self, name, shape, **kwargs):
+        size = 1
+        for axis in shape:
+            size *= axis
+        sizes.append(size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layers.AlbertLayer, "add_weight", record)
+        AlbertModel(config)
+    return sum(sizes)
+
+
+def test_there_are_configs():
+    assert {file.stem for file in FILES} == {
+        *(f"albert_{size}_{version}" for size in RELEASED for version in ("v1", "v2")),
+        "albert_tiny",
+        "bert_base",
+        "bert_large",
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_config_loads(file):
+    config = AlbertConfig.from_json_file(str(file))
+    stored = json.loads(file.read_text())
+    for key, value in config.to_dict().items():
+        assert stored[key] == value, key
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("size", RELEASED)
+def test_released_sizes(size, version, monkeypatch):
+    config = read(f"albert_{size}_{version}")
+    layer_count, hidden, intermediate, heads, parameters = RELEASED[size]
+    assert config.num_hidden_layers == layer_count
+    assert config.hidden_size == hidden
+    assert config.intermediate_size == intermediate
+    assert config.num_attention_heads == heads
+    assert (config.embedding_size, config.vocab_size) == (128, 30000)
+    assert count_parameters(config, monkeypatch) == parameters
+
+
+@pytest.mark.parametrize("size", RELEASED)
+def test_only_v1_below_xxlarge_drops_out(size):
+    rate = 0 if size == "xxlarge" else 0.1
+    for version, expected in (("v1", rate), ("v2", 0)):
+        config = read(f"albert_{size}_{version}")
+        assert config.hidden_dropout_prob == expected
+        assert config.attention_probs_dropout_prob == expected
+
+
+def test_a_real_model_has_as_many_parameters():
+    assert AlbertModel(read("albert_base_v2")).count_params() == RELEASED["base"][-1]
+
+
+@pytest.mark.parametrize(("embedding_size", "sharing"), SHARING)
+def test_sharing_strategies_have_the_papers_sizes(embedding_size, sharing, monkeypatch):
+    config = dataclasses.replace(
+        read("albert_base_v1"), embedding_size=embedding_size, parameter_sharing=sharing
+    )
+    millions = count_parameters(config, monkeypatch) / 1e6
+    assert abs(millions - SHARING[embedding_size, sharing]) <= ROUNDING_MILLIONS
+
+
+@pytest.mark.parametrize(("name", "paper"), [("bert_base", 108), ("bert_large", 334)])
+def test_bert_has_the_papers_size(name, paper, monkeypatch):
+    config = read(name)
+    assert config.embedding_size == config.hidden_size
+    assert config.num_hidden_groups == config.num_hidden_layers
+    millions = count_parameters(config, monkeypatch) / 1e6
+    assert abs(millions - paper) <= ROUNDING_MILLIONS
+
+
+def test_one_group_a_layer_is_no_sharing(monkeypatch):
+    base = read("albert_base_v1")
+    groups = dataclasses.replace(base, num_hidden_groups=base.num_hidden_layers)
+    none = dataclasses.replace(base, parameter_sharing="none")
+    assert count_parameters(groups, monkeypatch) == count_parameters(none, monkeypatch)
+    for layer in range(base.num_hidden_layers):
+        assert groups.attention_group(layer) == none.attention_group(layer) == layer
+        assert groups.ffn_group(layer) == none.ffn_group(layer) == layer
+
+
+@pytest.mark.parametrize(
+    ("sharing", "attention", "ffn"),
+    [
+        ("all", [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]),
+        ("attention", [0, 0, 0, 1, 1], [0, 1, 2, 3, 4]),
+        ("ffn", [0, 1, 2, 3, 4], [0, 0, 0, 1, 1]),
+        ("none", [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+    ],
+)
+def test_sharing_decides_which_sublayer_serves_a_layer(sharing, attention, ffn):
+    config = AlbertConfig(
+        **SMALL, num_hidden_layers=5, num_hidden_groups=2, parameter_sharing=sharing
+    )
+    assert [config.attention_group(layer) for layer in range(5)] == attention
+    assert [config.ffn_group(layer) for layer in range(5)] == ffn
+    assert config.num_attention_groups == max(attention) + 1
+    assert config.num_ffn_groups == max(ffn) + 1
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_groups_are_the_releases(variant):
+    expected = json.loads((goldens.FOLDER / variant / "variables.json").read_text())
+    config = goldens.config(variant)
+    groups = [config.attention_group(layer) for layer in range(config.num_hidden_layers)]
+    assert groups == expected["layer_to_group"]
+
+
+def test_group_is_the_releases_floating_point_product():
+    config = AlbertConfig(**SMALL, num_hidden_layers=22, num_hidden_groups=22)
+    groups = [config.attention_group(layer) for layer in range(22)]
+    assert groups == [14 if layer == 15 else layer for layer in range(22)]
+
+
+def test_missing_keys_have_the_releases_defaults():
+    config = AlbertConfig.from_dict({"vocab_size": 30000})
+    xxlarge = read("albert_xxlarge_v2")
+    assert config == xxlarge
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "relu"])
+def test_chinese_configs_are_accepted(hidden_act):
+    shape = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+    pooler = {
+        "pooler_fc_size": 768,
+        "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3,
+        "pooler_size_per_head": 128,
+        "pooler_type": "first_token_transform",
+    }
+    legacy = {"directionality": "bidi", "ln_type": "postln", **pooler}
+    own = {"vocab_size": 21128, "hidden_act": hidden_act, **shape}
+    assert AlbertConfig.from_dict({**own, **legacy}) == AlbertConfig.from_dict(own)
+
+
+def test_every_key_that_the_release_wrote_is_accepted():
+    """`layers_to_keep` stands in the configs of xxlarge and of the Chinese models."""
+    legacy = {"net_structure_type": 0, "layers_to_keep": [], "gap_size": 0, "num_memory_blocks": 0}
+    assert AlbertConfig.from_dict({"vocab_size": 21128, **legacy}) == AlbertConfig(21128)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_sise": 15}, r"unknown ALBERT config keys \['hidden_sise'\]"),
+        ({"b": 1, "a": 2}, r"unknown ALBERT config keys \['a', 'b'\]"),
+        ({"hidden_size": 16}, r"hidden_size must be a multiple of num_attention_heads \(3\)"),
+        ({"num_hidden_groups": 13}, r"num_hidden_groups must be at most num_hidden_layers \(12\)"),
+        ({"hidden_act": "swish"}, r"hidden_act must be one of .*'gelu'.*, not 'swish'"),
+        ({"hidden_dropout_prob": 1}, r"hidden_dropout_prob must be a probability"),
+        ({"attention_probs_dropout_prob": -0.1}, r"attention_probs_dropout_prob must be a proba"),
+        ({"hidden_dropout_prob": float("nan")}, r"hidden_dropout_prob must be a probability"),
+        ({"initializer_range": 0}, r"initializer_range must be > 0"),
+        ({"initializer_range": "0.02"}, r"initializer_range must be a number, not '0.02'"),
+        ({"num_hidden_layers": 0}, r"num_hidden_layers must be a positive integer, not 0"),
+        ({"num_hidden_layers": 2.0}, r"num_hidden_layers must be a positive integer, not 2.0"),
+        ({"vocab_size": True}, r"vocab_size must be a positive integer, not True"),
+        ({"vocab_size": None}, r"vocab_size must be a positive integer, not None"),
+        ({"parameter_sharing": "some"}, r"parameter_sharing must be one of .*, not 'some'"),
+        ({"net_structure_type": 1}, r"net_structure_type must be 0 or left out, not 1"),
+        ({"ln_type": "preln"}, r"ln_type must be 'postln' or left out, not 'preln'"),
+    ],
+    ids=str,
+)
+def test_what_is_not_understood_is_refused_by_name(change, message):
+    with pytest.raises(ValueError, match=message):
+        AlbertConfig.from_dict({**SMALL, **change})
+
+
+def test_vocab_size_is_required():
+    with pytest.raises(ValueError, match="vocab_size is missing"):
+        AlbertConfig.from_dict({"hidden_size": 15})
+
+
+def test_errors_name_the_file(tmp_path):
+    file = tmp_path / "albert_config.json"
+    with pytest.raises(FileNotFoundError, match="albert_config.json does not exist"):
+        AlbertConfig.from_json_file(file)
+    for text, message in (
+        ("{", "albert_config.json is not JSON"),
+        ("[]", "albert_config.json: an ALBERT config is a JSON object, not list"),
+        ('{"vocab": 5}', r"albert_config.json: unknown ALBERT config keys \['vocab'\]"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            AlbertConfig.from_json_file(str(file))
+    file.write_bytes(b"\xff\xfe{")
+    with pytest.raises(ValueError, match="albert_config.json is not JSON"):
+        AlbertConfig.from_json_file(file)
+
+
+@pytest.mark.parametrize("sharing", ["all", "ffn"])
+def test_json_round_trip(tmp_path, sharing):
+    config = AlbertConfig(**SMALL, hidden_dropout_prob=0.25, parameter_sharing=sharing)
+    file = tmp_path / "albert_config.json"
+    file.write_text(config.to_json())
+    assert AlbertConfig.from_json_file(file) == config
+    assert ("parameter_sharing" in json.loads(config.to_json())) == (sharing != "all")
+
+
+def test_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        AlbertConfig(**SMALL).hidden_size = 30

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import checkpoint, conversion
+from tests import goldens
+
+GROUP = "bert/encoder/transformer/group_{}/inner_group_{}"
+
+
+def encoder(variant: str = "base", **changes) -> albert_tf.AlbertModel:
+    return albert_tf.AlbertModel(goldens.config(variant, **changes))
+
+
+def stored(variant: str = "base") -> dict[str, np.ndarray]:
+    return checkpoint.read(goldens.checkpoint(variant))
+
+
+def save(directory, tensors) -> str:
+    return checkpoint.save(str(directory), 7, tensors, keep_max=1)
+
+
+def check_weights(model, expected: dict[str, np.ndarray]) -> None:
+    for name, variable in conversion.named_weights(model).items():
+        np.testing.assert_array_equal(variable.numpy(), expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_names_and_shapes_are_the_releases(variant):
+    model = albert_tf.AlbertForPreTraining(goldens.config(variant))
+    actual = {n: list(v.shape) for n, v in conversion.named_weights(model).items()}
+    variables = json.loads((goldens.FOLDER / variant / "variables.json").read_text())
+    expected = {v["name"]: v["shape"] for v in variables["trainable_variables"]}
+    assert actual == expected
+
+
+def test_every_rule_names_a_weight():
+    model = albert_tf.AlbertForPreTraining(goldens.config("base"))
+    paths = [variable.path for variable in model.weights]
+    for pattern, name in conversion._RULES:
+        assert any(pattern.fullmatch(path) for path in paths), name
+
+
+def test_an_unknown_path_keeps_its_name():
+    assert conversion.tf1_name("dense/kernel") == "dense/kernel"
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
+def test_unshared_sublayers_keep_the_names_of_their_groups(sharing, tmp_path):
+    config = goldens.config("base", parameter_sharing=sharing)
+    named = conversion.named_weights(albert_tf.AlbertModel(config))
+    for kind, count in (
+        ("attention_1/self/query/kernel", config.num_attention_groups),
+        ("ffn_1/intermediate/dense/kernel", config.num_ffn_groups),
+    ):
+        names = {name for name in named if name.endswith(kind)}
+        assert names == {f"{GROUP.format(group, 0)}/{kind}" for group in range(count)}
+    path = save(tmp_path, named)
+    again = albert_tf.AlbertModel(config)
+    assert len(conversion.load_weights(again, path).loaded) == len(named)
+    check_weights(again, {name: variable.numpy() for name, variable in named.items()})
+
+
+def test_two_weights_of_one_name_are_refused():
+    config = goldens.config("base")
+    inputs = keras.Input((None,), dtype="int32", name="input_ids")
+    towers = [albert_tf.AlbertModel(config, name=name) for name in ("question", "answer")]
+    pooled = [tower({"input_ids": inputs})["pooled_output"] for tower in towers]
+    model = keras.Model(inputs, keras.layers.Add()(pooled))
+    with pytest.raises(ValueError, match="question/embeddings.* and answer/embeddings.* both be"):
+        conversion.named_weights(model)
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_every_weight_is_filled(variant):
+    model = albert_tf.AlbertForPreTraining(goldens.config(variant))
+    report = albert_tf.load_weights(model, goldens.checkpoint(variant))
+    assert report.loaded == tuple(variable.path for variable in model.weights)
+    assert report.missing == report.unused == ()
+    assert str(report) == f"{len(model.weights)} variables loaded"
+    check_weights(model, stored(variant))
+
+
+def test_values_are_those_stored_as_arrays():
+    expected = goldens.arrays(goldens.FOLDER / "base" / "variables.npz")
+    check_weights(goldens.pretrained("base"), expected)
+
+
+def test_heads_that_only_the_checkpoint_has_are_reported():
+    model = encoder()
+    report = conversion.load_weights(model, goldens.checkpoint("base"))
+    heads = sorted(name for name in stored() if name.startswith("cls/"))
+    assert len(heads) == 7
+    assert report.unused == tuple(heads)
+    assert report.missing == ()
+    assert str(report) == f"25 variables loaded; unused: {', '.join(heads)}"
+    check_weights(model, stored())
+
+
+def test_heads_that_only_the_model_has_are_reported_and_left_alone(tmp_path):
+    values = {name: value for name, value in stored().items() if name.startswith("bert/")}
+    model = albert_tf.AlbertForPreTraining(goldens.config("base"))
+    heads = [variable for variable in model.weights if "albert/" not in variable.path]
+    before = {variable.path: variable.numpy() for variable in heads}
+    report = conversion.load_weights(model, save(tmp_path, values))
+    assert set(report.missing) == set(before)
+    assert len(before) == 7
+    assert f"; missing: {', '.join(report.missing)}" in str(report)
+    for variable in heads:
+        np.testing.assert_array_equal(variable, before[variable.path])
+
+
+def test_a_head_of_ones_own_is_reported():
+    inputs = keras.Input((None,), dtype="int32", name="input_ids")
+    pooled = encoder()({"input_ids": inputs})["pooled_output"]
+    model = keras.Model(inputs, keras.layers.Dense(3, name="classes")(pooled))
+    report = conversion.load_weights(model, goldens.checkpoint("base"))
+    assert report.missing == ("classes/kernel", "classes/bias")
+    assert len(report.loaded) == 25
+
+
+QUERY = f"{GROUP.format(0, 0)}/attention_1/self/query/kernel"
+POOLER = "bert/pooler/dense/bias"
+
+
+def without(names) -> dict[str, np.ndarray]:
+    return {name: value for name, value in stored().items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "messages"),
+    [
+        (lambda: without([QUERY, POOLER]), [f"lacks .*{QUERY}", f"lacks .*{POOLER}"]),
+        (
+            lambda: stored() | {"bert/extra": np.ones(3, "f")},
+            ["has, and the model not, bert/extra"],
+        ),
+        (
+            lambda: stored() | {POOLER: np.ones(37, "f")},
+            [rf"{POOLER} \[37\] in the checkpoint, \[32\] in the model"],
+        ),
+        (lambda: {"w": np.ones(3, "f")}, [f"lacks .*{QUERY}", "shares no variable"]),
+    ],
+    ids=["missing", "unused", "shape", "other"],
+)
+def test_a_checkpoint_that_does_not_fit_changes_nothing(tmp_path, tensors, messages):
+    path, model = save(tmp_path, tensors()), encoder()
+    before = {name: v.numpy() for name, v in conversion.named_weights(model).items()}
+    for message in [*messages, "use the albert_config.json that belongs to it"]:
+        with pytest.raises(ValueError, match=message):
+            conversion.load_weights(model, path)
+    check_weights(model, before)
+
+
+def test_all_differing_shapes_are_named():
+    with pytest.raises(ValueError) as error:
+        conversion.load_weights(encoder(intermediate_size=67), goldens.checkpoint("base"))
+    for name, mine, theirs in (
+        ("intermediate/dense/kernel", [32, 67], [32, 64]),
+        ("intermediate/dense/bias", [67], [64]),
+        ("intermediate/output/dense/kernel", [67, 32], [64, 32]),
+    ):
+        name = f"{GROUP.format(0, 0)}/ffn_1/{name}"
+        assert f"{name} {theirs} in the checkpoint, {mine} in the model" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_not_strict_takes_what_there_is(tmp_path):
+    model = encoder()
+    before = {name: v.numpy() for name, v in conversion.named_weights(model).items()}
+    path = save(tmp_path, without([POOLER]) | {"bert/extra": np.ones(3, "f")})
+    report = conversion.load_weights(model, path, strict=False)
+    assert report.missing == ("albert/pooler/bias",)
+    assert "bert/extra" in report.unused
+    check_weights(model, stored() | {POOLER: before[POOLER]})
+    path = save(tmp_path, stored() | {POOLER: np.ones(37, "f")})
+    with pytest.raises(ValueError, match=POOLER):
+        conversion.load_weights(model, path, strict=False)
+
+
+def test_group_0_fills_the_groups_that_the_checkpoint_lacks(golden):
+    """The rule is the release's assignment, stored as checkpoint name -> model name.
+
+    It has one name twice and so loses attention_1 and ffn_1 of group_0 itself; here they are read.
+    """
+    stored_rule = json.loads((golden / "heads/checkpoint_assignment.json").read_text())
+    rule = stored_rule["two_group_model_from_one_group_checkpoint_num_of_group=2"]
+    source = {mine: theirs for part in rule["assignment_map"] for theirs, mine in part.items()}
+    model, values = encoder(num_hidden_groups=2), stored()
+    report = conversion.load_weights(model, goldens.checkpoint("base"), expand_group0=True)
+    assert report.missing == ()
+    names = set(conversion.named_weights(model))
+    assert all("group_0/" in name for name in names - set(source))
+    assert any("group_1/" in name for name in source)
+    check_weights(model, {name: values[source.get(name, name)] for name in names})
+
+
+def test_group_0_fills_nothing_unasked(golden):
+    stored_rule = json.loads((golden / "heads/checkpoint_assignment.json").read_text())
+    rule = stored_rule["two_group_model_from_one_group_checkpoint_num_of_group=0"]
+    with pytest.raises(ValueError) as error:
+        conversion.load_weights(encoder(num_hidden_groups=2), goldens.checkpoint("base"))
+    lacking = str(error.value).partition("lacks ")[2].partition(";")[0].split(", ")
+    assert sorted(lacking) == sorted(rule["not_restored"])
+
+
+def test_group_0_replaces_no_group_that_is_there():
+    model, values = encoder(num_hidden_groups=3), stored("groups2")
+    conversion.load_weights(model, goldens.checkpoint("groups2"), expand_group0=True)
+    names = conversion.named_weights(model)
+    check_weights(
+        model, {n: values[n if n in values else n.replace("group_2/", "group_0/")] for n in names}
+    )
+    assert any("group_2/" in name for name in names)
+
+
+def test_inner_groups_are_never_made_up():
+    with pytest.raises(ValueError, match="lacks .*group_0/inner_group_1"):
+        conversion.load_weights(
+            encoder(inner_group_num=2), goldens.checkpoint("base"), expand_group0=True
+        )
+
+
+def test_moments_and_step_are_passed_over(golden):
+    folder = golden / "optim" / "lamb_a_checkpoint"
+    names = set(checkpoint.read(str(folder)))
+    assert {f"{QUERY}/adam_m", f"{QUERY}/adam_v", "global_step"} <= names
+    model = albert_tf.AlbertForPreTraining(goldens.config("base"))
+    report = conversion.load_weights(model, str(folder))
+    assert report.missing == report.unused == ()
+    after = goldens.arrays(golden / "optim" / "lamb_a_params.npz")
+    check_weights(model, {n.removeprefix("after10/"): v for n, v in after.items()})
+
+
+def test_a_checkpoint_of_objects_is_refused(tmp_path):
+    path = tf.train.Checkpoint(w=tf.Variable(tf.ones(3))).save(str(tmp_path / "ckpt"))
+    with pytest.raises(ValueError, match="shares no variable with the model"):
+        conversion.load_weights(encoder(), path)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import albert_tf
+from albert_tf import conversion
+from tests import goldens, tolerances
+
+ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
+DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+SMALL = albert_tf.AlbertConfig(
+    vocab_size=31,
+    embedding_size=5,
+    hidden_size=33,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=13,
+    max_position_embeddings=17,
+    initializer_range=0.5,
+    **DROPOUT,
+)
+
+
+def encoder(variant: str, **kwargs) -> albert_tf.AlbertModel:
+    model = albert_tf.AlbertModel(goldens.config(variant), **kwargs)
+    conversion.load_weights(model, goldens.checkpoint(variant))
+    return model
+
+
+def encoder_inputs(variant: str) -> dict[str, np.ndarray]:
+    inputs = goldens.inputs(variant)
+    return {name: inputs[name] for name in ENCODER_INPUTS}
+
+
+def assert_close(actual, expected, atol):
+    actual = ops.convert_to_numpy(ops.cast(actual, "float32"))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
+def check_outputs(variant: str, outputs: dict) -> None:
+    expected = goldens.outputs(variant)
+    for name in ("embedding_output", "pooled_output"):
+        assert_close(outputs[name], expected[name], tolerances.OUTPUT)
+    layers = expected["all_encoder_layers"]
+    for actual, layer in zip(outputs["all_encoder_layers"], layers, strict=True):
+        assert_close(actual, layer, tolerances.OUTPUT)
+    assert_close(outputs["sequence_output"], layers[-1], tolerances.OUTPUT)
+
+
+@pytest.fixture(scope="module")
+def base() -> albert_tf.AlbertModel:
+    return encoder("base")
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_outputs_are_the_releases(variant, training):
+    check_outputs(variant, encoder(variant)(encoder_inputs(variant), training=training))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_outputs_are_the_releases_when_compiled(base, jit_compile):
+    compiled = tf.function(base, jit_compile=jit_compile)
+    check_outputs("base", compiled(encoder_inputs("base")))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_outputs_are_the_releases_when_recomputed(training):
+    model = encoder("groups2_inner2", recompute=True)
+    inputs = encoder_inputs("groups2_inner2")
+    check_outputs("groups2_inner2", model(inputs, training=training))
+
+
+@pytest.fixture(scope="module")
+def edge_cases() -> dict[str, np.ndarray]:
+    return goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
+
+
+def test_mask_and_segments_may_be_left_out(base, edge_cases):
+    outputs = base({"input_ids": goldens.inputs("base")["input_ids"]})
+    for name in ("embedding_output", "sequence_output", "pooled_output"):
+        assert_close(outputs[name], edge_cases[f"no_mask_no_types/{name}"], tolerances.OUTPUT)
+
+
+def test_a_row_without_any_key_attends_to_all(base, edge_cases):
+    inputs = encoder_inputs("base") | {"input_mask": edge_cases["all_masked_row/input_mask"]}
+    assert not inputs["input_mask"][1].any()
+    outputs = base(inputs)
+    others = [0, 2, 3]
+    for name in ("sequence_output", "pooled_output"):
+        actual, expected = ops.convert_to_numpy(outputs[name]), edge_cases[f"all_masked_row/{name}"]
+        assert_close(actual[1], expected[1], tolerances.ALL_MASKED_ROW)
+        assert_close(actual[others], expected[others], tolerances.OUTPUT)
+
+
+def test_a_sequence_may_be_as_long_as_the_position_table(base, edge_cases):
+    outputs = base({name: edge_cases[f"full_length/{name}"] for name in ENCODER_INPUTS})
+    for name in ("sequence_output", "pooled_output"):
+        assert_close(outputs[name], edge_cases[f"full_length/{name}"], tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize("length", [2, 7, 17])
+def test_any_length_up_to_the_position_table(length):
+    outputs = albert_tf.AlbertModel(SMALL)({"input_ids": np.full((3, length), 5, "int32")})
+    assert outputs["sequence_output"].shape == (3, length, 33)
+    assert outputs["embedding_output"].shape == (3, length, 5)
+    assert outputs["pooled_output"].shape == (3, 33)
+
+
+def test_int64_inputs_do_as_well(base):
+    inputs = {name: value.astype("int64") for name, value in encoder_inputs("base").items()}
+    check_outputs("base", base(inputs))
+
+
+def run(model, seed=None, training=True):
+    rng = np.random.default_rng(23)
+    inputs = {"input_ids": rng.integers(31, size=(2, 7)).astype("int32")}
+    seed = None if seed is None else tf.constant(seed, tf.uint32)
+    return ops.convert_to_numpy(
+        model(inputs, training=training, dropout_seed=seed)["pooled_output"]
+    )
+
+
+@pytest.mark.parametrize("rate", DROPOUT)
+def test_each_dropout_rate_acts_in_training_only(rate):
+    rates = {name: DROPOUT[name] if name == rate else 0.0 for name in DROPOUT}
+    model = albert_tf.AlbertModel({**SMALL.to_dict(), **rates})
+    assert np.abs(run(model, (3, 5)) - run(model, training=False)).max() > 0.01
+    np.testing.assert_array_equal(run(model, training=False), run(model, (3, 5), training=False))
+
+
+def test_dropout_follows_from_its_seed():
+    model = albert_tf.AlbertModel(SMALL)
+    np.testing.assert_array_equal(run(model, (3, 5)), run(model, (3, 5)))
+    for other in ((3, 6), (4, 5)):
+        assert np.abs(run(model, (3, 5)) - run(model, other)).max() > 0.01
+
+
+def test_the_models_own_seed_moves_on():
+    model = albert_tf.AlbertModel(SMALL)
+    assert np.abs(run(model) - run(model)).max() > 0.01
+
+
+def test_without_dropout_there_is_no_seed():
+    rates = dict.fromkeys(DROPOUT, 0.0)
+    model = albert_tf.AlbertModel({**SMALL.to_dict(), **rates})
+    assert model.seed_generator is None
+    assert len(model.variables) == len(model.weights)
+    np.testing.assert_array_equal(run(model, (3, 5)), run(model, training=False))
+
+
+@pytest.mark.parametrize(("mode", "layers"), [("eager", 2), ("graph", 2), ("xla", 1)])
+def test_recomputation_drops_out_the_same_again(mode, layers):
+    """Loss and gradients are the plain model's: were a mask drawn anew, they would be far off."""
+    inputs = {"input_ids": np.random.default_rng(29).integers(31, size=(2, 7)).astype("int32")}
+    config = {**SMALL.to_dict(), "num_hidden_layers": layers}
+    plain, recomputing = (albert_tf.AlbertModel(config, recompute=r) for r in (False, True))
+    recomputing.set_weights(plain.get_weights())
+
+    def loss_and_gradients(model, seed):
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True, dropout_seed=seed)
+            loss = tf.reduce_sum(outputs["sequence_output"] ** 3) / 100
+            loss += tf.reduce_sum(outputs["pooled_output"] ** 3)
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        return [loss, *map(tf.convert_to_tensor, gradients)]
+
+    if mode != "eager":
+        loss_and_gradients = tf.function(loss_and_gradients, jit_compile=mode == "xla")
+    seed = tf.constant([3, 5], tf.uint32)
+    results = [loss_and_gradients(model, seed) for model in (plain, recomputing)]
+    for expected, actual in zip(*results, strict=True):
+        scale = max(1.0, float(np.abs(expected).max()))
+        assert_close(actual, expected, tolerances.RECOMPUTED_RELATIVE * scale)
+
+
+def test_bfloat16_is_near_float32(base):
+    model = encoder("base", dtype="mixed_bfloat16")
+    assert {variable.dtype for variable in model.weights} == {"float32"}
+    outputs = model(encoder_inputs("base"))
+    for name in ("embedding_output", "sequence_output", "pooled_output"):
+        assert keras.backend.standardize_dtype(outputs[name].dtype) == "bfloat16"
+        assert_close(outputs[name], goldens.outputs("base")[name], tolerances.BFLOAT16_OUTPUT)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_get_config_round_trip(dtype):
+    model = albert_tf.AlbertModel(SMALL, recompute=True, dtype=dtype)
+    again = albert_tf.AlbertModel.from_config(model.get_config())
+    assert again.config == SMALL
+    assert again.recompute
+    assert again.dtype_policy.name == again.encoder.dtype_policy.name == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_saved_model_comes_back_the_same(tmp_path, dtype):
+    model = albert_tf.AlbertModel(SMALL, dtype=dtype)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(again, albert_tf.AlbertModel)
+    for mine, stored in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(mine, stored)
+    np.testing.assert_array_equal(run(model, training=False), run(again, training=False))
+
+
+def test_serves_as_a_layer_of_a_functional_model(base):
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ENCODER_INPUTS}
+    model = keras.Model(inputs, base(inputs)["pooled_output"])
+    pooled = model(encoder_inputs("base"))
+    assert_close(pooled, goldens.outputs("base")["pooled_output"], tolerances.OUTPUT)
