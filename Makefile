@@ -8,7 +8,10 @@ PEERS := .venv/.peers-installed
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: test lint format bench
+.PHONY: demo test lint format bench
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

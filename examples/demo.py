@@ -1,0 +1,180 @@
+"""Pre-trains a tiny ALBERT on the State of the Union addresses, from text to a table of results.
+
+    make demo
+
+runs the project's own scripts, one after the other, and prints each command before it runs. All
+files go to demo/; what is there already is not made again, and a training that was stopped goes
+on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import Tokenizer
+from albert_tf.records import pretraining_spec
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MAX_SEQ_LENGTH = 64
+MAX_PREDICTIONS = 10
+# What this run must reach over chance, or something is broken.
+LEAST_MASKED_LM_RATIO = 2.2
+LEAST_SENTENCE_ORDER_GAIN = 0.06
+
+
+def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
+    """Runs a script of the project unless its outputs are there; returns the seconds it took."""
+    command = [os.path.join(ROOT, script), *(f"--{name}={value}" for name, value in flags.items())]
+    shown = shlex.join([os.path.relpath(command[0]), *command[1:]])
+    if outputs and all(os.path.exists(path) for path in outputs):
+        print(f"\n# {', '.join(outputs)} already there: not made again", flush=True)
+        return 0.0
+    print(f"\n$ python {shown}", flush=True)
+    started = time.monotonic()
+    code = subprocess.run([sys.executable, *command], check=False).returncode
+    if code:
+        sys.exit(f"error: this command failed with exit code {code}: {shown}")
+    return time.monotonic() - started
+
+
+def prepare_records(directory: str) -> dict[str, str]:
+    """Makes documents, vocabulary and records; returns the paths by name."""
+    text = f"{directory}/text"
+    paths = {name: f"{text}/{name}.txt" for name in ("train", "dev")}
+    run("data/prepare_sotu.py", list(paths.values()), output_dir=text)
+    run(
+        "data/train_sentencepiece.py",
+        [f"{directory}/spm.model"],
+        input_file=paths["train"],
+        model_prefix=f"{directory}/spm",
+        vocab_size=8000,
+    )
+    for name, passes in (("train", 5), ("dev", 2)):
+        output = f"{directory}/{name}.tfrecord"
+        run(
+            "data/create_pretraining_data.py",
+            [output],
+            input_file=paths[name],
+            output_file=output,
+            spm_model_file=f"{directory}/spm.model",
+            max_seq_length=MAX_SEQ_LENGTH,
+            max_predictions_per_seq=MAX_PREDICTIONS,
+            dupe_factor=passes,
+        )
+        paths[f"{name}_records"] = output
+    return paths
+
+
+def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int) -> float:
+    """Trains, then evaluates on the held-out addresses; returns the training's seconds."""
+    shared = {
+        "albert_config_file": os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json")),
+        "output_dir": f"{directory}/albert_tiny",
+        "max_seq_length": MAX_SEQ_LENGTH,
+        "max_predictions_per_seq": MAX_PREDICTIONS,
+        "num_train_steps": steps,
+    }
+    seconds = run(
+        "run_pretraining.py",
+        [f"{directory}/albert_tiny/model.ckpt-{steps}.index"],
+        input_file=paths["train_records"],
+        train_batch_size=batch_size,
+        optimizer="adamw",
+        learning_rate=0.001,
+        num_warmup_steps=steps // 10,
+        save_checkpoints_steps=1000,
+        **shared,
+    )
+    run(
+        "run_pretraining.py",
+        input_file=paths["dev_records"],
+        do_train=False,
+        do_eval=True,
+        max_eval_steps=1000,
+        **shared,
+    )
+    return seconds
+
+
+def read_results(path: str) -> dict[str, float]:
+    """Reads the last value of each metric in an eval_results.txt."""
+    with open(path, encoding="utf-8") as file:
+        pairs = [line.split(" = ") for line in file if " = " in line]
+    return {name: float(value) for name, value in pairs}
+
+
+def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float]:
+    """Returns the share of the most frequent masked piece, that piece, and of the larger class."""
+    spec = pretraining_spec(MAX_SEQ_LENGTH, MAX_PREDICTIONS)
+    pieces, orders = [], []
+    for batch in tf.data.TFRecordDataset(records).batch(1024).map(spec.parse):
+        pieces.append(batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0])
+        orders.append(batch["sentence_order_labels"].numpy())
+    counts = np.bincount(np.concatenate(pieces))
+    swapped = np.concatenate(orders).mean()
+    piece = Tokenizer(spm_model_file=vocabulary).convert_ids_to_tokens([int(counts.argmax())])[0]
+    return counts.max() / counts.sum(), piece, max(swapped, 1 - swapped)
+
+
+def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: float) -> bool:
+    """Prints what came out; returns whether the model learned what it must."""
+    results = read_results(f"{directory}/albert_tiny/eval_results.txt")
+    chance, piece, majority = chance_baselines(paths["dev_records"], f"{directory}/spm.model")
+    masked_lm, order = results["masked_lm_accuracy"], results["sentence_order_accuracy"]
+    rows = [
+        ("", "ALBERT", "chance", ""),
+        ("masked LM accuracy", masked_lm, chance, f"always {piece!r}; {masked_lm / chance:.2f} x"),
+        (
+            "sentence order accuracy",
+            order,
+            majority,
+            f"always the larger class; {100 * (order - majority):+.1f} points",
+        ),
+    ]
+    print("\nOn held-out addresses")
+    for name, *values, note in rows:
+        print(
+            f"  {name:24}", *(f"{v:>8.3f}" if isinstance(v, float) else f"{v:>8}" for v in values)
+        )
+        print(f"  {'':24} {note}") if note else None
+    if seconds:
+        print(
+            f"\n{tokens:,} tokens in {seconds:.0f} s, start included: {tokens / seconds:,.0f} tokens/s"
+        )
+    print(f"\nFiles in {directory}/")
+    for path in (*paths.values(), f"{directory}/spm.model", f"{directory}/albert_tiny"):
+        print(f"  {path}")
+    print(f"\nNext: .venv/bin/tensorboard --logdir {directory}/albert_tiny")
+    return (
+        masked_lm >= LEAST_MASKED_LM_RATIO * chance
+        and order >= majority + LEAST_SENTENCE_ORDER_GAIN
+    )
+
+
+def main() -> None:
+    """Runs the demo."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output_dir", default="demo", help="where all files go")
+    parser.add_argument("--num_train_steps", type=int, default=4000)
+    parser.add_argument("--train_batch_size", type=int, default=32)
+    arguments = parser.parse_args()
+    directory, steps = arguments.output_dir, arguments.num_train_steps
+    os.makedirs(directory, exist_ok=True)
+    paths = prepare_records(directory)
+    seconds = pretrain(directory, paths, steps, arguments.train_batch_size)
+    tokens = steps * arguments.train_batch_size * MAX_SEQ_LENGTH
+    if not print_table(directory, paths, tokens, seconds):
+        sys.exit("error: the model learned less than it should on this text")
+
+
+if __name__ == "__main__":
+    main()
