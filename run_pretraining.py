@@ -6,6 +6,7 @@ Takes all flags of the release's run_pretraining.py, with its names and defaults
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -61,17 +62,21 @@ flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
 flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
 flags.DEFINE_bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
 
-_POSITIVE = (
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "train_batch_size",
-    "eval_batch_size",
-    "num_train_steps",
-    "save_checkpoints_steps",
-    "iterations_per_loop",
-    "max_eval_steps",
-    "gradient_accumulation_steps",
-)
+_LEAST = {
+    "max_seq_length": 1,
+    "max_predictions_per_seq": 1,
+    "train_batch_size": 1,
+    "eval_batch_size": 1,
+    "num_train_steps": 1,
+    "num_warmup_steps": 0,
+    "start_warmup_step": 0,
+    "save_checkpoints_steps": 1,
+    "keep_checkpoint_max": 0,
+    "iterations_per_loop": 1,
+    "max_eval_steps": 1,
+    "random_seed": 0,
+    "gradient_accumulation_steps": 1,
+}
 
 
 def check_flags(config: AlbertConfig) -> None:
@@ -82,9 +87,14 @@ def check_flags(config: AlbertConfig) -> None:
     """
     if not FLAGS.do_train and not FLAGS.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
-    for name in _POSITIVE:
-        if FLAGS[name].value < 1:
-            raise ValueError(f"--{name} must be at least 1, not {FLAGS[name].value}")
+    for name, least in _LEAST.items():
+        if FLAGS[name].value < least:
+            raise ValueError(f"--{name} must be at least {least}, not {FLAGS[name].value}")
+    for name in ("learning_rate", "poly_power"):
+        if not 0 < FLAGS[name].value < math.inf:
+            raise ValueError(f"--{name} must be above 0, not {FLAGS[name].value}")
+    if not FLAGS.output_dir:
+        raise ValueError("--output_dir is empty: name a directory; . is this one")
     if FLAGS.max_seq_length > config.max_position_embeddings:
         raise ValueError(
             f"--max_seq_length {FLAGS.max_seq_length} is beyond the config's position table "
@@ -104,24 +114,29 @@ def check_flags(config: AlbertConfig) -> None:
         )
 
 
-def check_batches(num_replicas: int) -> None:
-    """Checks that the replicas can share the batches.
+def check_strategy(strategy: tf.distribute.Strategy) -> None:
+    """Checks that the replicas can share the batches, and that several workers can do the job.
 
     Raises:
       ValueError: They can't.
     """
+    num_replicas = strategy.num_replicas_in_sync
     parts = num_replicas * FLAGS.gradient_accumulation_steps
     if FLAGS.do_train and FLAGS.train_batch_size % parts:
         raise ValueError(
             f"--train_batch_size {FLAGS.train_batch_size} can't be shared by {num_replicas} "
-            f"replicas in {FLAGS.gradient_accumulation_steps} parts each: make it a multiple of "
-            f"{parts}"
+            f"replica(s) in {FLAGS.gradient_accumulation_steps} part(s) each: make it a multiple "
+            f"of {parts}"
         )
     if FLAGS.do_eval and FLAGS.eval_batch_size % num_replicas:
         raise ValueError(
             f"--eval_batch_size {FLAGS.eval_batch_size} can't be shared by {num_replicas} "
             f"replicas: make it a multiple of {num_replicas}"
         )
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if several and not FLAGS.do_train:
+        # Each would pick its own newest checkpoint of a training run that goes on beside them.
+        raise ValueError("--do_eval without --do_train is for one process: unset TF_CONFIG")
 
 
 def make_output_dir(path: str) -> None:
@@ -154,8 +169,10 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
         FLAGS.master,
         FLAGS.num_tpu_cores,
     )
-    check_batches(strategy.num_replicas_in_sync)
-    make_output_dir(FLAGS.output_dir)
+    check_strategy(strategy)
+    chief = distribution.is_chief(strategy)
+    if chief:
+        make_output_dir(FLAGS.output_dir)
     limits = {
         "input_ids": config.vocab_size,
         "segment_ids": config.type_vocab_size,
@@ -164,7 +181,6 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
         "sentence_order_labels": 2,
     }
     input_pipeline.check_features(files, _spec(), limits)
-    chief = distribution.is_chief(strategy)
     cache = os.path.join(FLAGS.output_dir, "input_files.json") if chief else None
     counts = input_pipeline.count_records(files, cache)
     logging.info("%d records in %d files; %s", sum(counts), len(files), _describe(strategy))

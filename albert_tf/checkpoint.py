@@ -87,6 +87,8 @@ def read(path: str) -> dict[str, np.ndarray]:
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        if not tf.io.gfile.exists(prefix + _INDEX):
+            raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"

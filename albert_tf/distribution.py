@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
@@ -56,6 +57,23 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
+def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
+    """Returns the means of the workers' values, once all workers have come here with theirs."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return list(values)
+    return _mean_over_replicas(strategy, tf.constant(values, tf.float64)).numpy().tolist()
+
+
+@tf.function
+def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
+    def mean(x: tf.Tensor) -> tf.Tensor:
+        # The reduction asks on which device its operand lies; an argument lies on none.
+        x = tf.identity(x)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
+    return strategy.experimental_local_results(strategy.run(mean, args=(values,)))[0]
+
+
 def _tpu_strategy(
     name: str, zone: str | None, project: str | None, num_cores: int | None
 ) -> tf.distribute.TPUStrategy:
@@ -67,11 +85,11 @@ def _tpu_strategy(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    except (ValueError, IndexError, tf.errors.OpError) as error:
+    except (ValueError, IndexError, OSError, ImportError, tf.errors.OpError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"TPU {name!r} can't be used ({reason}): check --tpu_name, --tpu_zone and "
-            "--gcp_project, and that this is a TPU VM with the tensorflow-tpu package; leave "
+            f"TPU {name!r} can't be used ({reason}): on a TPU VM install tensorflow-tpu and "
+            "leave --tpu_name out; elsewhere check --tpu_name, --tpu_zone and --gcp_project; leave "
             "--use_tpu out to train on CPU or GPU"
         ) from None
     if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
@@ -82,15 +100,27 @@ def _tpu_strategy(
     return strategy
 
 
-def _cluster() -> dict:
-    text = os.environ.get("TF_CONFIG", "")
-    try:
-        return json.loads(text)["cluster"] if text else {}
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            'TF_CONFIG is not {"cluster": {"worker": [...]}, "task": {"type": ..., "index": ...}}: '
-            f"it is {text!r}"
-        ) from None
+def _cluster() -> dict[str, list[str]]:
+    """Returns TF_CONFIG's hosts by job; none where it isn't set, or names no cluster."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
+        if not cluster or _is_complete(cluster, config["task"]):
+            return cluster
+    raise ValueError(
+        'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
+        f'"index": 0}}}} with the place of this process as its task, not {text}'
+    )
+
+
+def _is_complete(cluster: dict, task: dict) -> bool:
+    listed = all(
+        isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
+        for hosts in cluster.values()
+    )
+    job = task["type"]
+    return listed and job in ("chief", "worker") and int(task["index"]) in range(len(cluster[job]))
 
 
 def _num_workers() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, distribution
 from albert_tf.training import InputFn, Trainer
 
 RESULTS_FILE = "eval_results.txt"
@@ -58,8 +58,9 @@ def evaluate_checkpoints(
         for key in sorted(results):
             logging.info("  %s = %s", key, results[key])
             lines.append(f"{key} = {results[key]}")
-        lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-        _write(os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n")
+        if distribution.is_chief(trainer.strategy):
+            lines += _keep_if_best(prefix, results, trainer.task.key_metric)
+            _write(os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n")
     return results
 
 
@@ -73,7 +74,11 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
             best = json.load(file)[key_metric]
     if results[key_metric] <= best:
         return []
-    target = checkpoint.copy_to_best(prefix)
+    try:
+        target = checkpoint.copy_to_best(prefix)
+    except tf.errors.NotFoundError:
+        logging.warning("%s was the best, but deleted before it could be kept", prefix)
+        return []
     _write(record, json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n")
     logging.info("saving %s to %s", prefix, target)
     return [

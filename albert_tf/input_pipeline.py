@@ -7,9 +7,11 @@ a run that starts again at step t needs nothing but t.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 
 import numpy as np
@@ -21,6 +23,8 @@ _READ_BYTES = 8 << 20
 _SHUFFLE_BUFFER = 16384
 _FILES_AT_ONCE = 16
 _RECORDS_LOOKED_AT = 64
+# What a TFRecord file holds of a record beside its bytes: their length and two checksums.
+_FRAME_BYTES = 16
 
 
 def find_files(patterns: str) -> list[str]:
@@ -28,7 +32,7 @@ def find_files(patterns: str) -> list[str]:
 
     Raises:
       FileNotFoundError: A pattern matches nothing.
-      ValueError: There is no pattern at all, or a file is empty.
+      ValueError: There is no pattern at all, or a file is empty or a directory.
     """
     files: list[str] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
@@ -39,6 +43,8 @@ def find_files(patterns: str) -> list[str]:
     if not files:
         raise ValueError("no input file is named: give names or globs, separated by commas")
     for path in files:
+        if tf.io.gfile.isdir(path):
+            raise ValueError(f"input file {path} is a directory: give {path}/* for the files in it")
         if tf.io.gfile.stat(path).length == 0:
             raise ValueError(f"input file {path} is empty: generate it again or leave it out")
     return files
@@ -81,14 +87,14 @@ def check_features(files: Sequence[str], spec: FeatureSpec, limits: Mapping[str,
       limits: By feature name in memory, a bound that its values stay below.
 
     Raises:
-      ValueError: A feature is missing, of another length, or out of bounds; the message says
-        which, where, and what to change.
+      ValueError: A feature is missing, of another length, or out of bounds, or a record is
+        damaged; the message says which, where, and what to change.
     """
     for path in files:
-        for number, record in enumerate(tf.data.TFRecordDataset(path).take(_RECORDS_LOOKED_AT)):
+        for number, record in enumerate(itertools.islice(_read(path), _RECORDS_LOOKED_AT)):
             where = f"{path}, record {number}"
             try:
-                example = tf.train.Example.FromString(record.numpy())
+                example = tf.train.Example.FromString(record)
             except Exception as error:  # protobuf's DecodeError is of no public stable home.
                 raise ValueError(f"{where} is no tf.train.Example: {error}") from None
             for name, feature in spec.features.items():
@@ -213,23 +219,37 @@ def _stamp(path: str) -> list[int]:
 
 
 def _count_file(path: str) -> int:
+    def add(totals: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+        sizes = tf.strings.length(batch) + _FRAME_BYTES
+        return totals + tf.cast([tf.size(sizes), tf.reduce_sum(sizes)], tf.int64)
+
     records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).batch(1024)
-    count = np.int64(0)
     try:
-        count = records.reduce(count, lambda n, batch: n + tf.size(batch, tf.int64)).numpy()
+        count, size = records.reduce(np.zeros(2, np.int64), add).numpy()
     except tf.errors.DataLossError:
-        good = 0
-        try:
-            for _ in tf.data.TFRecordDataset(path):
-                good += 1
-        except tf.errors.DataLossError as error:
-            raise ValueError(
-                f"{path}, record {good}, is truncated or corrupt ({_reason(error)}): copy or "
-                "generate the file again"
-            ) from None
-    if count == 0:
-        raise ValueError(f"input file {path} holds no record: generate it again or leave it out")
+        collections.deque(_read(path), maxlen=0)  # Finds out which record, and raises.
+        raise
+    # A file that ends within a record's length is read without complaint.
+    if size < tf.io.gfile.stat(path).length:
+        raise ValueError(_damaged(path, count, "the file ends within it"))
     return int(count)
+
+
+def _read(path: str) -> Iterator[bytes]:
+    count = 0
+    try:
+        for record in tf.data.TFRecordDataset(path):
+            yield record.numpy()
+            count += 1
+    except tf.errors.DataLossError as error:
+        raise ValueError(_damaged(path, count, _reason(error))) from None
+
+
+def _damaged(path: str, number: int, reason: str) -> str:
+    return (
+        f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
+        "again"
+    )
 
 
 def _reason(error: tf.errors.OpError) -> str:

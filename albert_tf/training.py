@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -139,10 +141,11 @@ class Trainer:
         return stats.stack()  # [steps, len(stat_names)]
 
     def save(self, keep_max: int) -> None:
-        """Writes a checkpoint of weights, moments and step; only the chief does."""
+        """Writes a checkpoint of weights, moments and step: the chief does, all wait for it."""
         if distribution.is_chief(self.strategy):
             prefix = checkpoint.save(self.output_dir, self.step, self._tensors(), keep_max)
             logging.info("saved %s", prefix)
+        distribution.mean_over_workers(self.strategy, 0.0)
 
     def _tensors(self) -> dict[str, Any]:
         named = conversion.named_weights(self.model)
@@ -168,18 +171,8 @@ class Trainer:
     def _agree(self, step_seconds: float) -> tuple[float, bool]:
         """Returns the mean step time, and whether any worker has been told to stop."""
         stop = self._stop_requested.is_set()
-        if not isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return step_seconds, stop
-        values = self._mean_over_replicas(tf.constant([step_seconds, float(stop)])).numpy()
-        return float(values[0]), bool(values[1] > 0)
-
-    @tf.function
-    def _mean_over_replicas(self, values: tf.Tensor) -> tf.Tensor:
-        def mean(x: tf.Tensor) -> tf.Tensor:
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
-
-        replicas = self.strategy.run(mean, args=(values,))
-        return self.strategy.experimental_local_results(replicas)[0]
+        means = distribution.mean_over_workers(self.strategy, step_seconds, float(stop))
+        return means[0], means[1] > 0
 
     # --- where weights come from ------------------------------------------------------------
 
@@ -199,6 +192,7 @@ class Trainer:
         """
         # 1. Go on where output_dir stops.
         latest = checkpoint.latest(self.output_dir)
+        self._check_shared(latest)
         if latest:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
@@ -213,6 +207,15 @@ class Trainer:
         # 3. Start from noise.
         logging.info("fresh: %d weights from the initialiser", self.model.count_params())
         return "fresh"
+
+    def _check_shared(self, latest: str | None) -> None:
+        # Each worker assigns what it reads: their weights would differ in silence.
+        number = zlib.crc32(os.path.basename(latest or "").encode())
+        if distribution.mean_over_workers(self.strategy, number) != [number]:
+            raise ValueError(
+                f"the workers see different checkpoints in {self.output_dir} (this one {latest}): "
+                "all need the same output_dir, on storage that they share"
+            )
 
     def restore(self, prefix: str) -> int:
         """Takes weights, and moments and step if there is an optimizer, from a checkpoint.
@@ -265,10 +268,14 @@ class Trainer:
     def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
         def replica_metrics(features: Features) -> dict[str, tf.Tensor]:
             metrics = self.task.metrics(self.model(features, training=False), features)
-            return {name: tf.stack(pair) for name, pair in metrics.items()}
+            pairs = {name: tf.stack(pair) for name, pair in metrics.items()}
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pairs)
 
         replicas = self.strategy.run(replica_metrics, args=(features,))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, replicas, axis=None)
+        return {
+            name: self.strategy.experimental_local_results(pair)[0]
+            for name, pair in replicas.items()
+        }
 
 
 def _on_sigterm(event: threading.Event) -> Any:

@@ -130,26 +130,16 @@ def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: flo
     results = read_results(f"{directory}/albert_tiny/eval_results.txt")
     chance, piece, majority = chance_baselines(paths["dev_records"], f"{directory}/spm.model")
     masked_lm, order = results["masked_lm_accuracy"], results["sentence_order_accuracy"]
-    rows = [
-        ("", "ALBERT", "chance", ""),
-        ("masked LM accuracy", masked_lm, chance, f"always {piece!r}; {masked_lm / chance:.2f} x"),
-        (
-            "sentence order accuracy",
-            order,
-            majority,
-            f"always the larger class; {100 * (order - majority):+.1f} points",
-        ),
-    ]
-    print("\nOn held-out addresses")
-    for name, *values, note in rows:
-        print(
-            f"  {name:24}", *(f"{v:>8.3f}" if isinstance(v, float) else f"{v:>8}" for v in values)
-        )
-        print(f"  {'':24} {note}") if note else None
+    gain = f"{100 * (order - majority):+.1f} points over the larger class"
+    print("\nOn held-out addresses      ALBERT   chance")
+    print(
+        f"  masked LM accuracy        {masked_lm:.3f}    {chance:.3f}   "
+        f"{masked_lm / chance:.2f} times always {piece!r}"
+    )
+    print(f"  sentence order accuracy   {order:.3f}    {majority:.3f}   {gain}")
     if seconds:
-        print(
-            f"\n{tokens:,} tokens in {seconds:.0f} s, start included: {tokens / seconds:,.0f} tokens/s"
-        )
+        rate = f"{tokens / seconds:,.0f} tokens/s"
+        print(f"\n{tokens:,} tokens in {seconds:.0f} s, start-up included: {rate}")
     print(f"\nFiles in {directory}/")
     for path in (*paths.values(), f"{directory}/spm.model", f"{directory}/albert_tiny"):
         print(f"  {path}")
