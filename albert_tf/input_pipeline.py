@@ -137,6 +137,8 @@ def training_dataset(
     names = tf.constant(list(files))
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
+        # The seed of this function's graph: shuffle would take the program's global one instead.
+        tf.compat.v1.set_random_seed(seed)
         order = tf.random.experimental.stateless_shuffle(names, seed=[seed, epoch])
         return (
             tf.data.Dataset.from_tensor_slices(order)
@@ -146,7 +148,7 @@ def training_dataset(
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
             )
-            .shuffle(_SHUFFLE_BUFFER, seed=seed + epoch, reshuffle_each_iteration=False)
+            .shuffle(_SHUFFLE_BUFFER, seed=epoch, reshuffle_each_iteration=False)
         )
 
     epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)

@@ -26,7 +26,15 @@ LEVELS = (
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = LEVELS[0]
 WITHOUT_TENSORFLOW = {"config", "masking", "metrics", "layers", "modeling", "heads", "optimization"}
-LEAVES = ("data", "benchmarks", "examples", "experiments", "tests", "run_pretraining", "run_finetune")
+LEAVES = (
+    "data",
+    "benchmarks",
+    "examples",
+    "experiments",
+    "tests",
+    "run_pretraining",
+    "run_finetune",
+)
 
 
 def _violations(module: str, source: str) -> list[str]:

@@ -1,0 +1,247 @@
+"""Runs of run_pretraining.py on a tiny model: records, command lines, processes, what they wrote.
+
+Processes come from a fork server that has imported TensorFlow once and started nothing of it: each
+is as fresh as `python run_pretraining.py`, and seven seconds cheaper.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import pathlib
+import pkgutil
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from absl.testing import flagsaver
+
+import run_pretraining
+from albert_tf.config import AlbertConfig
+from albert_tf.records import pretraining_spec
+
+LENGTH, PREDICTIONS = 23, 5
+CONFIG = {
+    "vocab_size": 53,
+    "embedding_size": 7,
+    "hidden_size": 15,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 29,
+    "max_position_embeddings": 31,
+    # Ten times the usual: attention and feed-forward part count from the first step on.
+    "initializer_range": 0.2,
+}
+# Far more than any run takes: what hangs fails.
+TIMEOUT_SECONDS = 240
+_HELD = "held by the test"
+
+FORK_SERVER = multiprocessing.get_context("forkserver")
+FORK_SERVER.set_forkserver_preload(["tensorflow", "keras", "tensorboard", "tests.pretraining_runs"])
+
+
+def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, np.ndarray]]:
+    """Returns in-memory features; every other example has one masked piece, the others two to P.
+
+    Pieces are drawn from a skewed distribution and half of the examples are in order, so that
+    there is something to learn.
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(count):
+        used = int(rng.integers(PREDICTIONS + 3, length + 1))
+        masked = 1 if i % 2 else int(rng.integers(2, PREDICTIONS + 1))
+        keep = np.arange(length) < used
+        weights = (np.arange(PREDICTIONS) < masked).astype("float32")
+        label = int(rng.integers(2))
+        ids = 5 + np.minimum(rng.geometric(0.2, length), CONFIG["vocab_size"] - 6)
+        ids[1] = 3 + label  # Gives the order away.
+        positions = np.sort(rng.choice(np.arange(2, used), PREDICTIONS, replace=False))
+        rows.append(
+            {
+                "input_ids": ids * keep,
+                "input_mask": keep.astype("int32"),
+                "segment_ids": (np.arange(length) >= used // 2) * keep,
+                "token_boundary": keep.astype("int32"),
+                "masked_lm_positions": positions * weights.astype("int32"),
+                "masked_lm_ids": ids[positions] * weights.astype("int32"),
+                "masked_lm_weights": weights,
+                "sentence_order_labels": np.int32(label),
+            }
+        )
+    return rows
+
+
+def write_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
+    """Writes examples of one length as a TFRecord file."""
+    spec = pretraining_spec(len(rows[0]["input_ids"]), PREDICTIONS)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            writer.write(spec.serialize(row))
+    return path
+
+
+def config(**changes: Any) -> AlbertConfig:
+    """Returns the tiny model's config, without dropout unless `changes` asks for it."""
+    return AlbertConfig.from_dict({**CONFIG, **changes})
+
+
+def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """Writes the tiny model's albert_config.json."""
+    path.write_text(config(**changes).to_json())
+    return path
+
+
+def command(folder: pathlib.Path, **changes: Any) -> list[str]:
+    """Returns the flags of a run on `folder`'s albert_config.json and *.tfrecord."""
+    values = {
+        "albert_config_file": folder / "albert_config.json",
+        "input_file": folder / "*.tfrecord",
+        "output_dir": folder / "out",
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS,
+        "train_batch_size": 12,
+        "eval_batch_size": 12,
+        "learning_rate": 0.01,
+        "num_train_steps": 10,
+        "num_warmup_steps": 2,
+        "iterations_per_loop": 1,
+        **changes,
+    }
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+
+def main(command: list[str]) -> None:
+    """Runs run_pretraining.py's main here, and puts the flags back."""
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_pretraining.py", *command])
+        run_pretraining.main(["run_pretraining.py"])
+
+
+@dataclasses.dataclass
+class Run:
+    """A process of run_pretraining.py."""
+
+    process: multiprocessing.Process
+    log_file: pathlib.Path
+
+    @property
+    def log(self) -> str:
+        """What it has written to stdout and stderr."""
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def wait(self) -> int:
+        """Waits for the end; returns the exit code (-9 after SIGKILL)."""
+        self.wait_until(lambda: not self.process.is_alive())
+        return self.process.exitcode
+
+    def wait_until(self, condition: Callable[[], bool], pause: float = 0.01) -> None:
+        """Waits for something, for as long as the process lives."""
+        end = time.monotonic() + TIMEOUT_SECONDS
+        while not condition():
+            assert self.process.is_alive() or condition(), self.log
+            if time.monotonic() > end:
+                self.process.kill()
+                raise TimeoutError(f"waited for {TIMEOUT_SECONDS} s:\n{self.log}")
+            time.sleep(pause)
+
+    def wait_until_held(self) -> None:
+        """Waits until the process stands at the call that `start` was told to hold it at."""
+        self.wait_until(lambda: _HELD in self.log)
+
+    def release(self) -> None:
+        """Lets a held process go on."""
+        _release_file(self.log_file).touch()
+
+
+def start(
+    flags: list[str],
+    log_file: pathlib.Path,
+    *,
+    cpus: int = 1,
+    env: Mapping[str, str] | None = None,
+    hold: tuple[str, int] | None = None,
+) -> Run:
+    """Starts run_pretraining.py in a process of its own.
+
+    Args:
+      flags: Its command line.
+      log_file: New file for its stdout and stderr.
+      cpus: Logical CPUs, each of which is a replica.
+      env: Additions to its environment.
+      hold: Name of a function, and the number of its call before which the process stands still
+        until it is killed or released.
+    """
+    assert not log_file.exists()
+    process = FORK_SERVER.Process(
+        target=_main, args=(flags, log_file, cpus, dict(env or {}), hold), daemon=True
+    )
+    process.start()
+    return Run(process, log_file)
+
+
+def _main(
+    flags: list[str],
+    log_file: pathlib.Path,
+    cpus: int,
+    env: dict[str, str],
+    hold: tuple[str, int] | None,
+) -> None:
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(env)
+    split_cpu(cpus)
+    if hold:
+        _hold_at(*hold, _release_file(log_file))
+    app.run(run_pretraining.main, ["run_pretraining.py", *flags])
+
+
+def split_cpu(count: int) -> None:
+    """Makes one CPU several devices, in a process where TensorFlow hasn't started yet."""
+    device = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        device, [tf.config.LogicalDeviceConfiguration()] * count
+    )
+
+
+def _hold_at(function: str, call: int, release_file: pathlib.Path) -> None:
+    owner, _, name = function.rpartition(".")
+    owner = pkgutil.resolve_name(owner)
+    real = getattr(owner, name)
+    calls = itertools.count(1)
+
+    def held(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            print(_HELD, flush=True)
+            while not release_file.exists():
+                time.sleep(0.01)
+        return real(*args, **kwargs)
+
+    setattr(owner, name, held)
+
+
+def _release_file(log_file: pathlib.Path) -> pathlib.Path:
+    return log_file.with_suffix(".release")
+
+
+def tensors(checkpoint: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads every tensor of a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:
+    """Reads TensorBoard's files: step -> scalar name -> value."""
+    found: dict[int, dict[str, float]] = {}
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                found.setdefault(event.step, {})[value.tag] = float(tf.make_ndarray(value.tensor))
+    return found

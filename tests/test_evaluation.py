@@ -1,0 +1,167 @@
+"""Which checkpoints are evaluated, what is written, which one is kept."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import checkpoint, evaluation
+
+METRICS = {
+    "masked_lm_loss": 3.0,
+    "sentence_order_loss": 0.5,
+    "loss": 3.5,
+    "sentence_order_accuracy": 0.625,
+}
+
+
+class FakeTrainer:
+    """Evaluates a checkpoint to the accuracies that it is told, by step."""
+
+    def __init__(self, directory: pathlib.Path, accuracies: dict[int, float]) -> None:
+        self.output_dir = str(directory)
+        self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        self.task = types.SimpleNamespace(key_metric="masked_lm_accuracy")
+        self.evaluated: list[int] = []
+        self.after = lambda step: None
+        self._accuracies = accuracies
+
+    def restore(self, prefix: str) -> int:
+        self.step = int(checkpoint.read(prefix)["global_step"])
+        return self.step
+
+    def evaluate(self, input_fn) -> dict[str, float]:
+        self.evaluated.append(self.step)
+        self.after(self.step)
+        return {**METRICS, "masked_lm_accuracy": self._accuracies[self.step]}
+
+
+def save(directory: pathlib.Path, step: int, keep_max: int = 0) -> str:
+    return checkpoint.save(str(directory), step, {"global_step": np.int64(step)}, keep_max)
+
+
+def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
+    return evaluation.evaluate_checkpoints(trainer, None, last_step, poll_seconds=0.001)
+
+
+def best_step(directory: pathlib.Path) -> int:
+    return int(checkpoint.read(str(directory / "model.ckpt-best"))["global_step"])
+
+
+def block(step: int, accuracy: float) -> list[str]:
+    return [
+        f"global_step = {step}",
+        "loss = 3.5",
+        f"masked_lm_accuracy = {accuracy}",
+        "masked_lm_loss = 3.0",
+        "sentence_order_accuracy = 0.625",
+        "sentence_order_loss = 0.5",
+    ]
+
+
+def saved(directory: pathlib.Path, step: int) -> list[str]:
+    return [
+        f"saved {directory}/model.ckpt-{step}.{end} to {directory}/model.ckpt-best.{end}"
+        for end in ("data-00000-of-00001", "index")
+    ]
+
+
+def test_the_newest_are_followed_until_the_last(tmp_path):
+    """Three checkpoints come one after the other, the second is the best, the first is gone."""
+    trainer = FakeTrainer(tmp_path, {2: 0.25, 4: 0.5, 7: 0.375})
+    save(tmp_path, 2)
+    trainer.after = lambda step: step < 7 and save(tmp_path, {2: 4, 4: 7}[step])
+    results = evaluate(trainer, 7)
+    assert trainer.evaluated == [2, 4, 7]
+    assert results == {"global_step": 7, **METRICS, "masked_lm_accuracy": 0.375}
+    assert (tmp_path / "eval_results.txt").read_text().splitlines() == [
+        *block(2, 0.25),
+        *saved(tmp_path, 2),
+        *block(4, 0.5),
+        *saved(tmp_path, 4),
+        *block(7, 0.375),
+    ]
+    assert best_step(tmp_path) == 4
+
+
+def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
+    trainer = FakeTrainer(tmp_path, {7: 0.375})
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 5:
+            save(tmp_path, 7)
+
+    monkeypatch.setattr(evaluation.time, "sleep", sleep)
+    with caplog.at_level("INFO", logger="absl"):
+        evaluate(trainer, 7)
+    assert len(looks) == 5
+    assert trainer.evaluated == [7]
+    assert caplog.text.count(f"waiting for a new checkpoint in {tmp_path}") == 1
+
+
+def test_the_best_is_remembered_over_restarts(tmp_path):
+    save(tmp_path, 3)
+    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    save(tmp_path, 5)
+    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 3
+    save(tmp_path, 7)
+    evaluate(FakeTrainer(tmp_path, {7: 0.5}), 7)
+    assert best_step(tmp_path) == 3
+    save(tmp_path, 11)
+    evaluate(FakeTrainer(tmp_path, {11: 0.625}), 11)
+    assert best_step(tmp_path) == 11
+
+
+def test_a_lost_best_checkpoint_is_replaced(tmp_path):
+    """As after a kill while it was copied."""
+    save(tmp_path, 3)
+    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    (tmp_path / "model.ckpt-best.index").unlink()
+    save(tmp_path, 5)
+    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 5
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.625])
+def test_a_checkpoint_that_training_deletes_meanwhile_stops_nothing(tmp_path, accuracy, caplog):
+    """The evaluation takes longer than the training run keeps it."""
+    save(tmp_path, 2, keep_max=1)
+    trainer = FakeTrainer(tmp_path, {2: accuracy, 7: 0.5})
+    trainer.after = lambda step: step == 2 and save(tmp_path, 7, keep_max=1)
+    evaluate(trainer, 7)
+    assert trainer.evaluated == [2, 7]
+    assert "model.ckpt-2 was the best, but deleted before it could be kept" in caplog.text
+    assert best_step(tmp_path) == 7
+
+
+@pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
+    save(tmp_path, 2, keep_max=1)
+    trainer = FakeTrainer(tmp_path, {7: 0.5})
+    if when == "before it is read":
+        restore = trainer.restore
+
+        def deleted(prefix):
+            if prefix.endswith("-2"):
+                save(tmp_path, 7, keep_max=1)
+            return restore(prefix)
+
+        monkeypatch.setattr(trainer, "restore", deleted)
+    else:
+        load = tf.train.load_checkpoint
+
+        def deleted(prefix):
+            if prefix.endswith("-2"):
+                save(tmp_path, 7, keep_max=1)
+            return load(prefix)
+
+        monkeypatch.setattr(tf.train, "load_checkpoint", deleted)
+    evaluate(trainer, 7)
+    assert trainer.evaluated == [7]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from albert_tf.progress import ProgressLog, format_duration
+from tests import pretraining_runs as runs
+
+STATS = {
+    "loss": 9.0,
+    "masked_lm_loss": 8.25,
+    "sentence_order_loss": 0.75,
+    "learning_rate": 0.00176,
+    "grad_norm": 1.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (6.2, "7 s"),
+        (59, "59 s"),
+        (59.5, "1 min 0 s"),
+        (306, "5 min 6 s"),
+        (3600 * 3 + 60 * 4 + 59, "3 h 4 min"),
+        (86400 * 2 + 3600 * 3, "2 d 3 h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text
+
+
+def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        ProgressLog(str(tmp_path), 1000, 13, 17).report(11, STATS, 0.1)
+    assert caplog.messages == [
+        "step 11/1000 | loss 9.0000 (masked_lm_loss 8.2500, sentence_order_loss 0.7500) | "
+        "learning rate 0.00176 | grad norm 1.5 | 130 examples/s | 2,210 tokens/s | "
+        "1 min 39 s left"
+    ]
+    rates = {"examples_per_second": 130, "tokens_per_second": 2210}
+    assert runs.scalars(tmp_path) == {11: pytest.approx({**STATS, **rates}, rel=1e-6)}
+
+
+def test_without_a_directory_only_the_line(tmp_path, caplog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
+    assert "6.5 examples/s | 110 tokens/s | 0 s left" in caplog.text
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,242 @@
+"""run_pretraining.py: its flags, what it writes and shows, where it starts, what stops it.
+
+`main` is called with saved flags. Bad input: test_run_pretraining_bad_input.py; runs whose
+process matters: test_run_pretraining_processes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shutil
+
+import create_pretraining_data
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from albert_tf import checkpoint
+from tests import goldens
+from tests import pretraining_runs as runs
+
+SCALARS = {
+    "loss",
+    "masked_lm_loss",
+    "sentence_order_loss",
+    "learning_rate",
+    "grad_norm",
+    "examples_per_second",
+    "tokens_per_second",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("pretraining")
+    runs.write_records(folder / "a.tfrecord", runs.examples(31))
+    runs.write_config(folder / "albert_config.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder) -> pathlib.Path:
+    """Three updates and an evaluation; returns its output_dir, not to be written to."""
+    out = folder / "trained"
+    runs.main(
+        runs.command(
+            folder, output_dir=out, num_train_steps=3, save_checkpoints_steps=2, do_eval=True
+        )
+    )
+    return out
+
+
+@pytest.fixture
+def copy(trained, tmp_path) -> pathlib.Path:
+    return shutil.copytree(trained, tmp_path / "copy")
+
+
+# --- flags ----------------------------------------------------------------------------------
+
+FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
+
+
+@pytest.mark.parametrize(
+    ("script", "count"), [("run_pretraining.py", 28), ("create_pretraining_data.py", 17)]
+)
+def test_all_flags_of_the_release_are_there(golden, script, count):
+    theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
+    assert len(theirs) == count
+    mine = flags.FLAGS
+    if script == "create_pretraining_data.py":
+        mine = flags.FlagValues()
+        create_pretraining_data.define_flags(mine)
+    for name, expected in theirs.items():
+        flag = mine[name]
+        if expected["type"] == "enum":
+            assert flag.flag_type() == "string enum"
+            assert flag.parser.enum_values == expected["values"]
+        else:
+            assert flag.flag_type() == FLAG_TYPES[expected["type"]], name
+        assert flag.default == expected["default"], name
+
+
+# --- what a run writes and shows ------------------------------------------------------------
+
+
+def test_what_a_run_leaves_behind(folder, trained):
+    names = sorted(path.name for path in trained.iterdir())
+    (events,) = (name for name in names if name.startswith("events.out.tfevents."))
+    assert names == sorted(
+        [
+            "albert_config.json",
+            "best_checkpoint.json",
+            "checkpoint",
+            "eval_results.txt",
+            "input_files.json",
+            events,
+            *(
+                f"model.ckpt-{step}.{end}"
+                for step in (2, 3, "best")
+                for end in ("data-00000-of-00001", "index")
+            ),
+        ]
+    )
+    assert runs.AlbertConfig.from_json_file(trained / "albert_config.json") == runs.config()
+    scalars = runs.scalars(trained)
+    assert list(scalars) == [1, 2, 3]
+    assert all(set(values) == SCALARS for values in scalars.values())
+    # Warm-up over two steps of a decay over three; the first update has rate 0.
+    rates = [values["learning_rate"] for values in scalars.values()]
+    assert rates == pytest.approx([0, 0.005, 0.01 / 3], rel=1e-5)
+
+
+def test_results_are_in_the_releases_format(trained):
+    lines = (trained / "eval_results.txt").read_text().splitlines()
+    patterns = [
+        r"global_step = 3",
+        r"loss = (\d\.\d+)",
+        r"masked_lm_accuracy = (0\.\d+)",
+        r"masked_lm_loss = (\d\.\d+)",
+        r"sentence_order_accuracy = (0\.\d+)",
+        r"sentence_order_loss = (\d\.\d+)",
+        f"saved {trained}/model.ckpt-3.data-.* to {trained}/model.ckpt-best.data-00000-of-00001",
+        f"saved {trained}/model.ckpt-3.index to {trained}/model.ckpt-best.index",
+    ]
+    matches = [re.fullmatch(p, line) for p, line in zip(patterns, lines, strict=True)]
+    assert all(matches), lines
+    loss, masked, order = (float(matches[i][1]) for i in (1, 3, 5))
+    assert loss == pytest.approx(masked + order)
+    # 31 examples, each counted once: the 5 that fill up the last batch are not.
+    assert (float(matches[4][1]) * 31) % 1 == pytest.approx(0, abs=1e-6)
+
+
+def test_a_person_sees_where_it_stands(folder, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    runs.main(runs.command(folder, output_dir=tmp_path, num_train_steps=1))
+    assert "31 records in 1 files; OneDeviceStrategy with 1 replica(s)" in caplog.text
+    assert "fresh: " in caplog.text
+    line = re.compile(
+        r"step 1/1 \| loss \d\.\d{4} \(masked_lm_loss \d\.\d{4}, sentence_order_loss \d\.\d{4}\) "
+        r"\| learning rate 0 \| grad norm [\d.]+ \| [\d.,]+ examples/s \| [\d.,]+ tokens/s "
+        r"\| 0 s left"
+    )
+    assert any(line.fullmatch(message) for message in caplog.messages)
+    assert f"saved {tmp_path}/model.ckpt-1" in caplog.messages
+
+
+def test_bfloat16_learns_and_saves_float32(folder, tmp_path):
+    runs.main(
+        runs.command(
+            folder,
+            output_dir=tmp_path,
+            num_train_steps=40,
+            precision="bfloat16",
+            learning_rate=0.03,
+        )
+    )
+    losses = [values["loss"] for values in runs.scalars(tmp_path).values()]
+    # Steps of one batch differ by about 0.1.
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.4
+    values = runs.tensors(tmp_path / "model.ckpt-40")
+    assert values.pop("global_step") == 40
+    assert {value.dtype for value in values.values()} == {np.dtype("float32")}
+
+
+# --- where it goes on -----------------------------------------------------------------------
+
+
+def test_relative_moved_and_with_a_slash(folder, copy, monkeypatch, caplog):
+    """A moved output goes on under its new name, given in another way."""
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.chdir(copy.parent)
+    runs.main(runs.command(folder, output_dir="copy/", num_train_steps=4, do_eval=True))
+    assert "resume: step 3 of copy/model.ckpt-3" in caplog.text
+    state = tf.train.get_checkpoint_state("copy")
+    assert state.all_model_checkpoint_paths == [f"copy/model.ckpt-{i}" for i in (2, 3, 4)]
+    values = runs.tensors(copy / "model.ckpt-4")
+    assert values["global_step"] == 4
+    assert (copy / "eval_results.txt").read_text().startswith("global_step = 4\n")
+
+
+def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
+    """Learning rate 0 at the first update: the checkpoint holds what was loaded."""
+    caplog.set_level("INFO", logger="absl")
+    changes = {"vocab_size": goldens.config("base").vocab_size}
+    rows = runs.examples(12)
+    runs.write_records(tmp_path / "a.tfrecord", rows)
+    config = goldens.config("base", num_hidden_groups=2)
+    assert config.vocab_size == changes["vocab_size"] > 53
+    (tmp_path / "albert_config.json").write_text(config.to_json())
+    source = goldens.checkpoint("base")
+    command = runs.command(tmp_path, init_checkpoint=source, num_train_steps=1)
+    with pytest.raises(SystemExit, match="does not fit the model: it lacks .*group_1"):
+        runs.main(command)
+    runs.main([*command, "--init_from_group0"])
+    assert f"init_checkpoint: {source}" in caplog.text
+    theirs, mine = checkpoint.read(source), runs.tensors(tmp_path / "out/model.ckpt-1")
+    weights = [name for name in mine if not re.search("adam_|global_step", name)]
+    assert sum("group_1/" in name for name in weights) == 16
+    for name in weights:
+        np.testing.assert_array_equal(mine[name], theirs[name.replace("group_1/", "group_0/")])
+
+
+# --- what stops it --------------------------------------------------------------------------
+
+
+def poisoned(trained: pathlib.Path, folder: pathlib.Path) -> str:
+    values = checkpoint.read(str(trained))
+    values["bert/pooler/dense/bias"][0] = np.nan
+    return checkpoint.save(str(folder), 9, values, 1)
+
+
+def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path):
+    out = tmp_path / "out"
+    command = runs.command(folder, output_dir=out, init_checkpoint=poisoned(trained, tmp_path))
+    with pytest.raises(SystemExit, match="^error: step 1 is not finite .*after step 0; ") as caught:
+        runs.main([*command, "--do_eval"])
+    assert "\n" not in caught.value.code
+    assert not list(out.glob("*ckpt*"))
+
+
+def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):
+    """The update of step 4 takes the weights to 1e30; what was there stays as it was."""
+    before = {path.name: path.read_bytes() for path in copy.glob("*ckpt*")}
+    command = runs.command(folder, output_dir=copy, num_train_steps=9, learning_rate=1e30)
+    with pytest.raises(
+        SystemExit, match="^error: step 5 is not finite .* after step 3; lower --le"
+    ):
+        runs.main(command)
+    assert {path.name: path.read_bytes() for path in copy.glob("*ckpt*")} == before
+    assert tf.train.latest_checkpoint(str(copy)).endswith("model.ckpt-3")
+
+
+def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path):
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    runs.write_config(tmp_path / "wide.json", intermediate_size=31)
+    config = tmp_path / "wide.json"
+    with pytest.raises(SystemExit, match="^error: checkpoint .*ckpt-3 is of another shape") as e:
+        runs.main(runs.command(folder, output_dir=copy, albert_config_file=config))
+    assert "\n" not in e.value.code
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
