@@ -68,7 +68,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no config": ({"albert_config_file": "{tmp}/none"}, "ALBERT config .*none does not exist"),
     "unknown key": ({"albert_config_file": "{tmp}/unknown.json"}, "unknown ALBERT config keys"),
     "config is text": ({"albert_config_file": "{tmp}/text"}, "ALBERT config .*text is not JSON"),
-    "TPU": ({"use_tpu": "true"}, "TPU 'local' can't be used .*leave --use_tpu out"),
 }
 
 
