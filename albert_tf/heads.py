@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf import layers
+from albert_tf import functional, layers
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import AlbertModel, ConfiguredModel
 
@@ -43,10 +43,10 @@ class MaskedLMHead(layers.AlbertLayer):
         Returns:
           `<float32>[B, P, V]` logits.
         """
-        x = layers.gather_positions(sequence_output, positions)
+        x = functional.gather_positions(sequence_output, positions)
         x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
         x = x + ops.cast(self.transform_bias, x.dtype)
-        x = layers.layer_norm(layers.get_activation(self.config.hidden_act)(x), *self.norm)
+        x = functional.layer_norm(functional.get_activation(self.config.hidden_act)(x), *self.norm)
         logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
         return ops.cast(logits, "float32") + self.output_bias
 

@@ -8,105 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf import functional
 from albert_tf.config import AlbertConfig
-
-LAYER_NORM_EPSILON = 1e-12
-# What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
-# masked must still give finite numbers, and the release's.
-MASKED_SCORE = -10000.0
-
-# Seeds of one forward pass: the embeddings take site 0, each block the next three.
-DROPOUT_SITES_PER_BLOCK = 3
-
-
-class GivenSeed(keras.random.SeedGenerator):
-    """Hands keras.random a seed that is a tensor, where it would take a generator.
-
-    Dropout is thereby a function of its seed alone: the same mask when a block is recomputed for
-    the backward pass, another one on each replica, and the same again after a resume.
-
-    Args:
-      seed: `<int>[2]`.
-    """
-
-    def __init__(self, seed: Any) -> None:  # No variable is made, hence no super().__init__.
-        self._seed = seed
-
-    def next(self, ordered: bool = True) -> Any:
-        """Returns the seed, `<int>[2]`."""
-        return self._seed
-
-
-def fold_in(seed: Any, site: Any) -> Any:
-    """Derives the seed of a dropout site from the seed of the forward pass.
-
-    Args:
-      seed: `<int>[2]`, or None for no dropout.
-      site: The site's number, an int or `<int>[]`.
-
-    Returns:
-      `<int>[2]`, or None.
-    """
-    if seed is None:
-        return None
-    return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
-
-
-def dropout(x: Any, rate: float, seed: Any) -> Any:
-    """Zeroes a share `rate` of x and scales the rest by 1 / (1 - rate).
-
-    Args:
-      x: `<float>[...]`.
-      rate: Share to drop, in [0, 1).
-      seed: `<int>[2]`; None (not training) leaves x as it is.
-
-    Returns:
-      `<float>[...]`, of x's shape and dtype.
-    """
-    if seed is None or rate == 0:
-        return x
-    return keras.random.dropout(x, rate, seed=GivenSeed(seed))
-
-
-def get_activation(name: str) -> Any:
-    """Returns the function of a config's `hidden_act`; gelu is the tanh approximation."""
-    if name == "gelu":
-        return lambda x: ops.gelu(x, approximate=True)
-    return keras.activations.get(name)
-
-
-def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
-    """Normalises the last axis, in float32 whatever the dtype of x.
-
-    Args:
-      x: `<float>[..., H]`.
-      gamma: `<float32>[H]` scale.
-      beta: `<float32>[H]` offset.
-
-    Returns:
-      `<float>[..., H]`, of x's dtype.
-
-    Source: tf.contrib.layers.layer_norm: epsilon 1e-12, biased variance.
-    """
-    y = ops.cast(x, "float32")
-    mean = ops.mean(y, axis=-1, keepdims=True)
-    centred = y - mean
-    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-    y = centred * (ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
-    return ops.cast(y, x.dtype)
-
-
-def gather_positions(sequence: Any, positions: Any) -> Any:
-    """Picks the vectors at some positions of each sequence.
-
-    Args:
-      sequence: `<float>[B, S, H]`.
-      positions: `<int32>[B, P]`, in [0, S).
-
-    Returns:
-      `<float>[B, P, H]`.
-    """
-    return ops.take_along_axis(sequence, positions[:, :, None], axis=1)
 
 
 class AlbertLayer(keras.layers.Layer):
@@ -189,8 +92,10 @@ class Embeddings(AlbertLayer):
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
         types = ops.matmul(types, self.token_type_embeddings)
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]
-        x = layer_norm(words + types + positions, *self.norm)
-        return dropout(ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed)
+        x = functional.layer_norm(words + types + positions, *self.norm)
+        return functional.dropout(
+            ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed
+        )
 
 
 class SelfAttention(AlbertLayer):
@@ -249,15 +154,25 @@ class SelfAttention(AlbertLayer):
         qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
 
-        scores = ops.matmul(query * (1 / math.sqrt(head_size)), ops.transpose(key, (0, 1, 3, 2)))
-        probs = ops.softmax(ops.cast(scores, "float32") + masked_scores, axis=-1)
-        probs = ops.cast(probs, x.dtype)  # [B, N, S, S]
-        probs = dropout(probs, config.attention_probs_dropout_prob, seed)
+        probs = functional.attention_probs(
+            ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, S, S]
+            scale=1 / math.sqrt(head_size),
+            masked_scores=masked_scores,
+            rate=config.attention_probs_dropout_prob,
+            seed=seed,
+        )
         context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, S, N, D]
 
-        output = ops.matmul(ops.reshape(context, (-1, width)), output_kernel) + output_bias
-        output = dropout(output, config.hidden_dropout_prob, fold_in(seed, 1))
-        return layer_norm(x + ops.reshape(output, ops.shape(x)), gamma, beta)
+        output = ops.matmul(ops.reshape(context, (-1, width)), output_kernel)
+        return functional.add_and_norm(
+            x,
+            ops.reshape(output, ops.shape(x)),
+            output_bias,
+            gamma,
+            beta,
+            rate=config.hidden_dropout_prob,
+            seed=functional.fold_in(seed, 1),
+        )
 
 
 class FeedForward(AlbertLayer):
@@ -303,8 +218,18 @@ class FeedForward(AlbertLayer):
           `<float>[B, S, H]`.
         """
         intermediate_kernel, intermediate_bias, output_kernel, output_bias, gamma, beta = weights
-        inner = ops.matmul(ops.reshape(x, (-1, self.config.hidden_size)), intermediate_kernel)
-        inner = get_activation(self.config.hidden_act)(inner + intermediate_bias)  # [B * S, I]
-        output = ops.matmul(inner, output_kernel) + output_bias
-        output = dropout(output, self.config.hidden_dropout_prob, fold_in(seed, 2))
-        return layer_norm(x + ops.reshape(output, ops.shape(x)), gamma, beta)
+        config = self.config
+        inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), intermediate_kernel)
+        inner = functional.biased_activation(
+            inner, intermediate_bias, name=config.hidden_act
+        )  # [B * S, I]
+        output = ops.reshape(ops.matmul(inner, output_kernel), ops.shape(x))
+        return functional.add_and_norm(
+            x,
+            output,
+            output_bias,
+            gamma,
+            beta,
+            rate=config.hidden_dropout_prob,
+            seed=functional.fold_in(seed, 2),
+        )

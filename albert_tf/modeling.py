@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf import layers
+from albert_tf import functional, layers
 from albert_tf.config import AlbertConfig
 
 
@@ -68,15 +68,15 @@ class Encoder(layers.AlbertLayer):
             kernel = ops.cast(self.mapping_kernel, x.dtype)
             x = ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
         masked = 1.0 - ops.cast(input_mask, "float32")
-        masked_scores = masked[:, None, None, :] * layers.MASKED_SCORE
+        masked_scores = masked[:, None, None, :] * functional.MASKED_SCORE
 
         # Each weight is read once, however many layers share it.
         attention_weights = [sublayer.read() for sublayer in self.attention]
         ffn_weights = [sublayer.read() for sublayer in self.ffn]
         outputs = []
         for attention, ffn in self.schedule():
-            site = 1 + layers.DROPOUT_SITES_PER_BLOCK * len(outputs)
-            block = self._block(attention, ffn, layers.fold_in(seed, site))
+            site = 1 + functional.DROPOUT_SITES_PER_BLOCK * len(outputs)
+            block = self._block(attention, ffn, functional.fold_in(seed, site))
             x = block(attention_weights[attention], ffn_weights[ffn], x, masked_scores)
             outputs.append(x)
         return outputs

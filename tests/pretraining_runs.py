@@ -203,7 +203,8 @@ def _main(
 
 
 def split_cpu(count: int) -> None:
-    """Makes one CPU several devices, in a process where TensorFlow hasn't started yet."""
+    """Makes one CPU the only devices, in a process where TensorFlow hasn't started yet."""
+    tf.config.set_visible_devices([], "GPU")
     device = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         device, [tf.config.LogicalDeviceConfiguration()] * count

@@ -15,6 +15,8 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 # Lowest first. A module imports those of lower levels only. `tasks` is the package's TASKS dict.
 LEVELS = (
     {"config", "tokenization", "records", "masking", "metrics"},
+    {"fusion"},
+    {"functional"},
     {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
     {"modeling"},
     {"heads"},
@@ -25,7 +27,16 @@ LEVELS = (
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = LEVELS[0]
-WITHOUT_TENSORFLOW = {"config", "masking", "metrics", "layers", "modeling", "heads", "optimization"}
+WITHOUT_TENSORFLOW = {
+    "config",
+    "masking",
+    "metrics",
+    "functional",
+    "layers",
+    "modeling",
+    "heads",
+    "optimization",
+}
 LEAVES = (
     "data",
     "benchmarks",

@@ -1,0 +1,133 @@
+"""The functions that layers are made of. Axis letters: see modeling.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.fusion import fused
+
+LAYER_NORM_EPSILON = 1e-12
+# What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
+# masked must still give finite numbers, and the release's.
+MASKED_SCORE = -10000.0
+
+# Seeds of one forward pass: the embeddings take site 0, each block the next three.
+DROPOUT_SITES_PER_BLOCK = 3
+
+
+class GivenSeed(keras.random.SeedGenerator):
+    """Hands keras.random a seed that is a tensor, where it would take a generator.
+
+    Dropout is thereby a function of its seed alone: the same mask when a block is recomputed for
+    the backward pass, another one on each replica, and the same again after a resume.
+
+    Args:
+      seed: `<int>[2]`.
+    """
+
+    def __init__(self, seed: Any) -> None:  # No variable is made, hence no super().__init__.
+        self._seed = seed
+
+    def next(self, ordered: bool = True) -> Any:
+        """Returns the seed, `<int>[2]`."""
+        return self._seed
+
+
+def fold_in(seed: Any, site: Any) -> Any:
+    """Derives the seed of a dropout site from the seed of the forward pass.
+
+    Args:
+      seed: `<int>[2]`, or None for no dropout.
+      site: The site's number, an int or `<int>[]`.
+
+    Returns:
+      `<int>[2]`, or None.
+    """
+    if seed is None:
+        return None
+    return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
+
+
+def dropout(x: Any, rate: float, seed: Any) -> Any:
+    """Zeroes a share `rate` of x and scales the rest by 1 / (1 - rate).
+
+    Args:
+      x: `<float>[...]`.
+      rate: Share to drop, in [0, 1).
+      seed: `<int>[2]`; None (not training) leaves x as it is.
+
+    Returns:
+      `<float>[...]`, of x's shape and dtype.
+    """
+    if seed is None or rate == 0:
+        return x
+    return keras.random.dropout(x, rate, seed=GivenSeed(seed))
+
+
+def get_activation(name: str) -> Any:
+    """Returns the function of a config's `hidden_act`; gelu is the tanh approximation."""
+    if name == "gelu":
+        return lambda x: ops.gelu(x, approximate=True)
+    return keras.activations.get(name)
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
+    """Normalises the last axis, in float32 whatever the dtype of x.
+
+    Args:
+      x: `<float>[..., H]`.
+      gamma: `<float32>[H]` scale.
+      beta: `<float32>[H]` offset.
+
+    Returns:
+      `<float>[..., H]`, of x's dtype.
+
+    Source: tf.contrib.layers.layer_norm: epsilon 1e-12, biased variance.
+    """
+    y = ops.cast(x, "float32")
+    mean = ops.mean(y, axis=-1, keepdims=True)
+    centred = y - mean
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    y = centred * (ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
+    return ops.cast(y, x.dtype)
+
+
+@fused
+def add_and_norm(
+    x: Any, y: Any, bias: Any, gamma: Any, beta: Any, rate: float = 0.0, seed: Any = None
+) -> Any:
+    """Ends a sublayer: x `<float>[..., H]` plus its product y and bias, dropped out, normalised."""
+    y = dropout(ops.cast(y, "float32") + ops.cast(bias, "float32"), rate, seed)
+    return ops.cast(layer_norm(ops.cast(x, "float32") + y, gamma, beta), x.dtype)
+
+
+@fused
+def biased_activation(x: Any, bias: Any, name: str) -> Any:
+    """Applies `hidden_act`, in float32, to a product x `<float>[..., I]` plus its bias."""
+    x_and_bias = ops.cast(x, "float32") + ops.cast(bias, "float32")
+    return ops.cast(get_activation(name)(x_and_bias), x.dtype)
+
+
+@fused
+def attention_probs(
+    scores: Any, scale: float, masked_scores: Any, rate: float = 0.0, seed: Any = None
+) -> Any:
+    """Turns products of queries and keys, `<float>[B, N, S, S]`, into what each key counts."""
+    probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
+    return ops.cast(dropout(probs, rate, seed), scores.dtype)
+
+
+def gather_positions(sequence: Any, positions: Any) -> Any:
+    """Picks the vectors at some positions of each sequence.
+
+    Args:
+      sequence: `<float>[B, S, H]`.
+      positions: `<int32>[B, P]`, in [0, S).
+
+    Returns:
+      `<float>[B, P, H]`.
+    """
+    return ops.take_along_axis(sequence, positions[:, :, None], axis=1)

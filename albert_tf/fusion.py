@@ -1,0 +1,55 @@
+"""Chains of elementwise operations as one loop each, where TensorFlow would run one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Has XLA compile a chain of elementwise operations and reductions, and its gradient.
+
+    TensorFlow runs such a chain as a pass over memory for each operation, which on a CPU costs as
+    much as the matrix products between the chains; XLA makes it one pass. The backward pass
+    computes the chain again from its inputs, so that nothing but them is kept.
+
+    The chain is left as it is where nothing is gained: eagerly, for shapes that are not static (XLA
+    compiles for one shape), and on backends and a TPU, which compile the whole step.
+
+    Args:
+      function: Maps tensors, of which the result is differentiated, and keywords, of which it is
+        not, to a tensor.
+
+    Returns:
+      A function with the same arguments and result.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    compiled = tf.function(function, jit_compile=True)
+
+    @tf.function(jit_compile=True)
+    def backward(tensors: Any, upstream: Any, keywords: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = function(*tensors, **keywords)
+        return tape.gradient(result, tensors, upstream)
+
+    def call(*tensors: Any, **keywords: Any) -> Any:
+        static = all(tensor.shape.is_fully_defined() for tensor in tensors)
+        on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+        if tf.executing_eagerly() or on_tpu or not static:
+            return function(*tensors, **keywords)
+
+        @tf.custom_gradient
+        def differentiable(*tensors: Any) -> Any:
+            return compiled(*tensors, **keywords), lambda upstream: backward(
+                tensors, upstream, keywords
+            )
+
+        return differentiable(*tensors)
+
+    return call

@@ -1,0 +1,62 @@
+"""Fused chains give what the plain ones give, gradients too. Can't see: speed."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from albert_tf import functional
+from albert_tf.fusion import fused
+
+
+def _chain(x, y, power):
+    return ops.tanh(x * y) ** power
+
+
+def _value_and_gradients(function, tensors, signature=None, **keywords):
+    @tf.function(input_signature=signature)
+    def run(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = function(*tensors, **keywords)
+        return result, tape.gradient(result, tensors)
+
+    return [value.numpy() for value in tf.nest.flatten(run(*tensors))]
+
+
+def _tensors():
+    rng = np.random.default_rng(5)
+    return tuple(tf.constant(rng.standard_normal((2, 7)), tf.float32) for _ in range(2))
+
+
+def test_a_fused_chain_and_its_gradients_are_the_plain_ones():
+    for signature in (None, [tf.TensorSpec([None, 7])] * 2):
+        expected = _value_and_gradients(_chain, _tensors(), signature, power=3)
+        actual = _value_and_gradients(fused(_chain), _tensors(), signature, power=3)
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_eagerly_a_chain_is_left_as_it_is():
+    with tf.GradientTape() as tape:
+        x, y = _tensors()
+        tape.watch(x)
+        result = fused(_chain)(x, y, power=3)
+    np.testing.assert_array_equal(result, _chain(x, y, 3))
+    assert tape.gradient(result, x) is not None
+
+
+def test_the_backward_pass_of_a_fused_chain_drops_what_the_forward_pass_dropped():
+    chain = fused(lambda x, rate, seed: functional.dropout(x, rate, seed))
+    x = tf.fill([11, 13], 2.0)
+    seed = tf.constant([17, 19])
+    value, gradient = _value_and_gradients(lambda x: chain(x, rate=0.5, seed=seed), (x,))
+    assert 0 < np.count_nonzero(value) < value.size
+    np.testing.assert_array_equal(gradient, value / 2.0)
+
+
+def test_a_fused_chain_outlives_recomputation():
+    chain = keras.remat(lambda x, y: fused(_chain)(x, y, power=3))
+    expected = _value_and_gradients(_chain, _tensors(), power=3)
+    np.testing.assert_allclose(_value_and_gradients(chain, _tensors()), expected, atol=1e-6)
