@@ -114,6 +114,34 @@ def check_flags(config: AlbertConfig) -> None:
         )
 
 
+def read_config(path: str) -> AlbertConfig:
+    """Reads a config wherever TensorFlow can read, gs:// too."""
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"ALBERT config {path} does not exist")
+    return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
+
+
+def check_same_model(config: AlbertConfig, stored: str) -> None:
+    """Compares the config with that of the run that output_dir holds: dropout alone may change.
+
+    Raises:
+      ValueError: It is another model's, even if its weights would fit.
+    """
+    if not tf.io.gfile.exists(stored):
+        return
+    before, now = read_config(stored).to_dict(), config.to_dict()
+    changed = [
+        f"{name} {before.get(name)} before, {now.get(name)} now"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name) and not name.endswith("dropout_prob")
+    ]
+    if changed:
+        raise ValueError(
+            f"--output_dir holds a run of another model ({'; '.join(changed)}): name another "
+            "directory, or the config it was started with"
+        )
+
+
 def check_strategy(strategy: tf.distribute.Strategy) -> None:
     """Checks that the replicas can share the batches, and that several workers can do the job.
 
@@ -157,8 +185,9 @@ def make_output_dir(path: str) -> None:
 
 def prepare() -> tuple[Trainer, list[str], list[int]]:
     """Checks everything, and returns a Trainer with its first weights, the files, their counts."""
-    config = AlbertConfig.from_json_file(FLAGS.albert_config_file)
+    config = read_config(FLAGS.albert_config_file)
     check_flags(config)
+    check_same_model(config, os.path.join(FLAGS.output_dir, "albert_config.json"))
     files = input_pipeline.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = distribution.create_strategy(
@@ -192,7 +221,7 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
         FLAGS.output_dir,
         _make_optimizer if FLAGS.do_train else None,
         seed=FLAGS.random_seed,
-        jit_compile=FLAGS.jit_compile,
+        jit_compile=FLAGS.jit_compile and not FLAGS.use_tpu,
         accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
     if FLAGS.do_train:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
@@ -141,11 +142,14 @@ class AlbertConfig:
         return cls(**{key: value for key, value in values.items() if key in known})
 
     @classmethod
-    def from_json_file(cls, path: str | os.PathLike[str]) -> AlbertConfig:
+    def from_json_file(
+        cls, path: str | os.PathLike[str], open_file: Callable[..., Any] = open
+    ) -> AlbertConfig:
         """Reads an albert_config.json; see `from_dict` for what is accepted.
 
         Args:
           path: The file.
+          open_file: How to open it; tf.io.gfile.GFile also opens gs:// paths.
 
         Returns:
           The config.
@@ -155,7 +159,7 @@ class AlbertConfig:
           ValueError: It is not JSON, or not a valid config.
         """
         try:
-            with open(path, encoding="utf-8") as file:
+            with open_file(path, "rb") as file:
                 values = json.load(file)
         except FileNotFoundError:
             raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist") from None

@@ -232,11 +232,21 @@ def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):
     assert tf.train.latest_checkpoint(str(copy)).endswith("model.ckpt-3")
 
 
-def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path):
+@pytest.mark.parametrize("change", [{"intermediate_size": 31}, {"num_hidden_layers": 3}])
+def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, change):
+    """More layers would fit the weights of fewer."""
     before = {path.name: path.read_bytes() for path in copy.iterdir()}
-    runs.write_config(tmp_path / "wide.json", intermediate_size=31)
-    config = tmp_path / "wide.json"
-    with pytest.raises(SystemExit, match="^error: checkpoint .*ckpt-3 is of another shape") as e:
+    runs.write_config(tmp_path / "other.json", **change)
+    config = tmp_path / "other.json"
+    (name,) = change
+    with pytest.raises(SystemExit, match=f"^error: .* another model .{name} .* before") as e:
         runs.main(runs.command(folder, output_dir=copy, albert_config_file=config))
     assert "\n" not in e.value.code
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
+def test_a_run_goes_on_with_other_dropout(folder, copy, tmp_path):
+    runs.write_config(tmp_path / "other.json", hidden_dropout_prob=0.3)
+    config = tmp_path / "other.json"
+    runs.main(runs.command(folder, output_dir=copy, albert_config_file=config, num_train_steps=4))
+    assert tf.train.latest_checkpoint(str(copy)).endswith("model.ckpt-4")
