@@ -1,0 +1,186 @@
+"""What the benchmark measures: each function builds one contestant and returns its step.
+
+A step is one update of ALBERT-base v2 (dropout 0, V = 30,000): forward and backward pass, clip to a
+global norm of 1, AdamW. It returns when the update is done. Each framework is imported by its own
+contestants only, and used as its documentation tells, on the same random batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Step = Callable[[], float]
+
+CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
+LEARNING_RATE = 1e-4
+CLIP_NORM = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Size of a batch: sequences, tokens of each, predictions of each."""
+
+    batch: int
+    seq: int
+    predictions: int = 20
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.seq
+
+
+def albert_tf(shape: Shape, dtype: str, jit_compile: bool = False) -> Step:
+    """This project: the step that the Trainer runs."""
+    import tensorflow as tf
+
+    from albert_tf.config import AlbertConfig
+    from albert_tf.optimization import create_optimizer
+    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.train_step import TrainStep
+
+    task = PretrainingTask(
+        AlbertConfig.from_json_file(str(CONFIG_FILE)),
+        {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
+    )
+    model = task.build_model()
+    optimizer = create_optimizer(
+        LEARNING_RATE, 1_000_000, 0, clip_norm=CLIP_NORM, sum_over_replicas=False
+    )
+    optimizer.build(model.trainable_variables)
+    train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
+    features = {name: tf.constant(value) for name, value in synthetic_batch(shape).items()}
+    function = tf.function(lambda: train_step(features))
+    return lambda: float(function()[0])
+
+
+def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
+    """Hugging Face's AlbertForPreTraining on torch, with its own loss, under CPU autocast."""
+    import torch
+    import transformers
+
+    config = transformers.AlbertConfig(**_dimensions(), hidden_act="gelu_new")
+    model = transformers.AlbertForPreTraining(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+    batch = synthetic_batch(shape)
+    # It scores every position; -100 leaves those out of the loss that are not predicted.
+    labels = np.full((shape.batch, shape.seq), -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["input_mask"],
+        "token_type_ids": batch["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": batch["sentence_order_labels"],
+    }
+    inputs = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
+    forward = torch.compile(model) if compiled else model
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = forward(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
+    """KerasHub's AlbertMaskedLM on TensorFlow, without a preprocessor; it has no sentence order."""
+    import keras
+    import keras_hub
+    import tensorflow as tf
+
+    sizes = _dimensions()
+    backbone = keras_hub.models.AlbertBackbone(
+        vocabulary_size=sizes["vocab_size"],
+        num_layers=sizes["num_hidden_layers"],
+        num_heads=sizes["num_attention_heads"],
+        embedding_dim=sizes["embedding_size"],
+        hidden_dim=sizes["hidden_size"],
+        intermediate_dim=sizes["intermediate_size"],
+        dropout=0.0,
+        dtype={"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
+    )
+    model = keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None)
+    model.compile(
+        optimizer=keras.optimizers.AdamW(LEARNING_RATE, global_clipnorm=CLIP_NORM),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+    )
+    batch = synthetic_batch(shape)
+    inputs = {
+        "token_ids": batch["input_ids"],
+        "padding_mask": batch["input_mask"],
+        "segment_ids": batch["segment_ids"],
+        "mask_positions": batch["masked_lm_positions"],
+    }
+    inputs = {name: tf.constant(value) for name, value in inputs.items()}
+    labels = tf.constant(batch["masked_lm_ids"])
+    return lambda: float(np.ravel(model.train_on_batch(inputs, labels))[0])
+
+
+def synthetic_batch(shape: Shape) -> dict[str, np.ndarray]:
+    """Returns a full batch of random pieces, under the names that this project gives them."""
+    rng = np.random.default_rng(0)
+    vocab_size = _dimensions()["vocab_size"]
+    tokens, masked = (shape.batch, shape.seq), (shape.batch, shape.predictions)
+    positions = np.stack(
+        [np.sort(rng.permutation(shape.seq)[: shape.predictions]) for _ in range(shape.batch)]
+    )
+    return {
+        "input_ids": rng.integers(5, vocab_size, tokens).astype(np.int32),
+        "input_mask": np.ones(tokens, np.int32),
+        "segment_ids": (np.arange(shape.seq) >= shape.seq // 2 + np.zeros(tokens)).astype(np.int32),
+        "masked_lm_positions": positions.astype(np.int32),
+        "masked_lm_ids": rng.integers(5, vocab_size, masked).astype(np.int32),
+        "masked_lm_weights": np.ones(masked, np.float32),
+        "sentence_order_labels": rng.integers(0, 2, shape.batch).astype(np.int32),
+    }
+
+
+def step_gflop(shape: Shape) -> float:
+    """Returns the matrix products of a step in GFLOP, a multiply-add being two.
+
+    The backward pass computes two products for each of the forward pass. Counted are those that
+    the model needs: logits at P positions, not at S.
+    """
+    c = _dimensions()
+    hidden, width, vocab = c["hidden_size"], c["embedding_size"], c["vocab_size"]
+    dense = 4 * hidden * hidden + 2 * hidden * c["intermediate_size"]  # Q, K, V, output, FFN
+    attention = 2 * shape.seq * hidden  # scores and context
+    token = c["num_hidden_layers"] * (dense + attention) + width * hidden
+    prediction = hidden * width + width * vocab
+    forward = 2 * shape.batch * (shape.seq * token + shape.predictions * prediction)
+    return 3 * forward / 1e9
+
+
+def _dimensions() -> dict[str, Any]:
+    config = json.loads(CONFIG_FILE.read_text())
+    names = (
+        "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads "
+        "intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
+    )
+    return {name: config[name] for name in names.split()}
+
+
+# By dtype and name, in the order of the table.
+CONTESTANTS: dict[tuple[str, str], Callable[[Shape], Step]] = {}
+for _dtype in ("float32", "bfloat16"):
+    for _name, _build in {
+        "albert_tf": partial(albert_tf, dtype=_dtype),
+        "Hugging Face, eager": partial(hugging_face, dtype=_dtype, compiled=False),
+        "Hugging Face, torch.compile": partial(hugging_face, dtype=_dtype, compiled=True),
+        "KerasHub": partial(keras_hub, dtype=_dtype, jit_compile=False),
+        "KerasHub, jit_compile": partial(keras_hub, dtype=_dtype, jit_compile=True),
+    }.items():
+        CONTESTANTS[_dtype, _name] = _build
