@@ -58,10 +58,10 @@ def load_addresses() -> list[dict[str, Any]]:
             "president": row.president_full,
             "split": choose_split(row.year),
             "text": [
-                sentence.strip()
+                clause
                 for paragraph in split_paragraphs(row.text)
                 for sentence in sentencex.segment("en", paragraph)
-                if sentence.strip()
+                for clause in split_clauses(sentence)
             ],
         }
         for row in table.itertuples()
@@ -77,6 +77,16 @@ def split_paragraphs(text: str) -> list[str]:
     """Paragraphs, each on one line: a single line break is only a wrapped line."""
     paragraphs = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
     return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def split_clauses(sentence: str) -> list[str]:
+    """Parts of a sentence up to each semicolon or colon.
+
+    A sentence of the early addresses is often longer than a short training example, which needs
+    two segments.
+    """
+    clauses = (clause.strip() for clause in re.split(r"(?<=[;:])\s", sentence))
+    return [clause for clause in clauses if clause]
 
 
 def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> None:
