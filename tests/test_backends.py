@@ -22,7 +22,7 @@ BACKENDS = [
             reason=f"Keras' {backend} backend needs {package}, which isn't installed",
         ),
     )
-    for backend, package in (("jax", "jax"), ("numpy", "scipy"))
+    for backend, package in (("jax", "jax"), ("numpy", "jax"))
 ]
 
 PRELUDE = """
