@@ -156,7 +156,7 @@ def main() -> None:
     """Runs the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output_dir", default="demo", help="where all files go")
-    parser.add_argument("--num_train_steps", type=int, default=7000)
+    parser.add_argument("--num_train_steps", type=int, default=5000)
     parser.add_argument("--train_batch_size", type=int, default=16)
     arguments = parser.parse_args()
     directory, steps = arguments.output_dir, arguments.num_train_steps
