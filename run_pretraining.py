@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import app, flags, logging
 
-from albert_tf import distribution, evaluation, input_pipeline, optimization
+from albert_tf import checkpoint, distribution, evaluation, input_pipeline, optimization
 from albert_tf.config import AlbertConfig
 from albert_tf.progress import ProgressLog
 from albert_tf.records import pretraining_spec
@@ -121,13 +121,14 @@ def read_config(path: str) -> AlbertConfig:
     return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
 
 
-def check_same_model(config: AlbertConfig, stored: str) -> None:
-    """Compares the config with that of the run that output_dir holds: dropout alone may change.
+def check_same_model(config: AlbertConfig, output_dir: str) -> None:
+    """Compares the config with that of the run whose checkpoints are there: dropout may change.
 
     Raises:
       ValueError: It is another model's, even if its weights would fit.
     """
-    if not tf.io.gfile.exists(stored):
+    stored = os.path.join(output_dir, "albert_config.json")
+    if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
         return
     before, now = read_config(stored).to_dict(), config.to_dict()
     changed = [
@@ -187,7 +188,7 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
     """Checks everything, and returns a Trainer with its first weights, the files, their counts."""
     config = read_config(FLAGS.albert_config_file)
     check_flags(config)
-    check_same_model(config, os.path.join(FLAGS.output_dir, "albert_config.json"))
+    check_same_model(config, FLAGS.output_dir)
     files = input_pipeline.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = distribution.create_strategy(
@@ -227,8 +228,8 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
     if FLAGS.do_train:
         trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
         if chief:
-            with tf.io.gfile.GFile(os.path.join(FLAGS.output_dir, "albert_config.json"), "w") as f:
-                f.write(config.to_json())
+            path = os.path.join(FLAGS.output_dir, "albert_config.json")
+            checkpoint.write_text(path, config.to_json())
     return trainer, files, counts
 
 

@@ -145,14 +145,18 @@ def copy_to_best(prefix: str) -> str:
     return target
 
 
+def write_text(path: str, text: str) -> None:
+    """Replaces a file in one rename: a reader sees the old text or the new one, whole."""
+    with tf.io.gfile.GFile(path + ".tmp", "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+
+
 def _write_state(directory: str, names: list[str]) -> None:
     # Names without a directory: the output can be moved, or seen from elsewhere.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    path = os.path.join(directory, "checkpoint")
-    with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-        file.write("\n".join(lines) + "\n")
-    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+    write_text(os.path.join(directory, "checkpoint"), "\n".join(lines) + "\n")
 
 
 def _delete(prefix: str) -> None:

@@ -60,7 +60,9 @@ def evaluate_checkpoints(
             lines.append(f"{key} = {results[key]}")
         if distribution.is_chief(trainer.strategy):
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-            _write(os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n")
+            checkpoint.write_text(
+                os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n"
+            )
     return results
 
 
@@ -79,7 +81,9 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
     except tf.errors.NotFoundError:
         logging.warning("%s was the best, but deleted before it could be kept", prefix)
         return []
-    _write(record, json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n")
+    checkpoint.write_text(
+        record, json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n"
+    )
     logging.info("saving %s to %s", prefix, target)
     return [
         f"saved {prefix}.{ending} to {target}.{ending}"
@@ -93,9 +97,3 @@ def _remind(directory: str, waiting_since: float | None) -> float:
         return waiting_since
     logging.info("waiting for a new checkpoint in %s", directory)
     return now
-
-
-def _write(path: str, text: str) -> None:
-    with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
