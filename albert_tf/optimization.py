@@ -13,6 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.fusion import compiled
+
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -138,6 +140,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.exclude_names = tuple(exclude_names)
         self.bias_correction = bias_correction
         self.sum_over_replicas = sum_over_replicas
+        self._fused_step = compiled(self._step)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments `adam_m` and `adam_v`, in the order of `variables`."""
@@ -184,23 +187,19 @@ class AdamW(keras.optimizers.Optimizer):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Moves `variable`, `<float>[...]`, by one step against its clipped `gradient`."""
         dtype = variable.dtype
-        gradient = ops.cast(gradient, dtype)
         index = self._get_variable_index(variable)
         m, v = self.adam_m[index], self.adam_v[index]
-        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
-        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        self.assign(m, next_m)
-        self.assign(v, next_v)
-        if self.bias_correction:
-            updates = ops.cast(self.iterations + 1, dtype)
-            next_m = next_m / (1.0 - ops.power(ops.cast(self.beta_1, dtype), updates))
-            next_v = next_v / (1.0 - ops.power(ops.cast(self.beta_2, dtype), updates))
-
-        update = next_m / (ops.sqrt(next_v) + self.epsilon)
-        if index not in self._excluded_indices:
-            update = update + self.weight_decay_rate * ops.convert_to_tensor(variable)
-            update = self._scale(update, variable)
-        self.assign_sub(variable, ops.cast(learning_rate, dtype) * update)
+        step = self._fused_step(
+            ops.convert_to_tensor(variable),
+            m.value,
+            v.value,
+            ops.cast(gradient, dtype),
+            ops.cast(learning_rate, dtype),
+            ops.cast(self.iterations + 1, dtype),
+            excluded=index in self._excluded_indices,
+        )
+        for target, value in zip((variable, m, v), step, strict=True):
+            self.assign(target, value)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -216,6 +215,19 @@ class AdamW(keras.optimizers.Optimizer):
             "bias_correction": self.bias_correction,
             "sum_over_replicas": self.sum_over_replicas,
         }
+
+    def _step(self, variable, m, v, gradient, learning_rate, updates, excluded):
+        """Returns the variable and its moments after one step; `updates` counts it."""
+        m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        corrected_m, corrected_v = m, v
+        if self.bias_correction:
+            corrected_m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), updates))
+            corrected_v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), updates))
+        update = corrected_m / (ops.sqrt(corrected_v) + self.epsilon)
+        if not excluded:
+            update = self._scale(update + self.weight_decay_rate * variable, variable)
+        return variable - learning_rate * update, m, v
 
     def _scale(self, update, variable):
         del variable
@@ -233,7 +245,11 @@ class AdamW(keras.optimizers.Optimizer):
         if self.sum_over_replicas:
             grads_and_vars = super()._all_reduce_sum_gradients(grads_and_vars)
         grads, variables = zip(*grads_and_vars, strict=True)
-        return list(zip(super()._clip_gradients(grads), variables, strict=True))
+        if self.global_clipnorm:
+            grads = _clip_by_global_norm(grads, self.global_clipnorm)
+        else:
+            grads = super()._clip_gradients(grads)
+        return list(zip(grads, variables, strict=True))
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -252,6 +268,18 @@ class Lamb(AdamW):
         usable = ops.logical_and(weight_norm > 0, update_norm > 0)
         ratio = ops.where(usable, weight_norm, 1.0) / ops.where(usable, update_norm, 1.0)
         return ratio * update
+
+
+@compiled
+def _squared_norm(x):
+    return ops.sum(ops.square(x))
+
+
+def _clip_by_global_norm(grads, clip_norm):
+    """As Keras' own, in one pass over a gradient where that takes two."""
+    norm = ops.sqrt(ops.sum(ops.stack([_squared_norm(grad) for grad in grads])))
+    scale = ops.minimum(clip_norm / norm, 1.0)
+    return [scale * grad for grad in grads]
 
 
 def _sum_rows(grad, variable):

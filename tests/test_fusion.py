@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import functional
+from albert_tf import functional, optimization
 from albert_tf.fusion import fused
 
 
@@ -60,3 +60,28 @@ def test_a_fused_chain_outlives_recomputation():
     chain = keras.remat(lambda x, y: fused(_chain)(x, y, power=3))
     expected = _value_and_gradients(_chain, _tensors(), power=3)
     np.testing.assert_allclose(_value_and_gradients(chain, _tensors()), expected, atol=1e-6)
+
+
+def test_a_step_of_a_large_weight_is_compiled_and_the_same():
+    """Twenty weights of 4,000 elements move one by one, or as one of 80,000 that is compiled."""
+    rng = np.random.default_rng(7)
+    start, grad = rng.standard_normal((2, 20, 4000)).astype(np.float32)
+    compiled_calls = []
+
+    def train(weights, grads):
+        variables = [keras.Variable(weight, name="kernel") for weight in weights]
+        adamw = optimization.AdamW(0.1, global_clipnorm=1.0)
+        adamw.build(variables)
+
+        @tf.function
+        def step():
+            adamw.apply([tf.constant(grad) for grad in grads], variables)
+
+        graph = step.get_concrete_function().graph
+        compiled_calls.append(sum("PartitionedCall" in op.type for op in graph.get_operations()))
+        for _ in range(3):
+            step()
+        return np.concatenate([variable.numpy().ravel() for variable in variables])
+
+    np.testing.assert_allclose(train([start], [grad]), train(start, grad), atol=1e-6)
+    assert compiled_calls == [2, 0]  # The norm's sum and the update; none.
