@@ -10,6 +10,11 @@ _HOMES = {
     "Tokenizer": "tokenization",
     "AlbertModel": "modeling",
     "AlbertForPreTraining": "heads",
+    "AlbertForSequenceClassification": "finetuning",
+    "AlbertForTokenClassification": "finetuning",
+    "AlbertForMultipleChoice": "finetuning",
+    "AlbertForQuestionAnswering": "finetuning",
+    "AlbertForQuestionAnsweringV2": "finetuning",
     "load_weights": "conversion",
 }
 _MODULES = ("optimization",)

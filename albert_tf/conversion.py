@@ -36,6 +36,16 @@ TF1_NAMES: tuple[tuple[str, str], ...] = (
     ("predictions/output_bias", "cls/predictions/output_bias"),
     ("seq_relationship/output_weights", "cls/seq_relationship/output_weights"),
     ("seq_relationship/output_bias", "cls/seq_relationship/output_bias"),
+    ("classifier/output_weights", "output_weights"),
+    ("classifier/output_bias", "output_bias"),
+    ("span/output_weights", "cls/squad/output_weights"),
+    ("span/output_bias", "cls/squad/output_bias"),
+    ("conditional_span/start_*", "start_logits/dense/*"),
+    ("conditional_span/end_0_*", "end_logits/dense_0/*"),
+    ("conditional_span/end_LayerNorm_*", "end_logits/LayerNorm/*"),
+    ("conditional_span/end_1_*", "end_logits/dense_1/*"),
+    ("answerability/dense_0_*", "answer_class/dense_0/*"),
+    ("answerability/dense_1_*", "answer_class/dense_1/*"),
 )
 
 

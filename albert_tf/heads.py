@@ -1,4 +1,4 @@
-"""What stands on the encoder: heads, and the models that put one on an AlbertModel."""
+"""What stands on the encoder: the heads, and the model of pre-training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from keras import ops
 from albert_tf import functional, layers
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import AlbertModel, ConfiguredModel
+
+# The release's for classes and spans, whatever the config's initializer_range is.
+_CLASSIFIER_STDDEV = 0.02
+# What a position scores at which no answer can start or end.
+_MASKED_LOGIT = -1e30
 
 
 class MaskedLMHead(layers.AlbertLayer):
@@ -67,6 +72,139 @@ class SentenceOrderHead(layers.AlbertLayer):
         """Maps `<float>[B, H]` to `<float32>[B, 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
         return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
+
+
+class ClassifierHead(layers.AlbertLayer):
+    """Scores classes: dropout and one dense map, over the last axis of what it is called on.
+
+    Args:
+      config: The model's AlbertConfig.
+      num_outputs: Number of classes C.
+      dropout_prob: Share of its input that is dropped in training.
+      **kwargs: keras.layers.Layer's.
+
+    Source: classifier_utils.py, race_utils.py and squad_utils.py (v1), create_model.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, num_outputs: int, dropout_prob: float, **kwargs: Any
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.num_outputs = num_outputs
+        self.dropout_prob = dropout_prob
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the weights `<float32>[C, H]`, as the release lays them out, and a bias."""
+        self.output_weights = self.add_matrix(
+            "output_weights", self.num_outputs, self.config.hidden_size, stddev=_CLASSIFIER_STDDEV
+        )
+        self.output_bias = self.add_bias("output_bias", self.num_outputs)
+        self.built = True
+
+    def call(self, x: Any, seed: Any = None) -> Any:
+        """Maps `<float>[..., H]` to `<float32>[..., C]` logits; a seed `<int>[2]` drops out."""
+        x = functional.dropout(x, self.dropout_prob, seed)
+        weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
+        return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
+
+
+class ConditionalSpanHead(layers.AlbertLayer):
+    """Scores where an answer starts, and where it ends if it starts at a given position.
+
+    Source: squad_utils.py, create_v2_model.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the maps of the start `[H, 1]` and of the end `[2H, H]`, `[H, 1]`."""
+        width = self.config.hidden_size
+        self.start = _add_dense(self, "start", width, 1)
+        self.end_0 = _add_dense(self, "end_0", 2 * width, width)
+        self.norm = self.add_norm("end_LayerNorm", width)
+        self.end_1 = _add_dense(self, "end_1", width, 1)
+        self.built = True
+
+    def call(self, sequence_output: Any, p_mask: Any) -> Any:
+        """Scores all positions as starts.
+
+        Args:
+          sequence_output: `<float>[B, S, H]`.
+          p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
+
+        Returns:
+          `<float32>[B, S]` logits, about -1e30 where masked.
+        """
+        logits = _dense(sequence_output, self.start)[..., 0]
+        return _mask(ops.cast(logits, "float32"), p_mask)
+
+    def end_logits(self, sequence_output: Any, starts: Any, p_mask: Any) -> Any:
+        """Scores all positions as ends of answers that start at K given positions.
+
+        Args:
+          sequence_output: `<float>[B, S, H]`.
+          starts: `<int32>[B, K]`; one outside [0, S) stands for a vector of zeros.
+          p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
+
+        Returns:
+          `<float32>[B, K, S]` logits, about -1e30 where masked.
+        """
+        width = self.config.hidden_size
+        chosen = ops.one_hot(starts, sequence_output.shape[1], dtype=sequence_output.dtype)
+        start_features = ops.matmul(chosen, sequence_output)  # [B, K, S] x [B, S, H]
+        # The map of [position, start], whose two halves are the same for all of the other's.
+        kernel, bias = self.end_0
+        kernel = ops.cast(kernel, sequence_output.dtype)
+        x = ops.matmul(sequence_output, kernel[:width])[:, None]
+        x = x + ops.matmul(start_features, kernel[width:])[:, :, None]
+        x = ops.tanh(x + ops.cast(bias, x.dtype))
+        x = functional.layer_norm(x, *self.norm)
+        logits = ops.cast(_dense(x, self.end_1)[..., 0], "float32")
+        return _mask(logits, p_mask[:, None])
+
+
+class AnswerabilityHead(layers.AlbertLayer):
+    """Tells whether a question has no answer, from [CLS] and the positions likely to start one.
+
+    Args:
+      config: The model's AlbertConfig.
+      dropout_prob: Share of its hidden layer that is dropped in training.
+      **kwargs: keras.layers.Layer's.
+
+    Source: squad_utils.py, create_v2_model.
+    """
+
+    def __init__(self, config: AlbertConfig, dropout_prob: float, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.dropout_prob = dropout_prob
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the maps `[2H, H]` and, without a bias, `[H, 1]`."""
+        width = self.config.hidden_size
+        self.dense_0 = _add_dense(self, "dense_0", 2 * width, width)
+        self.dense_1_kernel = self.add_matrix("dense_1_kernel", width, 1)
+        self.built = True
+
+    def call(self, sequence_output: Any, start_logits: Any, seed: Any = None) -> Any:
+        """Maps `<float>[B, S, H]` and masked `<float32>[B, S]` to `<float32>[B]` logits."""
+        start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
+        start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
+        x = ops.concatenate([start_feature, sequence_output[:, 0]], axis=-1)
+        x = functional.dropout(ops.tanh(_dense(x, self.dense_0)), self.dropout_prob, seed)
+        logits = ops.matmul(x, ops.cast(self.dense_1_kernel, x.dtype))
+        return ops.cast(logits[:, 0], "float32")
+
+
+def _add_dense(layer: layers.AlbertLayer, name: str, inputs: int, outputs: int) -> tuple[Any, Any]:
+    kernel = layer.add_matrix(f"{name}_kernel", inputs, outputs)
+    return kernel, layer.add_bias(f"{name}_bias", outputs)
+
+
+def _dense(x: Any, weights: tuple[Any, Any]) -> Any:
+    kernel, bias = weights
+    return ops.matmul(x, ops.cast(kernel, x.dtype)) + ops.cast(bias, x.dtype)
+
+
+def _mask(logits: Any, p_mask: Any) -> Any:
+    return ops.where(ops.cast(p_mask, "bool"), _MASKED_LOGIT, logits)
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")

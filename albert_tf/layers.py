@@ -24,13 +24,14 @@ class AlbertLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
 
-    def add_matrix(self, name: str, *shape: int) -> keras.Variable:
-        """Adds a weight drawn from the truncated normal of `initializer_range`.
+    def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
+        """Adds a weight drawn from the truncated normal of stddev, by default `initializer_range`.
 
         keras draws the standard deviation before the cut at two of them, as the release does.
         """
-        initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
-        return self._add(name, shape, initializer)
+        if stddev is None:
+            stddev = self.config.initializer_range
+        return self._add(name, shape, keras.initializers.TruncatedNormal(stddev=stddev))
 
     def add_bias(self, name: str, size: int) -> keras.Variable:
         """Adds a weight `<float32>[size]` of zeros."""

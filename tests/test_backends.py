@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+import albert_tf
 from tests import goldens, tolerances
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -120,6 +121,51 @@ def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path)
         np.testing.assert_allclose(
             value, expected[name], rtol=0, atol=tolerances.OUTPUT, err_msg=name
         )
+
+
+FINETUNED = """
+import sys
+sys.modules["tensorflow"] = None
+import numpy as np
+import albert_tf
+from albert_tf import finetuning
+config = albert_tf.AlbertConfig.from_json_file(sys.argv[1])
+model = albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=4, end_n_top=3)
+with np.load(sys.argv[2]) as stored:
+    for variable in model.weights:
+        variable.assign(stored[variable.path.replace("/", "|")])
+with np.load(sys.argv[3]) as stored:
+    inputs = {name: stored[name] for name in stored.files}
+trained = model(inputs)
+del inputs["start_positions"]
+beam = model(inputs)
+np.savez(sys.argv[4], **{name: np.asarray(value) for name, value in {**trained, **beam}.items()})
+"""
+
+
+def test_answers_are_the_releases_on_jax(tmp_path):
+    """The largest of the heads: the others are one of its dense maps."""
+    pytest.importorskip("jax")
+    folder = goldens.FOLDER.parent / "heads" / "squad_v2"
+    config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
+    model = albert_tf.AlbertForQuestionAnsweringV2(config)
+    albert_tf.load_weights(model, str(folder / "model.ckpt-best"))
+    weights = tmp_path / "weights.npz"
+    np.savez(weights, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
+    files = (folder / "albert_config.json", weights, folder / "inputs.npz", tmp_path / "out.npz")
+    run(FINETUNED, *files, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    actual = goldens.arrays(tmp_path / "out.npz")
+    for file in ("outputs_train.npz", "outputs_predict.npz"):
+        for name, expected in goldens.arrays(folder / file).items():
+            if name.endswith("_loss"):
+                continue
+            np.testing.assert_allclose(
+                actual[name],
+                expected,
+                rtol=tolerances.MASKED_RELATIVE,
+                atol=tolerances.OUTPUT,
+                err_msg=name,
+            )
 
 
 def test_tensorflow_is_imported_only_when_needed():

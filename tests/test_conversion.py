@@ -41,8 +41,14 @@ def test_names_and_shapes_are_the_releases(variant):
 
 
 def test_every_rule_names_a_weight():
-    model = albert_tf.AlbertForPreTraining(goldens.config("base"))
-    paths = [variable.path for variable in model.weights]
+    config = goldens.config("base")
+    models = (
+        albert_tf.AlbertForPreTraining(config),
+        albert_tf.AlbertForSequenceClassification(config, num_labels=3),
+        albert_tf.AlbertForQuestionAnswering(config),
+        albert_tf.AlbertForQuestionAnsweringV2(config),
+    )
+    paths = [variable.path for model in models for variable in model.weights]
     for pattern, name in conversion._RULES:
         assert any(pattern.fullmatch(path) for path in paths), name
 

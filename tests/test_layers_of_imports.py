@@ -20,8 +20,8 @@ LEVELS = (
     {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
     {"modeling"},
     {"heads"},
-    {"tasks.task", "conversion"},
-    {"tasks.squad_text", "train_step"},
+    {"tasks.task", "conversion", "finetuning"},
+    {"tasks.losses", "tasks.sequence_features", "tasks.squad_text", "train_step"},
     {"tasks.pretraining", "tasks.glue", "tasks.squad", "tasks.race", "export", "training"},
     {"tasks", "evaluation"},
 )
@@ -35,7 +35,9 @@ WITHOUT_TENSORFLOW = {
     "layers",
     "modeling",
     "heads",
+    "finetuning",
     "optimization",
+    "tasks.losses",
 }
 LEAVES = (
     "data",

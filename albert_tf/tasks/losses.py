@@ -1,0 +1,70 @@
+"""The losses of tasks, for each example; a task sums them with its weights (see task.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from albert_tf.tasks.task import Features
+
+
+def classification_loss(labels: Any, logits: Any) -> Any:
+    """Returns the cross entropy `<float32>[B]` of labels `<int32>[B]` and logits `[B, C]`."""
+    return position_loss(labels, ops.log_softmax(logits, axis=-1))
+
+
+def regression_loss(labels: Any, logits: Any) -> Any:
+    """Returns the squared error `<float32>[B]` of labels `<float32>[B]` and logits `[B, 1]`."""
+    return ops.square(logits[:, 0] - labels)
+
+
+def position_loss(positions: Any, log_probs: Any) -> Any:
+    """Returns the negative log-likelihood of positions.
+
+    Args:
+      positions: `<int32>[B]`; one outside [0, S) costs nothing.
+      log_probs: `<float32>[B, S]`.
+
+    Returns:
+      `<float32>[B]`.
+
+    Source: run_squad_v1.py and run_squad_v2.py, compute_loss.
+    """
+    # Not a gather: a position beyond the sequence would be read, or be an error.
+    chosen = ops.one_hot(positions, log_probs.shape[-1], dtype=log_probs.dtype)
+    return -ops.sum(chosen * log_probs, axis=-1)
+
+
+def span_losses(outputs: dict[str, Any], features: Features) -> dict[str, Any]:
+    """Returns the two losses of a span, each halved: their sum is the loss that is minimised.
+
+    Args:
+      outputs: Those of AlbertForQuestionAnswering, or of AlbertForQuestionAnsweringV2 given the
+        true starts.
+      features: `start_positions` and `end_positions` `<int32>[B]`.
+
+    Returns:
+      `<float32>[B]` by name.
+    """
+    losses = {}
+    for side in ("start", "end"):
+        log_probs = outputs.get(f"{side}_log_probs")
+        if log_probs is None:
+            log_probs = ops.log_softmax(outputs[f"{side}_logits"], axis=-1)
+        losses[f"{side}_loss"] = 0.5 * position_loss(features[f"{side}_positions"], log_probs)
+    return losses
+
+
+def answerability_loss(outputs: dict[str, Any], features: Features) -> Any:
+    """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
+
+    Args:
+      outputs: Those of AlbertForQuestionAnsweringV2.
+      features: `is_impossible` `<int32>[B]`, 1 = the question has no answer.
+
+    Source: run_squad_v2.py, model_fn.
+    """
+    logits = outputs["cls_logits"]
+    labels = ops.cast(features["is_impossible"], logits.dtype)
+    return 0.5 * ops.binary_crossentropy(labels, logits, from_logits=True)
