@@ -20,8 +20,8 @@ LEVELS = (
     {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
     {"modeling"},
     {"heads"},
-    {"tasks.task", "conversion", "finetuning"},
-    {"tasks.losses", "tasks.sequence_features", "tasks.squad_text", "train_step"},
+    {"tasks.task", "tasks.sequence_features", "conversion", "finetuning"},
+    {"tasks.losses", "tasks.squad_text", "train_step"},
     {"tasks.pretraining", "tasks.glue", "tasks.squad", "tasks.race", "export", "training"},
     {"tasks", "evaluation"},
 )

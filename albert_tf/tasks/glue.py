@@ -1,0 +1,184 @@
+"""GLUE: one table of its tasks, and one reader of their files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+
+from absl import logging
+
+_ID_COLUMNS = ("index", "id")
+_SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+    """Where a task's texts and labels stand.
+
+    Attributes:
+      folder: Of the task, in the folder of GLUE.
+      text_a: Column of the text.
+      text_b: Column of the second text, or None.
+      label: Column of the label.
+      labels: The classes in the order of their ids; empty for a regression.
+      files: File of each split that the task has: train, dev, test. Test files have no labels.
+      headless: Splits whose file has no header, and the columns that it would name.
+      skips_short_rows: Whether rows that lack columns are passed over, not an error.
+    """
+
+    folder: str
+    text_a: str
+    text_b: str | None = None
+    label: str = "label"
+    labels: tuple[str, ...] = ("0", "1")
+    files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _SPLITS)
+    headless: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    skips_short_rows: bool = False
+
+
+_NLI = ("contradiction", "entailment", "neutral")
+_ENTAILS = ("entailment", "not_entailment")
+_COLA = ("source", "label", "mark", "sentence")
+
+
+def _mnli(kind: str) -> dict[str, str]:
+    return {"train": "train.tsv", "dev": f"dev_{kind}.tsv", "test": f"test_{kind}.tsv"}
+
+
+_SENTENCES = ("sentence1", "sentence2")
+
+# Source: classifier_utils.py, the eleven subclasses of DataProcessor.
+# Differs: the release counts columns; here the header's names are looked up.
+GLUE_TASKS: Mapping[str, GlueTask] = {
+    "cola": GlueTask("CoLA", "sentence", headless={"train": _COLA, "dev": _COLA}),
+    "mnli": GlueTask("MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("matched")),
+    "mismnli": GlueTask("MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("mismatched")),
+    "mrpc": GlueTask("MRPC", "#1 String", "#2 String", "Quality"),
+    "qnli": GlueTask("QNLI", "question", "sentence", labels=_ENTAILS),
+    "qqp": GlueTask("QQP", "question1", "question2", "is_duplicate", skips_short_rows=True),
+    "rte": GlueTask("RTE", *_SENTENCES, labels=_ENTAILS),
+    "sst-2": GlueTask("SST-2", "sentence"),
+    "sts-b": GlueTask("STS-B", *_SENTENCES, "score", labels=()),
+    "wnli": GlueTask("WNLI", *_SENTENCES),
+    "ax": GlueTask("diagnostic", *_SENTENCES, labels=_NLI, files={"test": "diagnostic.tsv"}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextExample:
+    """A text, or a pair of texts, to be classified.
+
+    Attributes:
+      guid: What names it: the index that its file gives it, or the number of its line.
+      text_a: Raw text; may be empty.
+      text_b: The second text, or None.
+      label: Id of the class, or a regression's number; 0 in a test file, which has none.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None
+    label: int | float
+
+
+def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> list[TextExample]:
+    """Reads a split of a task.
+
+    Args:
+      task_name: A key of GLUE_TASKS.
+      data_dir: The folder of GLUE, which holds a folder for each task.
+      split: "train", "dev" or "test".
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The task isn't known or lacks this split; the file isn't UTF-8, or lacks a
+        column or a text, or has a label that isn't known. The message names file and line.
+
+    Source: classifier_utils.py, DataProcessor.
+    """
+    if task_name not in GLUE_TASKS:
+        raise ValueError(f"task {task_name!r} is not one of {', '.join(GLUE_TASKS)}")
+    task = GLUE_TASKS[task_name]
+    if split not in task.files:
+        raise ValueError(f"task {task_name} has no {split} split, only {', '.join(task.files)}")
+    path = os.path.join(data_dir, task.folder, task.files[split])
+    wanted = [task.text_a, *([task.text_b] if task.text_b else [])]
+    if split != "test":
+        wanted.append(task.label)
+    examples = []
+    rows = _rows(path, task.headless.get(split), wanted, task.skips_short_rows)
+    for number, row in rows:
+        named = [row[name] for name in _ID_COLUMNS if name in row]
+        examples.append(
+            TextExample(
+                # The release counts lines from 0, the header among them.
+                guid=named[0] if named else f"{split}-{number - 1}",
+                text_a=row[task.text_a],
+                text_b=row[task.text_b] if task.text_b else None,
+                label=0 if split == "test" else _label(task, row[task.label], path, number),
+            )
+        )
+    if not examples:
+        raise ValueError(f"{path} has no examples")
+    return examples
+
+
+def _label(task: GlueTask, text: str, path: str, line: int) -> int | float:
+    if not task.labels:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"{path}:{line}: label {text!r} is not a number") from None
+    label = text.strip().lower()
+    if label not in task.labels:
+        raise ValueError(f"{path}:{line}: label {text!r} is not one of {', '.join(task.labels)}")
+    return task.labels.index(label)
+
+
+def _rows(
+    path: str, columns: tuple[str, ...] | None, wanted: list[str], skips_short_rows: bool
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields number of line and cells by column; a tab always parts cells, quoted or not."""
+    skipped = []
+    for number, line in _lines(path):
+        cells = line.split("\t")
+        if columns is None:
+            columns = tuple(cells)
+            missing = [name for name in wanted if name not in columns]
+            if missing:
+                raise ValueError(
+                    f"{path}:{number}: expected a header with the columns {', '.join(wanted)}, "
+                    f"got {', '.join(columns)}"
+                )
+            continue
+        row = dict(zip(columns, cells, strict=False))
+        if all(name in row for name in wanted):
+            yield number, row
+        elif skips_short_rows:
+            skipped.append(number)
+        else:
+            raise ValueError(
+                f"{path}:{number}: expected {len(columns)} columns parted by tabs, got {len(cells)}"
+            )
+    if skipped:
+        logging.warning(
+            "%s: skipped %d rows that lack columns, the first in line %d",
+            path,
+            len(skipped),
+            skipped[0],
+        )
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yields numbers from 1, and lines without their ends."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
+    with open(path, "rb") as file:
+        for number, content in enumerate(file, start=1):
+            try:
+                # A file may begin with a byte order mark.
+                line = content.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path}:{number}: not UTF-8 text") from error
+            yield number, line.rstrip("\r\n")

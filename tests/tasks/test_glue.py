@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from albert_tf.tasks import glue
+from albert_tf.tokenization import preprocess_text
+
+LABELLED_TASKS = [name for name in glue.GLUE_TASKS if name != "ax"]
+
+
+def write(folder, name: str, content: str | bytes):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+@pytest.mark.parametrize("name", LABELLED_TASKS)
+def test_examples_are_those_that_the_release_reads(golden, name):
+    """Text is stored as the release normalises it, labels by name and by id."""
+    tasks = json.loads((golden / "features/glue.json").read_text())["tasks"]
+    (task,) = (task for task in tasks if task["task"] == name)
+    labels = glue.GLUE_TASKS[name].labels
+    assert list(labels) == [label for label in task["labels"] if label is not None]
+    for split, expected in task["splits"].items():
+        examples = glue.read_glue(name, golden / "features/glue_data", split)
+        for example, row in zip(examples, expected, strict=True):
+            assert example.guid == row["guid"]
+            assert preprocess_text(example.text_a) == row["text_a"]
+            second = None if example.text_b is None else preprocess_text(example.text_b)
+            assert second == row["text_b"]
+            assert example.label == row["features"]["label_id"]
+            assert (labels[example.label] if labels else example.label) == row["label"]
+
+
+def test_the_diagnostic_set_is_read_for_prediction_only(tmp_path):
+    text = "index\tsentence1\tsentence2\n0\tA cat.\tAn animal.\n7\tB.\tC.\n"
+    folder = write(tmp_path, "diagnostic/diagnostic.tsv", text)
+    assert glue.read_glue("ax", folder, "test") == [
+        glue.TextExample("0", "A cat.", "An animal.", 0),
+        glue.TextExample("7", "B.", "C.", 0),
+    ]
+    with pytest.raises(ValueError, match="task ax has no train split, only test"):
+        glue.read_glue("ax", folder, "train")
+
+
+def test_columns_are_found_by_name_and_quotes_mean_nothing(tmp_path):
+    text = '\ufefflabel\tsentence2\tsentence1\r\nNot_Entailment \t"b\t\'a "c\r\n'
+    folder = write(tmp_path, "RTE/train.tsv", text)
+    (example,) = glue.read_glue("rte", folder, "train")
+    assert example == glue.TextExample("train-1", "'a \"c", '"b', 1)
+
+
+def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    rows = "0\t1\t2\ta\tb\t1\n9\t9\n1\t3\t4\tc\td\n2\t5\t6\te\tf\t0\n"
+    folder = write(tmp_path, "QQP/train.tsv", header + rows)
+    with caplog.at_level("WARNING"):
+        examples = glue.read_glue("qqp", folder, "train")
+    assert [example.guid for example in examples] == ["0", "2"]
+    assert "skipped 2 rows that lack columns, the first in line 3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        (
+            "SST-2",
+            "text\tlabel\na\t1\n",
+            "train.tsv:1: expected a header with the columns sentence, label, got text, label",
+        ),
+        ("SST-2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 columns .* got 1"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\t2\n", "train.tsv:3: label '2' is not one of 0, 1"),
+        ("SST-2", b"sentence\tlabel\na\t1\n\xff\t1\n", "train.tsv:3: not UTF-8 text"),
+        ("SST-2", "sentence\tlabel\n", "train.tsv has no examples"),
+        ("SST-2", "", "train.tsv has no examples"),
+        ("CoLA", "gj04\t1\t\tGood.\ngj04\t1\n", "train.tsv:2: expected 4 columns .* got 2"),
+        (
+            "STS-B",
+            "sentence1\tsentence2\tscore\na\tb\tfive\n",
+            "train.tsv:2: label 'five' is not a number",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_by_line(tmp_path, task, content, message):
+    folder = write(tmp_path, f"{task}/train.tsv", content)
+    with pytest.raises(ValueError, match=message):
+        glue.read_glue(task.lower(), folder, "train")
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="RTE/dev.tsv does not exist: is data_dir"):
+        glue.read_glue("rte", tmp_path, "dev")
+    with pytest.raises(ValueError, match=re.escape("task 'RTE' is not one of cola, mnli")):
+        glue.read_glue("RTE", tmp_path, "dev")

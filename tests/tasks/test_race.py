@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from albert_tf.tasks import race
+from albert_tf.tokenization import preprocess_text
+
+PASSAGE = {
+    "id": "middle7.txt",
+    "article": "Tom has a cat.",
+    "questions": ["Who has a cat?", "_ has a _ ."],
+    "options": [["Tom", "Ann", "Bob", "Eve"], ["cat", "Tom", "dog", "pig"]],
+    "answers": ["A", "D"],
+}
+
+
+def write(folder, name: str, *passages, level: str = "middle"):
+    path = folder / "RACE" / "dev" / level / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(json.dumps(passage) for passage in passages))
+    return folder
+
+
+def test_examples_are_those_that_the_release_reads(golden):
+    stored = json.loads((golden / "features/race.json").read_text())["examples"]
+    examples = race.read_race(golden / "features/race_data", "train")
+    for example, row in zip(examples, stored, strict=True):
+        assert example.passage_id == row["example_id"]
+        assert preprocess_text(example.context) == row["context"]
+        assert [preprocess_text(ending) for ending in example.endings] == row["endings"]
+        assert example.label == row["label"]
+
+
+def test_levels_are_read_alone_or_together(golden):
+    folder = golden / "features/race_data"
+    middle, high, both = (
+        race.read_race(folder, "dev", levels) for levels in (("middle",), ("high",), race.LEVELS)
+    )
+    assert middle and high and both == middle + high
+
+
+def test_both_layouts_give_the_same(tmp_path):
+    other = {**PASSAGE, "id": "middle10.txt", "article": "Ann has a dog."}
+    one_file = write(tmp_path / "a", "all.txt", PASSAGE, other)
+    tree = write(tmp_path / "b", "10.txt", other)
+    write(tree, "7.txt", PASSAGE)
+    examples = race.read_race(one_file, "dev", ("middle",))
+    assert examples == race.read_race(tree, "dev", ("middle",))
+    assert [(e.passage_id, e.label) for e in examples] == [
+        (name, label) for name in ("middle7.txt", "middle10.txt") for label in (0, 3)
+    ]
+    assert examples[0].endings[1] == "Who has a cat? Ann"
+    assert examples[1].endings[0] == "cat has a cat ."
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answers": ["A"]}, "as many questions as options and answers: 2, 2, 1"),
+        ({"answers": ["A", "E"]}, "question 2: expected 4 options .* got 4 options and 'E'"),
+        ({"answers": ["", "A"]}, "question 1: expected 4 options .* and ''"),
+        ({"options": [["a"], ["b"] * 4]}, "question 1: expected 4 options .* got 1 options"),
+    ],
+)
+def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
+    folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, **changes})
+    with pytest.raises(ValueError, match=f"all.txt:2: .*{message}"):
+        race.read_race(folder, "dev", ("middle",))
+
+
+def test_a_bad_file_is_refused(tmp_path):
+    folder = write(tmp_path, "3.txt", {"article": ""})
+    path = folder / "RACE/dev/middle/3.txt"
+    with pytest.raises(ValueError, match="3.txt: expected a passage with the keys id, article"):
+        race.read_race(folder, "dev", ("middle",))
+    path.write_text("{")
+    with pytest.raises(ValueError, match="3.txt: not JSON: "):
+        race.read_race(folder, "dev", ("middle",))
+    path.write_bytes(b'{"id": "\xff"}')
+    with pytest.raises(ValueError, match="3.txt: not UTF-8 text"):
+        race.read_race(folder, "dev", ("middle",))
+    with pytest.raises(FileNotFoundError, match="dev/high has no all.txt and no other .txt"):
+        race.read_race(folder, "dev", ("high",))

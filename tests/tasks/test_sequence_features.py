@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf.tasks import glue, race, sequence_features
+from albert_tf.tokenization import Tokenizer
+
+LENGTH = 32
+
+
+class LetterTokenizer:
+    """One id for each letter, so that a sequence can be read: a is 10, b is 11."""
+
+    cls_id, sep_id = 2, 3
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - ord("a") + 10 for letter in text.split()[0]] if text.split() else []
+
+
+def ids(text_a: str, text_b: str | None, length: int) -> list[int]:
+    features = sequence_features.pair_features(LetterTokenizer(), text_a, text_b, length)
+    ids, segments = features["input_ids"].tolist(), features["segment_ids"].tolist()
+    assert features["input_mask"].tolist() == [1] * len(ids)
+    end = ids.index(3) + 1
+    assert segments == [0] * end + [1] * (len(ids) - end)
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("text_a", "text_b", "length", "expected"),
+    [
+        ("abc", None, 7, [2, 10, 11, 12, 3]),
+        ("abcdef", None, 5, [2, 10, 11, 12, 3]),
+        ("", None, 5, [2, 3]),
+        ("abc", "", 7, [2, 10, 11, 12, 3]),
+        ("abc", " ", 7, [2, 10, 11, 12, 3]),
+        ("ab", "cd", 7, [2, 10, 11, 3, 12, 13, 3]),
+        ("ab", "cdef", 7, [2, 10, 11, 3, 12, 13, 3]),
+        ("abcd", "ef", 7, [2, 10, 11, 3, 14, 15, 3]),
+        ("abc", "def", 8, [2, 10, 11, 12, 3, 13, 14, 3]),  # of two as long, the second loses
+        ("abcdef", "a", 8, [2, 10, 11, 12, 13, 3, 10, 3]),
+        ("a", "abcdef", 8, [2, 10, 3, 10, 11, 12, 13, 3]),
+        ("", "ab", 6, [2, 3, 10, 11, 3]),
+    ],
+)
+def test_pairs_are_cut_and_joined(text_a, text_b, length, expected):
+    assert ids(text_a, text_b, length) == expected
+
+
+def test_pairs_lose_one_piece_after_the_other():
+    """Against the rule itself, applied piece by piece."""
+    for length_a in range(1, 9):
+        for length_b in range(1, 9):
+            for room in range(2, 17):
+                a, b = list("abcdefghi"[:length_a]), list("abcdefghi"[:length_b])
+                while len(a) + len(b) > room:
+                    (a if len(a) > len(b) else b).pop()
+                actual = ids("abcdefghi"[:length_a], "abcdefghi"[:length_b], room + 3)
+                assert actual.index(3) - 1 == len(a)
+                assert len(actual) == len(a) + len(b) + 3
+
+
+def test_an_ending_keeps_its_tail_and_the_context_its_head():
+    features = sequence_features.choice_features(
+        LetterTokenizer(), "abcdef", ("xyz", "z"), max_seq_length=8, max_qa_length=2
+    )
+    expected = {
+        "input_ids": [[2, 10, 11, 12, 3, 34, 35, 3], [2, 10, 11, 12, 13, 3, 35, 3]],
+        "input_mask": [[1] * 8] * 2,
+        "segment_ids": [[0] * 5 + [1] * 3, [0] * 6 + [1] * 2],
+    }
+    assert {name: value.tolist() for name, value in features.items()} == expected
+
+
+def test_padding_is_marked():
+    features = {
+        "input_ids": np.array([[2, 3]], np.int32),
+        "input_mask": np.array([[1, 1]], np.int32),
+        "p_mask": np.array([[0, 1]], np.int32),
+    }
+    padded = sequence_features.pad_features(features, 4)
+    assert padded["input_ids"].tolist() == [[2, 3, 0, 0]]
+    assert padded["input_mask"].tolist() == [[1, 1, 0, 0]]
+    assert padded["p_mask"].tolist() == [[0, 1, 1, 1]]
+    assert all(value.dtype == np.int32 for value in padded.values())
+    with pytest.raises(ValueError, match="input_ids has 2 positions, more than 1"):
+        sequence_features.pad_features(features, 1)
+
+
+def check(features, expected, length):
+    for name, value in sequence_features.pad_features(features, length).items():
+        assert value.dtype == np.int32
+        assert value.tolist() == expected[name], name
+
+
+def test_features_of_glue_are_the_releases(golden, spm_30k):
+    tokenizer = Tokenizer(spm_30k)
+    count = 0
+    for task in json.loads((golden / "features/glue.json").read_text())["tasks"]:
+        for split, expected in task["splits"].items():
+            examples = glue.read_glue(task["task"], golden / "features/glue_data", split)
+            for example, row in zip(examples, expected, strict=True):
+                features = sequence_features.pair_features(
+                    tokenizer, example.text_a, example.text_b, LENGTH
+                )
+                check(features, row["features"], LENGTH)
+                count += 1
+    assert count > 200
+
+
+def test_features_of_race_are_the_releases(golden, spm_30k):
+    stored = json.loads((golden / "features/race.json").read_text())
+    tokenizer = Tokenizer(spm_30k)
+    examples = race.read_race(golden / "features/race_data", "train")
+    for example, row in zip(examples, stored["examples"], strict=True):
+        features = sequence_features.choice_features(
+            tokenizer,
+            example.context,
+            example.endings,
+            stored["max_seq_length"],
+            stored["max_qa_length"],
+        )
+        check(features, row["features"], stored["max_seq_length"])
+
+
+def test_raw_text_is_normalised_before_it_is_cut(golden):
+    tokenizer = Tokenizer(golden / "spm/en_small.model")
+    plain, raw = (
+        sequence_features.pair_features(tokenizer, text, "it is", 16)["input_ids"].tolist()
+        for text in ("cafe is open", " CAFÉ \t is\u00a0open")
+    )
+    assert plain == raw
+    tokens = tokenizer.convert_ids_to_tokens(plain)
+    assert tokens[0] == "[CLS]" and tokens.count("[SEP]") == 2 and tokens[-1] == "[SEP]"
