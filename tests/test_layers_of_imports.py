@@ -20,9 +20,17 @@ LEVELS = (
     {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
     {"modeling"},
     {"heads"},
-    {"tasks.task", "tasks.sequence_features", "conversion", "finetuning"},
+    {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
     {"tasks.losses", "tasks.squad_text", "train_step"},
-    {"tasks.pretraining", "tasks.glue", "tasks.squad", "tasks.race", "export", "training"},
+    {
+        "tasks.pretraining",
+        "tasks.glue",
+        "tasks.squad",
+        "tasks.squad_predictions",
+        "tasks.race",
+        "export",
+        "training",
+    },
     {"tasks", "evaluation"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}

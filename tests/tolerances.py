@@ -32,3 +32,6 @@ BFLOAT16_OUTPUT = 0.125
 # are large), and log probabilities of masked positions, about -1e30, relative to themselves.
 HEAD_GRADIENT_RELATIVE = 1e-5
 MASKED_RELATIVE = 1e-6
+
+# Metrics. The release accumulates them in float32.
+METRIC = 1e-6

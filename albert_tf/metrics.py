@@ -1,0 +1,234 @@
+"""Metrics over a whole set.
+
+Written out in NumPy: each is a formula of a line or two, and takes weights, of which 0 leaves out
+the rows that only fill up a batch.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def accuracy(labels: Any, predictions: Any, weights: Any = None) -> float:
+    """Returns the share of predictions `<int>[B]` that are right; B is the whole set here."""
+    hits = np.asarray(labels) == np.asarray(predictions)
+    return float(np.average(hits, weights=_weights(hits, weights)))
+
+
+def f1(labels: Any, predictions: Any, weights: Any = None) -> float:
+    """Returns F1 of class 1, `<int>[B]` against `<int>[B]`; 0 where there is none."""
+    hits, false_alarms, misses, _ = _confusion(labels, predictions, weights)
+    return _ratio(2 * hits, 2 * hits + false_alarms + misses)
+
+
+def matthews_correlation(labels: Any, predictions: Any, weights: Any = None) -> float:
+    """Returns the correlation of two classes, `<int>[B]` against `<int>[B]`; 0 if one is constant.
+
+    Source: the metric of CoLA.
+    """
+    hits, false_alarms, misses, rejections = _confusion(labels, predictions, weights)
+    squared = (
+        (hits + false_alarms)
+        * (hits + misses)
+        * (rejections + false_alarms)
+        * (rejections + misses)
+    )
+    return _ratio(hits * rejections - false_alarms * misses, np.sqrt(squared))
+
+
+def pearson(labels: Any, predictions: Any, weights: Any = None) -> float:
+    """Returns the linear correlation of `<float>[B]` with `<float>[B]`; 0 if one is constant."""
+    weights = _weights(labels, weights)
+    x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
+    x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
+    return _ratio(
+        np.sum(weights * x * y), np.sqrt(np.sum(weights * x * x) * np.sum(weights * y * y))
+    )
+
+
+def spearman(labels: Any, predictions: Any, weights: Any = None) -> float:
+    """Returns the correlation of ranks, ties sharing theirs; rows of weight 0 have no rank."""
+    counted = _weights(labels, weights) > 0
+    return pearson(*(_ranks(np.asarray(values)[counted]) for values in (labels, predictions)))
+
+
+def _weights(values: Any, weights: Any) -> np.ndarray:
+    return np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else 0.0
+
+
+def _confusion(labels: Any, predictions: Any, weights: Any) -> list[float]:
+    """Returns the weights of hits, false alarms, misses and right rejections of class 1."""
+    weights = _weights(labels, weights)
+    label, prediction = (np.asarray(values) == 1 for values in (labels, predictions))
+    cells = (label & prediction, ~label & prediction, label & ~prediction, ~label & ~prediction)
+    return [float(weights[cell].sum()) for cell in cells]
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+
+
+def normalize_answer(text: str) -> str:
+    """Lower-cases; drops ASCII punctuation, the articles and superfluous white space.
+
+    Source: the official evaluators of SQuAD 1.1 and 2.0, normalize_answer.
+    """
+    text = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def answer_exact_match(prediction: str, answer: str) -> float:
+    """Returns 1.0 if two answers are the same once normalised, else 0.0."""
+    return float(normalize_answer(prediction) == normalize_answer(answer))
+
+
+def answer_f1(prediction: str, answer: str) -> float:
+    """Returns F1 of the words of two normalised answers; two empty ones have 1.
+
+    Source: evaluate-v2.0.py, compute_f1.
+    """
+    words, expected = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    if not words or not expected:
+        return float(words == expected)
+    common = sum((collections.Counter(words) & collections.Counter(expected)).values())
+    return 2 * common / (len(words) + len(expected))
+
+
+def squad_v1_scores(
+    predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """Scores predictions as the evaluator of SQuAD 1.1 does.
+
+    Args:
+      predictions: Text by question; one that lacks counts as wrong.
+      answers: Gold answers by question.
+
+    Returns:
+      `exact_match` and `f1`, in percent.
+
+    Source: evaluate-v1.1.py, evaluate.
+    """
+    exact, f1s = 0.0, 0.0
+    for qas_id, golds in answers.items():
+        if qas_id in predictions:
+            exact += max(answer_exact_match(predictions[qas_id], gold) for gold in golds)
+            f1s += max(_v1_f1(predictions[qas_id], gold) for gold in golds)
+    return {"exact_match": 100 * exact / len(answers), "f1": 100 * f1s / len(answers)}
+
+
+def _v1_f1(prediction: str, answer: str) -> float:
+    # In 1.1 two answers without any word have nothing in common.
+    return answer_f1(prediction, answer) if normalize_answer(prediction) else 0.0
+
+
+def squad_v2_raw_scores(
+    predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns exact match and F1, in [0, 1], of each predicted question.
+
+    Args:
+      predictions: Text by question, empty for no answer.
+      answers: Gold answers by question; none where there is no answer.
+
+    Source: evaluate-v2.0.py, get_raw_scores.
+    """
+    exact, f1s = {}, {}
+    for qas_id, prediction in predictions.items():
+        golds = [gold for gold in answers[qas_id] if normalize_answer(gold)] or [""]
+        exact[qas_id] = max(answer_exact_match(prediction, gold) for gold in golds)
+        f1s[qas_id] = max(answer_f1(prediction, gold) for gold in golds)
+    return exact, f1s
+
+
+def best_null_threshold(
+    scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    answers: Mapping[str, Sequence[str]],
+) -> tuple[float, float]:
+    """Finds the threshold of no answer at which a set scores best.
+
+    A question is answered if its odds are at most the threshold, else predicted to have no answer.
+
+    Args:
+      scores: Of each question, in [0, 1], if it is answered.
+      predictions: Text by question.
+      null_odds: How much speaks for no answer, by question.
+      answers: Gold answers by question.
+
+    Returns:
+      The best score in percent, and its threshold; of several the lowest, or 0.0 if it is best to
+      answer none.
+
+    Source: evaluate-v2.0.py, find_best_thresh.
+    """
+    current = best = float(sum(not answers[qas_id] for qas_id in scores))
+    threshold = 0.0
+    for qas_id in sorted(null_odds, key=null_odds.__getitem__):
+        if qas_id not in scores:
+            continue
+        # A question without an answer counts already; it is lost if anything is predicted.
+        current += scores[qas_id] if answers[qas_id] else -bool(predictions[qas_id])
+        if current > best:
+            best, threshold = current, null_odds[qas_id]
+    return 100 * best / len(scores), threshold
+
+
+def squad_v2_scores(
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    answers: Mapping[str, Sequence[str]],
+    null_threshold: float = 1.0,
+) -> dict[str, float]:
+    """Scores predictions as the evaluator of SQuAD 2.0 does.
+
+    Args:
+      predictions: Text by question, empty for no answer; those that lack are left out.
+      null_odds: How much speaks for no answer, by question.
+      answers: Gold answers by question; none where there is no answer.
+      null_threshold: Beyond these odds a question counts as predicted to have no answer, whatever
+        its text is. The default is made for probabilities; the release leaves it at that for
+        logits, and so loses answers.
+
+    Returns:
+      `exact` and `f1` in percent and their `total`, each also of the questions with and without an
+      answer (`HasAns_`, `NoAns_`) where there are such; `best_exact`, `best_f1` and their
+      thresholds.
+
+    Source: evaluate-v2.0.py, main.
+    """
+    raw = squad_v2_raw_scores(predictions, answers)
+    result = {}
+    subsets = (
+        ("", list(raw[0])),
+        ("HasAns_", [qas_id for qas_id in raw[0] if answers[qas_id]]),
+        ("NoAns_", [qas_id for qas_id in raw[0] if not answers[qas_id]]),
+    )
+    for name, scores in zip(("exact", "f1"), raw, strict=True):
+        final = {
+            qas_id: float(not answers[qas_id]) if null_odds[qas_id] > null_threshold else score
+            for qas_id, score in scores.items()
+        }
+        for prefix, qas_ids in subsets:
+            if qas_ids:
+                total = sum(final[qas_id] for qas_id in qas_ids)
+                result[f"{prefix}{name}"] = 100 * total / len(qas_ids)
+                result[f"{prefix}total"] = len(qas_ids)
+        result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
+            scores, predictions, null_odds, answers
+        )
+    return result

@@ -1,0 +1,192 @@
+"""SQuAD: what a model makes of windows -> answers."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.tasks.squad_text import SquadExample, SquadWindow
+
+# Of a question without any window: so much speaks for no answer.
+NO_WINDOW_NULL_ODDS = 1_000_000.0
+
+_BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+# A position of a window and its score.
+_Scored = tuple[int, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """Answers to questions, by id.
+
+    Attributes:
+      texts: The best answer of each.
+      nbest: The best ones of each, as dicts of `text`, `probability` (among them),
+        `start_log_prob` and `end_log_prob`.
+      null_odds: How much speaks for no answer; empty for SQuAD 1.1.
+    """
+
+    texts: dict[str, str]
+    nbest: dict[str, list[dict[str, Any]]]
+    null_odds: dict[str, float]
+
+
+def predict_v1(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadWindow],
+    outputs: Mapping[str, np.ndarray],
+    n_best_size: int,
+    max_answer_length: int,
+) -> Predictions:
+    """Turns outputs of AlbertForQuestionAnswering into answers.
+
+    Args:
+      examples: All questions.
+      windows: Of the examples, as squad_windows makes them.
+      outputs: `start_logits` and `end_logits` `<float32>[W, S]`, a row for each window.
+      n_best_size: Positions tried as starts and as ends, and answers kept.
+      max_answer_length: Most pieces of an answer.
+
+    Returns:
+      Answers without null odds; "empty" where there is none.
+
+    Source: squad_utils.py, accumulate_predictions_v1 and write_predictions_v1.
+    """
+    sides = zip(outputs["start_logits"], outputs["end_logits"], strict=True)
+    tops = [
+        list(itertools.product(*(_scored_best(logits, n_best_size) for logits in pair)))
+        for pair in sides
+    ]
+    nbest = _nbest(
+        examples, windows, tops, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)
+    )
+    return Predictions(_best_texts(nbest), nbest, {})
+
+
+def predict_v2(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadWindow],
+    outputs: Mapping[str, np.ndarray],
+    n_best_size: int,
+    max_answer_length: int,
+) -> Predictions:
+    """Turns the beams of AlbertForQuestionAnsweringV2 into answers.
+
+    Args:
+      examples: All questions.
+      windows: Of the examples, as squad_windows makes them.
+      outputs: The model's, a row for each window.
+      n_best_size: Answers kept.
+      max_answer_length: Most pieces of an answer.
+
+    Returns:
+      Answers whatever their null odds are (see `apply_null_threshold`); an empty one only where
+      there is no other.
+
+    Source: squad_utils.py, accumulate_predictions_v2 and write_predictions_v2.
+    """
+    tops = []
+    rows = zip(*(outputs[name] for name in _BEAM), strict=True)
+    for start_indexes, start_log_probs, end_indexes, end_log_probs in rows:
+        ends = np.split(np.arange(len(end_indexes)), len(start_indexes))
+        tops.append(
+            [
+                ((int(start), float(score)), (int(end_indexes[j]), float(end_log_probs[j])))
+                for start, score, of_start in zip(start_indexes, start_log_probs, ends, strict=True)
+                for j in of_start
+            ]
+        )
+    no_answer = _entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
+    nbest = _nbest(examples, windows, tops, n_best_size, max_answer_length, no_answer)
+    null_odds = {example.qas_id: NO_WINDOW_NULL_ODDS for example in examples}
+    for window, logit in zip(windows, outputs["cls_logits"], strict=True):
+        qas_id = examples[window.example_index].qas_id
+        null_odds[qas_id] = min(null_odds[qas_id], float(logit))
+    return Predictions(_best_texts(nbest), nbest, null_odds)
+
+
+def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
+    """Returns the texts of questions whose null odds are below a threshold, of others "".
+
+    As in the release, the question whose odds are the best threshold is itself not answered, though
+    the search for that threshold counted its answer.
+
+    Source: squad_utils.py, write_predictions_v2.
+    """
+    odds = predictions.null_odds
+    return {
+        qas_id: text if odds[qas_id] < threshold else ""
+        for qas_id, text in predictions.texts.items()
+    }
+
+
+def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
+    """Returns the positions of the `count` largest logits; of equal ones the first comes first."""
+    return [(int(i), float(logits[i])) for i in np.argsort(-logits, kind="stable")[:count]]
+
+
+def _nbest(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadWindow],
+    tops: Iterable[list[tuple[_Scored, _Scored]]],
+    n_best_size: int,
+    max_answer_length: int,
+    fallback: dict[str, Any],
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the best different answers of each question, with their probabilities."""
+    candidates = collections.defaultdict(list)
+    for window, pairs in zip(windows, tops, strict=True):
+        answers = _answers(examples[window.example_index], window, pairs, max_answer_length)
+        candidates[window.example_index] += answers
+    nbest = {}
+    for index, example in enumerate(examples):
+        ordered = sorted(
+            candidates[index], key=lambda e: e["start_log_prob"] + e["end_log_prob"], reverse=True
+        )
+        different: dict[str, dict[str, Any]] = {}
+        for entry in ordered:
+            different.setdefault(entry["text"], entry)
+        entries = list(different.values())[:n_best_size]
+        nbest[example.qas_id] = _with_probabilities(entries or [fallback])
+    return nbest
+
+
+def _answers(
+    example: SquadExample,
+    window: SquadWindow,
+    pairs: list[tuple[_Scored, _Scored]],
+    max_answer_length: int,
+) -> Iterator[dict[str, Any]]:
+    """Yields the pairs that are spans of the paragraph, seen best in this window."""
+    width = len(window.char_starts)
+    for (start, start_score), (end, end_score) in pairs:
+        first, last = start - window.doc_offset, end - window.doc_offset
+        if not 0 <= first <= last < min(width, first + max_answer_length):
+            continue
+        if window.is_max_context[first]:
+            text = example.paragraph[window.char_starts[first] : window.char_ends[last] + 1]
+            yield _entry(text.strip(), start_score, end_score)
+
+
+def _entry(text: str, start_log_prob: float, end_log_prob: float) -> dict[str, Any]:
+    return {"text": text, "start_log_prob": start_log_prob, "end_log_prob": end_log_prob}
+
+
+def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    scores = [entry["start_log_prob"] + entry["end_log_prob"] for entry in entries]
+    exponentials = [math.exp(score - max(scores)) for score in scores]
+    total = sum(exponentials)
+    return [
+        {"text": entry["text"], "probability": value / total, **entry}
+        for entry, value in zip(entries, exponentials, strict=True)
+    ]
+
+
+def _best_texts(nbest: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+    return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}

@@ -1,0 +1,266 @@
+"""SQuAD: questions on paragraphs -> windows that a model reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from albert_tf.tasks import alignment, sequence_features
+from albert_tf.tokenization import Tokenizer
+
+_FIRST_UNIQUE_ID = 1_000_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A gold answer: its text, and the character of the paragraph at which it starts."""
+
+    text: str
+    start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadExample:
+    """A question on a paragraph.
+
+    Attributes:
+      qas_id: The question's id.
+      question: Raw text.
+      paragraph: Raw text.
+      answers: The gold answers; none if there is no answer.
+      is_impossible: Whether the paragraph holds no answer.
+    """
+
+    qas_id: str
+    question: str
+    paragraph: str
+    answers: tuple[Answer, ...]
+    is_impossible: bool
+
+
+def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
+    """Reads a file of SQuAD 1.1 or 2.0.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It isn't UTF-8 JSON of SQuAD's form, an id is there twice, or an answer lies
+        outside its paragraph. The message names the question.
+
+    Source: squad_utils.py, read_squad_examples.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        with open(path, encoding="utf-8") as file:
+            articles = json.load(file)["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        examples = [
+            _example(paragraph["context"], question)
+            for paragraph in paragraphs
+            for question in paragraph["qas"]
+        ]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not of SQuAD's form: {type(error).__name__} {error}") from error
+    _check(examples, path)
+    return examples
+
+
+def _example(paragraph: str, question: dict[str, Any]) -> SquadExample:
+    answers = question.get("answers", [])
+    return SquadExample(
+        qas_id=question["id"],
+        question=question["question"],
+        paragraph=paragraph,
+        answers=tuple(Answer(answer["text"], answer["answer_start"]) for answer in answers),
+        is_impossible=bool(question.get("is_impossible", False)),
+    )
+
+
+def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:
+    seen, elsewhere = set(), 0
+    for example in examples:
+        if example.qas_id in seen:
+            raise ValueError(f"{path}: question {example.qas_id} is there twice")
+        seen.add(example.qas_id)
+        for answer in example.answers:
+            end = answer.start + len(answer.text)
+            if not 0 <= answer.start < end <= len(example.paragraph):
+                raise ValueError(
+                    f"{path}: question {example.qas_id}: the answer {answer.text!r} at character "
+                    f"{answer.start} is not within its paragraph of {len(example.paragraph)}"
+                )
+            elsewhere += example.paragraph[answer.start : end] != answer.text
+    if elsewhere:
+        logging.warning(
+            "%s: %d answers are not the text at their place; the place counts", path, elsewhere
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadWindow:
+    """A question and as much of its paragraph as fits into a sequence.
+
+    Attributes:
+      unique_id: The window's number, from 1,000,000,000.
+      example_index: Which example it is of.
+      span_index: Which window of that example.
+      features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
+        each `<int32>[L]`.
+      doc_offset: Position of the first of the paragraph's W pieces.
+      char_starts: `<int32>[W]`, the character of the paragraph at which each piece starts.
+      char_ends: `<int32>[W]`, its last character.
+      is_max_context: `<bool>[W]`, whether no other window shows more around the piece.
+      start_position: Of the answer; 0, that of [CLS], if it isn't in this window.
+      end_position: Likewise, of its last piece.
+      is_impossible: Whether the window does not hold the whole answer.
+    """
+
+    unique_id: int
+    example_index: int
+    span_index: int
+    features: dict[str, np.ndarray]
+    doc_offset: int
+    char_starts: np.ndarray
+    char_ends: np.ndarray
+    is_max_context: np.ndarray
+    start_position: int
+    end_position: int
+    is_impossible: bool
+
+
+def squad_windows(
+    examples: Iterable[SquadExample],
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    is_training: bool,
+) -> Iterator[SquadWindow]:
+    """Turns examples into windows.
+
+    A question keeps its first pieces. A paragraph that cannot be aligned with its pieces gives no
+    window, nor does, in training, an answer without a piece of its own; both are counted and logged
+    at the end.
+
+    Args:
+      examples: Those with the same paragraph should follow one another: it is then aligned once.
+      tokenizer: The model's.
+      max_seq_length: Most pieces of a sequence, the special ones included.
+      doc_stride: Pieces from one window of a paragraph to the next.
+      max_query_length: Most pieces of a question.
+      is_training: Whether the first answer's place is marked.
+
+    Raises:
+      ValueError: The question leaves no room for the paragraph; doc_stride is no positive number;
+        a question for training has no answer and isn't said to have none.
+
+    Source: squad_utils.py, convert_examples_to_features.
+    """
+    if doc_stride < 1 or max_seq_length - max_query_length < 4:
+        raise ValueError(
+            "expected doc_stride >= 1 and max_seq_length >= max_query_length + 4, got "
+            f"{doc_stride}, {max_seq_length} and {max_query_length}"
+        )
+    windows, without_window = 0, {"paragraph": 0, "answer": 0}
+    paragraph = None
+    for index, example in enumerate(examples):
+        if paragraph is None or paragraph.text != example.paragraph:
+            paragraph = _paragraph(example.paragraph, tokenizer)
+        if paragraph.alignment is None:
+            without_window["paragraph"] += 1
+            continue
+        answer = _answer_pieces(example, paragraph.alignment) if is_training else None
+        if answer is not None and answer[0] > answer[1]:
+            without_window["answer"] += 1
+            continue
+        query = tokenizer.encode(example.question)[:max_query_length]
+        room = max_seq_length - 3 - len(query)
+        spans = _spans(len(paragraph.ids), room, doc_stride)
+        best = _best_spans(spans, len(paragraph.ids))
+        for span_index, (start, end) in enumerate(spans):
+            place = _place(answer, start, end, doc_offset=len(query) + 2) if answer else (0, 0)
+            yield SquadWindow(
+                unique_id=_FIRST_UNIQUE_ID + windows,
+                example_index=index,
+                span_index=span_index,
+                features=_features(tokenizer, query, paragraph.ids[start:end]),
+                doc_offset=len(query) + 2,
+                char_starts=paragraph.alignment.starts[start:end],
+                char_ends=paragraph.alignment.ends[start:end],
+                is_max_context=best[start:end] == span_index,
+                start_position=place[0],
+                end_position=place[1],
+                is_impossible=is_training and place == (0, 0),
+            )
+            windows += 1
+    for what, count in without_window.items():
+        if count:
+            logging.warning("%d questions give no window: their %s can't be aligned", count, what)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Paragraph:
+    text: str
+    ids: list[int]
+    alignment: alignment.Alignment | None
+
+
+def _paragraph(text: str, tokenizer: Tokenizer) -> _Paragraph:
+    tokens = tokenizer.tokenize(tokenizer.preprocess(text))
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    return _Paragraph(text, ids, alignment.align(text, tokens, tokenizer.do_lower_case))
+
+
+def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple[int, int] | None:
+    """Returns first and last piece of the first answer, in the paragraph; None if there is none."""
+    if example.is_impossible:
+        return None
+    if not example.answers:
+        raise ValueError(
+            f"question {example.qas_id} has no answer to train on, and is not said to be impossible"
+        )
+    answer = example.answers[0]
+    end = answer.start + len(answer.text) - 1
+    return int(aligned.piece_starts[answer.start]), int(aligned.piece_ends[end])
+
+
+def _spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Returns first piece and end of each window on a paragraph of `length` pieces."""
+    starts = [0]
+    while starts[-1] + room < length:
+        starts.append(starts[-1] + min(room, stride))
+    return [(start, min(start + room, length)) for start in starts]
+
+
+def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
+    """Returns for each piece the window that shows most on its poorer side, `<int>[length]`."""
+    starts, ends = np.array(spans).T[:, :, None]
+    positions = np.arange(length)
+    context = np.minimum(positions - starts, ends - 1 - positions)
+    scores = np.where(context >= 0, context + 0.01 * (ends - starts), -1.0)
+    return scores.argmax(axis=0)
+
+
+def _place(answer: tuple[int, int], start: int, end: int, doc_offset: int) -> tuple[int, int]:
+    """Returns where an answer stands in the window [start, end); (0, 0) if it isn't whole there."""
+    if answer[0] < start or answer[1] >= end:
+        return 0, 0
+    return answer[0] - start + doc_offset, answer[1] - start + doc_offset
+
+
+def _features(tokenizer: Tokenizer, query: list[int], pieces: list[int]) -> dict[str, np.ndarray]:
+    features = sequence_features.join_ids(tokenizer, query, pieces)
+    p_mask = np.ones_like(features["input_ids"])
+    p_mask[0] = 0
+    p_mask[len(query) + 2 : -1] = 0
+    return {**features, "p_mask": p_mask}

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from albert_tf.tasks import sequence_features, squad_text
+from albert_tf.tokenization import Tokenizer
+from tests import squad_goldens
+
+KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "dev")]
+
+
+def check(window: squad_text.SquadWindow, row: dict, is_training: bool) -> None:
+    features = sequence_features.pad_features(window.features, len(row["input_ids"]))
+    actual = {name: value.tolist() for name, value in features.items()}
+    actual["paragraph_len"] = len(window.features["input_ids"])
+    actual["doc_span_index"] = window.span_index
+    actual["tok_start_to_orig_index"] = window.char_starts.tolist()
+    actual["tok_end_to_orig_index"] = window.char_ends.tolist()
+    actual["token_is_max_context"] = [
+        [window.doc_offset + i, bool(best)] for i, best in enumerate(window.is_max_context)
+    ]
+    actual["is_impossible"] = window.is_impossible
+    if is_training:
+        actual["start_position"], actual["end_position"] = (
+            window.start_position,
+            window.end_position,
+        )
+    assert actual == {name: row[name] for name in actual}
+
+
+@pytest.mark.parametrize(("version", "split"), KINDS)
+def test_windows_are_the_releases(golden, spm_30k, version, split):
+    examples = squad_text.read_squad(golden / f"features/squad_{version}_{split}.json")
+    settings = squad_goldens.settings(golden)
+    windows = squad_text.squad_windows(
+        examples, Tokenizer(spm_30k), **settings, is_training=split == "train"
+    )
+    rows = squad_goldens.rows(golden, version, split)
+    for window, row in zip(windows, rows, strict=True):
+        assert window.unique_id == row["unique_id"]
+        assert row["example_index"] in (None, window.example_index)
+        check(window, row, split == "train")
+
+
+class StoredTokenizer:
+    """Knows the pieces of the stored questions and paragraphs, as far as they have no <unk>."""
+
+    cls_id, sep_id, do_lower_case = 2, 3, True
+
+    def __init__(self, examples, rows, stride: int) -> None:
+        self._ids = {}
+        self._tokens = {}
+        for row in rows:
+            tokens = row["tokens"]
+            middle, end = tokens.index("[SEP]"), row["paragraph_len"] - 1
+            self._ids.update(zip(tokens, row["input_ids"], strict=True))
+            example = examples[row["example_index"]]
+            self._tokens[example.question] = tokens[1:middle]
+            seen = self._tokens.setdefault(example.paragraph, [])
+            seen[row["doc_span_index"] * stride :] = tokens[middle + 1 : end]
+
+    def preprocess(self, text: str) -> str:
+        return text
+
+    def tokenize(self, text: str) -> list[str]:
+        return self._tokens[text]
+
+    def convert_tokens_to_ids(self, tokens) -> list[int]:
+        return [self._ids[token] for token in tokens]
+
+    def encode(self, text: str) -> list[int]:
+        return self.convert_tokens_to_ids(self.tokenize(text))
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_windows_of_stored_pieces_are_the_releases(golden, version):
+    """The same without a vocabulary: paragraphs whose pieces are all stored, a third of them."""
+    examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
+    rows = squad_goldens.rows(golden, version, "dev")
+    settings = squad_goldens.settings(golden)
+    tokenizer = StoredTokenizer(examples, rows, settings["doc_stride"])
+    unknown = {examples[row["example_index"]].paragraph for row in rows if "<unk>" in row["tokens"]}
+    mismatched = {example.paragraph for example in examples} - set(tokenizer._tokens)
+    chosen = [
+        index
+        for index, example in enumerate(examples)
+        if example.paragraph not in unknown | mismatched
+    ]
+    assert len(chosen) > 10
+    windows = squad_text.squad_windows(
+        [examples[index] for index in chosen], tokenizer, **settings, is_training=False
+    )
+    expected = [row for row in rows if row["example_index"] in chosen]
+    assert len(expected) > 50
+    for window, row in zip(windows, expected, strict=True):
+        assert chosen[window.example_index] == row["example_index"]
+        check(window, row, is_training=False)
+
+
+def example(paragraph: str, question: str = "what?", answer: str | None = None, qas_id="q"):
+    answers = () if answer is None else (squad_text.Answer(answer, paragraph.index(answer)),)
+    return squad_text.SquadExample(qas_id, question, paragraph, answers, answer is None)
+
+
+def windows_of(golden, examples, length=24, stride=5, query=6, is_training=True):
+    tokenizer = Tokenizer(golden / "spm/en_small.model")
+    arguments = (tokenizer, length, stride, query, is_training)
+    return list(squad_text.squad_windows(examples, *arguments))
+
+
+def test_windows_hold_their_answers_and_every_piece_is_seen_best_once(golden):
+    """On the stored training set, with another vocabulary."""
+    examples = squad_text.read_squad(golden / "features/squad_v2_train.json")
+    windows = windows_of(golden, examples)
+    answered = 0
+    for window in windows:
+        ids = window.features["input_ids"]
+        assert len(ids) == window.doc_offset + len(window.char_starts) + 1 <= 24
+        assert np.all(window.char_starts <= window.char_ends + 1)
+        assert window.is_impossible == (window.start_position == 0)
+        if window.is_impossible:
+            continue
+        answered += 1
+        first, last = (
+            position - window.doc_offset
+            for position in (window.start_position, window.end_position)
+        )
+        of = examples[window.example_index]
+        text = of.paragraph[window.char_starts[first] : window.char_ends[last] + 1]
+        assert of.answers[0].text in text and len(text) < len(of.answers[0].text) + 8
+    assert answered > 15
+    for index in {window.example_index for window in windows}:
+        mine = [window for window in windows if window.example_index == index]
+        assert [window.span_index for window in mine] == list(range(len(mine)))
+        seen = np.zeros(5 * (len(mine) - 1) + len(mine[-1].char_starts), int)
+        for i, window in enumerate(mine):
+            seen[5 * i : 5 * i + len(window.char_starts)] += window.is_max_context
+        assert np.all(seen == 1)
+
+
+def test_an_answer_that_a_window_cuts_is_none_of_its_own(golden):
+    text = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    windows = windows_of(golden, [example(text, answer="nine ten")], length=12, stride=3)
+    for window in windows:
+        shown = text[window.char_starts[0] : window.char_ends[-1] + 1]
+        assert ("nine ten" in shown) == (not window.is_impossible)
+    assert {window.is_impossible for window in windows} == {True, False}
+
+
+def test_a_question_keeps_its_first_pieces(golden):
+    long = "when did the king and the queen and all of the people go to the house?"
+    (cut,) = windows_of(golden, [example("It was in May.", long, "May")])
+    tokenizer = Tokenizer(golden / "spm/en_small.model")
+    assert cut.features["input_ids"][1:7].tolist() == tokenizer.encode(long)[:6]
+    assert cut.doc_offset == 8
+    p_mask = [0, *[1] * 7, *[0] * len(cut.char_starts), 1]
+    assert cut.features["p_mask"].tolist() == p_mask
+
+
+def test_what_gives_no_window_is_counted(golden, caplog):
+    spaces = "a" + " " * 60 + "b" + " " * 60 + "c"
+    examples = [example(spaces, answer="c"), example("Cats sleep.", answer="sleep", qas_id="r")]
+    with caplog.at_level("WARNING"):
+        windows = windows_of(golden, examples)
+    assert [(window.example_index, window.unique_id) for window in windows] == [(1, 1000000000)]
+    assert "1 questions give no window: their paragraph can't be aligned" in caplog.text
+
+
+def test_an_answer_is_needed_to_train_only(golden):
+    no_answer = squad_text.SquadExample("q7", "what?", "Cats sleep.", (), False)
+    with pytest.raises(ValueError, match="question q7 has no answer to train on"):
+        windows_of(golden, [no_answer])
+    (window,) = windows_of(golden, [no_answer], is_training=False)
+    assert not window.is_impossible
+
+
+@pytest.mark.parametrize(("length", "stride", "query"), [(24, 0, 6), (9, 5, 6)])
+def test_settings_without_room_are_refused(golden, length, stride, query):
+    with pytest.raises(ValueError, match="expected doc_stride >= 1 and max_seq_length >= "):
+        windows_of(golden, [example("Cats sleep.")], length, stride, query)
+
+
+def write(folder, *questions, context="Cats sleep."):
+    path = folder / "squad.json"
+    data = [{"paragraphs": [{"context": context, "qas": list(questions)}]}]
+    path.write_text(json.dumps({"data": data}))
+    return path
+
+
+QUESTION = {"id": "q", "question": "who?", "answers": [{"text": "Cats", "answer_start": 0}]}
+
+
+def test_both_versions_are_read(tmp_path):
+    impossible = {"id": "r", "question": "why?", "answers": [], "is_impossible": True}
+    first, second = squad_text.read_squad(write(tmp_path, QUESTION, impossible))
+    assert first == example("Cats sleep.", "who?", "Cats")
+    assert second == example("Cats sleep.", "why?", qas_id="r")
+
+
+def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
+    moved = {**QUESTION, "answers": [{"text": "sleep", "answer_start": 4}]}
+    with caplog.at_level("WARNING"):
+        squad_text.read_squad(write(tmp_path, moved))
+    assert "1 answers are not the text at their place" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ([QUESTION, QUESTION], "question q is there twice"),
+        (
+            [{**QUESTION, "answers": [{"text": "sleep.", "answer_start": 6}]}],
+            "question q: the answer 'sleep.' at character 6 is not within its paragraph of 11",
+        ),
+        (
+            [{**QUESTION, "answers": [{"text": "", "answer_start": 3}]}],
+            "question q: the answer '' at character 3 is not within",
+        ),
+        ([{"id": "q"}], "not of SQuAD's form: KeyError 'question'"),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path, questions, message):
+    with pytest.raises(ValueError, match=f"squad.json: {re.escape(message)}"):
+        squad_text.read_squad(write(tmp_path, *questions))
+
+
+def test_what_is_no_squad_file_is_refused(tmp_path):
+    path = tmp_path / "squad.json"
+    with pytest.raises(FileNotFoundError, match="squad.json does not exist"):
+        squad_text.read_squad(path)
+    for content, message in (
+        (b"{", "not JSON"),
+        (b'{"data": "\xff"}', "not UTF-8 text"),
+        (b"[]", "not of SQuAD's form"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"squad.json: {message}"):
+            squad_text.read_squad(path)
