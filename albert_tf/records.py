@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
+
+from albert_tf.example_encoding import encode_examples
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,31 +52,33 @@ class FeatureSpec:
     features: Mapping[str, Feature]
 
     def serialize(self, example: Mapping[str, np.ndarray]) -> bytes:
-        """Encodes one example as a serialized tf.train.Example.
+        """Encodes one example, without a batch axis; see `serialize_batch`."""
+        return self.serialize_batch({name: np.asarray(v)[None] for name, v in example.items()})[0]
+
+    def serialize_batch(self, examples: Mapping[str, np.ndarray]) -> list[bytes]:
+        """Encodes a batch of examples, each as a serialized tf.train.Example.
 
         The same example always gives the same bytes.
 
         Args:
-            example: in-memory name -> array of the declared shape.
+            examples: in-memory name -> [B, *declared shape].
 
         Raises:
             ValueError: a feature is missing, not declared, or of another shape.
         """
-        if example.keys() != self.features.keys():
+        if examples.keys() != self.features.keys():
             raise ValueError(
-                f"expected the features {sorted(self.features)}, got {sorted(example)}"
+                f"expected the features {sorted(self.features)}, got {sorted(examples)}"
             )
-        record = tf.train.Example()
+        columns = {}
         for name, feature in self.features.items():
-            value = np.asarray(example[name], feature.dtype)
-            if value.shape != feature.shape:
+            values = np.asarray(examples[name], feature.dtype)
+            if values.shape[1:] != feature.shape:
                 raise ValueError(
-                    f"feature {name}: expected shape {feature.shape}, got {value.shape}"
+                    f"feature {name}: expected shape {feature.shape}, got {values.shape[1:]}"
                 )
-            stored = record.features.feature[feature.stored_as or name]
-            numbers = stored.float_list if feature.is_float else stored.int64_list
-            numbers.value.extend(value.ravel().tolist())
-        return record.SerializeToString(deterministic=True)
+            columns[feature.stored_as or name] = values
+        return encode_examples(columns)
 
     def parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         """Decodes a batch of serialized examples; works eagerly and inside Dataset.map.
@@ -82,6 +89,8 @@ class FeatureSpec:
         Returns:
             in-memory name -> <declared dtype>[B, *declared shape].
         """
+        import tensorflow as tf  # Writers of records do without it.
+
         wanted = {name: feature for name, feature in self.features.items() if feature.parsed}
         on_disk = {
             feature.stored_as or name: tf.io.FixedLenFeature(

@@ -167,10 +167,14 @@ class _SentencePiece:
             raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
         self.pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        # Where `encode` must look at the pieces; unknown ones only if the comma itself is unknown.
-        self._digit_comma_ids = {i for i, p in enumerate(self.pieces) if _ends_in_digit_comma(p)}
+        # What `encode` puts in the place of an id; None: it must look at the text.
+        self._split_ids: dict[int, list[int] | None] = {
+            i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
+            for i, piece in enumerate(self.pieces)
+            if _ends_in_digit_comma(piece)
+        }
         if "," not in self.ids:
-            self._digit_comma_ids.add(self._processor.unk_id())
+            self._split_ids[self._processor.unk_id()] = None
 
     def preprocess(self, text: str | bytes) -> str:
         return preprocess_text(text, self._lower)
@@ -179,18 +183,23 @@ class _SentencePiece:
         tokens = []
         for piece in self._processor.encode(text, out_type=str):
             if _ends_in_digit_comma(piece):
-                number = piece[:-1].replace(_SPACE_MARK, "")
-                tokens.extend(self._processor.encode(number, out_type=str))
-                tokens.append(",")
+                tokens.extend(self._split_comma(piece))
             else:
                 tokens.append(piece)
         return tokens
 
     def encode(self, text: str) -> list[int]:
         ids = self._processor.encode(text)
-        if self._digit_comma_ids.isdisjoint(ids):
+        if self._split_ids.keys().isdisjoint(ids):
             return ids
-        return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
+        parts = [self._split_ids.get(i, [i]) for i in ids]
+        if None in parts:
+            return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
+        return [i for part in parts for i in part]
+
+    def _split_comma(self, piece: str) -> list[str]:
+        number = piece[:-1].replace(_SPACE_MARK, "")
+        return [*self._processor.encode(number, out_type=str), ","]
 
     @staticmethod
     def starts_word(piece: str) -> bool:

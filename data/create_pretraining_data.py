@@ -1,42 +1,47 @@
 """Makes pre-training records from text: one sentence per line, a blank line between documents.
 
-The text is read once, as a stream, and tokenised once. Blocks of about four million tokens are
-what memory holds: the random documents of a block's instances come from the block, and its
-instances are shuffled among themselves. Same flags, same files, byte for byte.
+The text is read once, as a stream, and tokenised once. What memory holds is blocks of it, a few for
+each process: the random documents of a block's instances come from the block, and its instances are
+shuffled among themselves. Same flags, same files, byte for byte, whatever the number of processes;
+and also if the run is killed, and the same command goes on behind the last shard that was whole.
 
     python data/create_pretraining_data.py --input_file=text.txt --output_file=records.tfrecord \
-        --spm_model_file=30k-clean.model --max_seq_length=512 --max_predictions_per_seq=77
+        --num_output_shards=8 --spm_model_file=30k-clean.model --max_seq_length=512 \
+        --max_predictions_per_seq=77
 
 Source: create_pretraining_data.py, with its flags.
+Differs: an output file holds a region of the text; the release writes records to the files in turn.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
-import os
+import signal
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-import documents
+import blocks
 import instances
-import numpy as np
+import parts
+import processes
 import segment_pairs
-import tensorflow as tf
 from absl import app, flags, logging
 
-from albert_tf import masking, records
+from albert_tf import masking
 from albert_tf.tokenization import Tokenizer
 
-_BLOCK_TOKENS = 4_000_000
-_BATCH_SIZE = 256
+if TYPE_CHECKING:
+    from report import Report
+
+# Flags that make no difference to the records, or are known by what they name.
+_WITHOUT_EFFECT = ("num_processes", "input_file", "spm_model_file", "vocab_file")
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
-    """Adds this script's flags, the release's 17, to `flag_values`."""
+    """Adds this script's flags, the release's 17 and some more, to `flag_values`."""
     string, boolean, integer, real = (
         functools.partial(define, flag_values=flag_values)
         for define in (
@@ -47,7 +52,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         )
     )
     string("input_file", None, "Text to read: files or globs, with commas between.")
-    string("output_file", None, "TFRecord files to write in turn, with commas between.")
+    string("output_file", None, "TFRecord files to write, with commas between.")
     string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
     string("spm_model_file", None, "SentencePiece model.")
     string("input_file_mode", "r", "r: all text is UTF-8; rb: bytes that are not are left out.")
@@ -67,49 +72,20 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     integer("dupe_factor", 40, "Passes over the text, each drawn afresh.")
     real("masked_lm_prob", 0.15, "Share of the tokens to mask.")
     real("short_seq_prob", 0.1, "Share of documents that a pass cuts into short examples.")
+    # The release has none of these:
+    integer(
+        "num_output_shards",
+        None,
+        "Write so many files, output_file-00000-of-00008 and so on.",
+    )
+    integer("num_processes", None, "Processes that work at the same time; default: all cores.")
+    integer(
+        "block_megabytes",
+        4,
+        "Million characters of text that are shuffled together and serve each other as random "
+        "documents. Memory holds up to three such blocks for each process.",
+    )
     flags.mark_flags_as_required(["input_file", "output_file"], flag_values=flag_values)
-
-
-@dataclasses.dataclass
-class Report:
-    """What was read and written, counted as it goes."""
-
-    documents: int = 0
-    input_tokens: int = 0
-    unknown_tokens: int = 0
-    instances: int = 0
-    output_tokens: int = 0
-    masked_tokens: int = 0
-    label_1: int = 0
-    single_segments: int = 0
-    seconds: float = 0.0
-
-    def count_input(self, block: instances.TokenBlock, unk_id: int) -> None:
-        """Adds a block of documents."""
-        self.documents += len(block.documents)
-        self.input_tokens += len(block.tokens)
-        self.unknown_tokens += int((block.tokens == unk_id).sum())
-
-    def count_output(self, batch: instances.Instances, examples: dict[str, np.ndarray]) -> None:
-        """Adds a batch of finished examples."""
-        self.instances += len(batch.seeds)
-        self.output_tokens += int(examples["input_mask"].sum())
-        self.masked_tokens += int(examples["masked_lm_weights"].sum())
-        self.label_1 += int(examples["sentence_order_labels"].sum())
-        self.single_segments += int(batch.pairs[:, -1].sum())
-
-    def lines(self) -> list[str]:
-        """The report in words."""
-        return [
-            f"read {self.documents:,} documents, {self.input_tokens:,} tokens, "
-            f"{self.unknown_tokens / self.input_tokens:.3%} of them [UNK]",
-            f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, "
-            f"{self.masked_tokens / self.output_tokens:.2%} of them masked",
-            f"label 1 (swapped, or B from a random document): "
-            f"{self.label_1 / self.instances:.2%}; chunks of one segment, which take B from a "
-            f"random document: {self.single_segments / self.instances:.2%}",
-            f"{self.seconds:.1f} seconds, {self.output_tokens / self.seconds:,.0f} output tokens/s",
-        ]
 
 
 def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
@@ -119,45 +95,66 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         ValueError, OSError: a flag, an input or an output is wrong. That is found before the long
             work where it can be, and no output file is touched.
     """
-    started = time.monotonic()
+    # Not on top: worker processes import this file too, and do without TensorFlow.
+    import documents
+    import progress_bar
+    import shards
+    import tensorflow as tf
+
     input_files = documents.list_input_files(flag_values.input_file)
-    output_files = flag_values.output_file.split(",")
+    output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
     _check_output_files(output_files, input_files)
-    tokenizer = _load_tokenizer(flag_values)
-    recipe = _read_recipe(flag_values, tokenizer)
+    num_processes = _read_num_processes(flag_values)
+    vocabulary = parts.Vocabulary.of_files(
+        flag_values.spm_model_file, flag_values.vocab_file, flag_values.do_lower_case
+    )
+    recipe = _read_recipe(flag_values, parts.load_tokenizer(vocabulary))
     _warn_of_few_predictions(flag_values)
 
-    report = Report()
-    text = documents.read_documents(input_files, flag_values.input_file_mode)
-    blocks = instances.tokenize_blocks(text, tokenizer, _BLOCK_TOKENS)
-    with _open_outputs(output_files) as writers:
-        examples = _make_records(blocks, tokenizer, recipe, report)
-        for number, record in enumerate(examples):
-            writers[number % len(writers)].write(record)
-        if not report.documents:
+    read = functools.partial(documents.read_documents, mode=flag_values.input_file_mode)
+    stats = [tf.io.gfile.stat(path) for path in input_files]
+    sizes = [stat.length for stat in stats]
+    settings = _list_settings(flag_values) | {"vocabulary": vocabulary.sha256}
+    for path, stat in zip(input_files, stats, strict=True):
+        settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
+
+    with shards.open_run(output_files, settings) as run:
+        cut = blocks.cut_blocks(
+            read,
+            input_files,
+            sizes,
+            len(output_files),
+            flag_values.block_megabytes * 10**6,
+            run.start,
+            run.num_whole,
+        )
+        make_part = functools.partial(parts.make_part, parts.Job(vocabulary, recipe, run.folder))
+        made = processes.map_in_order(make_part, cut, num_processes)
+        bar = progress_bar.open_bar(sum(sizes), run.start.position)
+        with bar, contextlib.closing(made):
+            for part in made:
+                run.append(part)
+                bar.set_postfix_str(f"{run.tokens_per_second():,.0f} tokens/s", refresh=False)
+                bar.update(part.end.position - bar.n)
+        if not run.report.documents:
             raise ValueError(f"input_file: {flag_values.input_file} holds no text")
-    report.seconds = time.monotonic() - started
-    return report
+        run.publish()
+    return run.report
 
 
-def _make_records(
-    blocks: Iterable[instances.TokenBlock],
-    tokenizer: Tokenizer,
-    recipe: instances.Recipe,
-    report: Report,
-) -> Iterator[bytes]:
-    spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
-    word_starts = tokenizer.word_starts()
-    for block in blocks:
-        report.count_input(block, tokenizer.unk_id)
-        drawn = instances.draw_instances(block, recipe)
-        for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
-            batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-            examples = instances.build_examples(block.tokens, batch, recipe, tokenizer, word_starts)
-            report.count_output(batch, examples)
-            for row in range(len(batch.seeds)):
-                yield spec.serialize({name: values[row] for name, values in examples.items()})
-        logging.info("%s documents, %s instances so far", report.documents, report.instances)
+def _read_num_processes(flag_values: flags.FlagValues) -> int:
+    if flag_values.num_processes is None:
+        return processes.count_cores()
+    if flag_values.num_processes < 1:
+        raise ValueError(f"num_processes must be at least 1, got {flag_values.num_processes}")
+    return flag_values.num_processes
+
+
+def _list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:
+    """The flags that the records are a function of."""
+    own = flags.FlagValues()
+    define_flags(own)
+    return {name: flag_values[name].value for name in own if name not in _WITHOUT_EFFECT}
 
 
 def _read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Recipe:
@@ -182,24 +179,10 @@ def _read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instanc
     )
 
 
-def _load_tokenizer(flag_values: flags.FlagValues) -> Tokenizer:
-    if not (flag_values.spm_model_file or flag_values.vocab_file):
-        raise ValueError("a vocabulary is needed: set spm_model_file or vocab_file")
-    return Tokenizer(
-        spm_model_file=flag_values.spm_model_file,
-        vocab_file=None if flag_values.spm_model_file else flag_values.vocab_file,
-        do_lower_case=flag_values.do_lower_case,
-    )
-
-
 def _check_output_files(output_files: Sequence[str], input_files: Sequence[str]) -> None:
     for path in output_files:
-        if not path or tf.io.gfile.isdir(path):
-            raise ValueError(f"output_file: expected names of files, got {path!r}")
         if path in input_files:
             raise ValueError(f"output_file: {path} is an input file too")
-    if len(set(output_files)) < len(output_files):
-        raise ValueError("output_file: a file is named twice")
 
 
 def _warn_of_few_predictions(flag_values: flags.FlagValues) -> None:
@@ -216,22 +199,17 @@ def _warn_of_few_predictions(flag_values: flags.FlagValues) -> None:
 
 
 @contextlib.contextmanager
-def _open_outputs(paths: Sequence[str]) -> Iterator[list[tf.io.TFRecordWriter]]:
-    """Writers of files that get their names when all is written, or vanish when that fails."""
-    unfinished = [f"{path}.unfinished" for path in paths]
+def _ended_by_sigterm() -> Iterator[None]:
+    """Makes SIGTERM end the run as Ctrl-C does, with all that has to be tidied up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with contextlib.ExitStack() as stack:
-            for path in paths:
-                tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-            yield [stack.enter_context(tf.io.TFRecordWriter(path)) for path in unfinished]
-        for temporary, path in zip(unfinished, paths, strict=True):
-            tf.io.gfile.rename(temporary, path, overwrite=True)
-    except tf.errors.OpError as error:
-        raise OSError(f"output_file: can't write {','.join(paths)}: {error.message}") from error
+        yield
     finally:
-        for path in unfinished:
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.remove(path)
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
@@ -240,9 +218,12 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(logging.INFO)
     try:
-        report = create_pretraining_data(flag_values)
+        with _ended_by_sigterm():
+            report = create_pretraining_data(flag_values)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
     for line in report.lines():
         logging.info("%s", line)
 

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 
 # A longer document is cut here, so that text without blank lines can't fill the memory.
 MAX_DOCUMENT_SENTENCES = 50_000
+
+
+class Document(NamedTuple):
+    """A document and where it ends.
+
+    Attributes:
+        sentences: as stripped strings, none of them empty; one at least.
+        file_index: number of its file in the list of files.
+        offset: bytes of the stored file that were consumed when the document was complete.
+    """
+
+    sentences: list[str]
+    file_index: int
+    offset: int
 
 
 def list_input_files(patterns: str) -> list[str]:
@@ -27,8 +42,8 @@ def list_input_files(patterns: str) -> list[str]:
     return files
 
 
-def read_documents(files: Iterable[str], mode: str = "r") -> Iterator[list[str]]:
-    """Yields the sentences of one document after the other.
+def read_documents(files: Iterable[str], mode: str = "r") -> Iterator[Document]:
+    """Yields one document after the other.
 
     Args:
         files: paths that tf.io.gfile can open.
@@ -42,25 +57,26 @@ def read_documents(files: Iterable[str], mode: str = "r") -> Iterator[list[str]]
     """
     if mode not in ("r", "rb"):
         raise ValueError(f"input_file_mode must be 'r' or 'rb', got {mode!r}")
-    for path in files:
-        document: list[str] = []
-        for sentence in _read_lines(path, "strict" if mode == "r" else "ignore"):
+    for file_index, path in enumerate(files):
+        sentences: list[str] = []
+        offset = 0
+        for sentence, offset in _read_lines(path, "strict" if mode == "r" else "ignore"):
             if sentence:
-                document.append(sentence)
-            if document and (not sentence or len(document) == MAX_DOCUMENT_SENTENCES):
-                yield document
-                document = []
-        if document:
-            yield document
+                sentences.append(sentence)
+            if sentences and (not sentence or len(sentences) == MAX_DOCUMENT_SENTENCES):
+                yield Document(sentences, file_index, offset)
+                sentences = []
+        if sentences:
+            yield Document(sentences, file_index, offset)
 
 
-def _read_lines(path: str, errors: str) -> Iterator[str]:
+def _read_lines(path: str, errors: str) -> Iterator[tuple[str, int]]:
     number = 0
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             for line in file:
                 number += 1
-                yield line.decode("utf-8", errors).strip()
+                yield line.decode("utf-8", errors).strip(), file.tell()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}, line {number} is not UTF-8 ({error.reason}); convert the file, or leave such "

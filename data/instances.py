@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import dataclasses
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,12 +51,12 @@ class TokenBlock(NamedTuple):
     Attributes:
         tokens: <int32>[T] of all documents, one after the other.
         documents: per document where its sentences begin in `tokens`, and where the last ends.
-        first_document: number in the corpus of the first document.
+        numbers: <int64>[D], which documents of the corpus these are.
     """
 
     tokens: np.ndarray
     documents: list[list[int]]
-    first_document: int
+    numbers: np.ndarray
 
 
 class Instances(NamedTuple):
@@ -71,12 +71,12 @@ class Instances(NamedTuple):
     seeds: np.ndarray
 
 
-def tokenize_blocks(
-    documents: Iterable[list[str]], tokenizer: Tokenizer, block_tokens: int
-) -> Iterator[TokenBlock]:
-    """Gathers documents until they have `block_tokens` tokens; documents without any vanish."""
-    tokens, block, first_document = array.array("i"), [], 0
-    for sentences in documents:
+def tokenize_documents(
+    documents: Sequence[Sequence[str]], first_number: int, tokenizer: Tokenizer
+) -> TokenBlock:
+    """Tokenises the sentences of documents; a document without tokens vanishes, not its number."""
+    tokens, kept, numbers = array.array("i"), [], []
+    for number, sentences in enumerate(documents, first_number):
         bounds = [len(tokens)]
         for sentence in sentences:
             ids = tokenizer.encode(sentence)
@@ -84,20 +84,16 @@ def tokenize_blocks(
                 tokens.fromlist(ids)
                 bounds.append(len(tokens))
         if len(bounds) > 1:
-            block.append(bounds)
-        if len(tokens) >= block_tokens:
-            yield TokenBlock(np.array(tokens, np.int32), block, first_document)
-            tokens, block, first_document = array.array("i"), [], first_document + len(block)
-    if block:
-        yield TokenBlock(np.array(tokens, np.int32), block, first_document)
+            kept.append(bounds)
+            numbers.append(number)
+    return TokenBlock(np.array(tokens, np.int32), kept, np.array(numbers, np.int64))
 
 
 def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
     """Draws the pairs of `dupe_factor` passes over a block and shuffles them."""
-    numbers = block.first_document + np.arange(len(block.documents))
     pairs, seeds = [], []
     for dupe in range(recipe.dupe_factor):
-        pass_seeds = masking.derive_seeds(recipe.random_seed, numbers, dupe)
+        pass_seeds = masking.derive_seeds(recipe.random_seed, block.numbers, dupe)
         pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
         drawn = [
             segment_pairs.draw_pairs(block.documents, index, recipe.pairs, random.Random(seed))

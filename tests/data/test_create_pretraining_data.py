@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import tracemalloc
 
 import create_pretraining_data
 import instances
 import numpy as np
+import parts
 import pytest
-import tensorflow as tf
 from absl import app, flags
 from record_statistics import read_records, restore_text
 
 from albert_tf.tokenization import Tokenizer
 
-# Names and defaults of the release's script.
-RELEASED_FLAGS = {
+# Names and defaults: the release's, and then ours.
+FLAGS = {
     "input_file": None,
     "output_file": None,
     "vocab_file": None,
@@ -35,6 +33,9 @@ RELEASED_FLAGS = {
     "dupe_factor": 40,
     "masked_lm_prob": 0.15,
     "short_seq_prob": 0.1,
+    "num_output_shards": None,
+    "num_processes": None,
+    "block_megabytes": 4,
 }
 
 
@@ -51,6 +52,7 @@ def run(golden, tmp_path):
             "spm_model_file": golden / "spm" / "en_small.model",
             "max_seq_length": 128,
             "dupe_factor": 1,
+            "num_processes": 1,
         } | changes
         arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
         values(["create_pretraining_data.py", *arguments])
@@ -69,10 +71,10 @@ def short_text(golden, tmp_path):
     return path
 
 
-def test_flags_are_those_of_the_release():
+def test_flags_have_their_names_and_defaults():
     values = flags.FlagValues()
     create_pretraining_data.define_flags(values)
-    assert {name: values[name].default for name in values} == RELEASED_FLAGS
+    assert {name: values[name].default for name in values} == FLAGS
     with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
         values(["create_pretraining_data.py", "--output_file=x"])
 
@@ -114,7 +116,7 @@ def test_token_boundaries_are_those_of_the_release(golden):
 
 def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):
     first = run(input_file=short_text).read_bytes()
-    monkeypatch.setattr(create_pretraining_data, "_BATCH_SIZE", 7)
+    monkeypatch.setattr(parts, "_BATCH_SIZE", 7)
     assert run(input_file=short_text).read_bytes() == first
     assert run(input_file=short_text, random_seed=12346).read_bytes() != first
 
@@ -127,15 +129,6 @@ def test_passes_differ_and_come_mixed(run, short_text):
     is_of_first_pass = (thrice["input_ids"][:, None] == once["input_ids"]).all(-1).any(1)
     assert is_of_first_pass.sum() == len(once["input_ids"])
     assert np.diff(np.flatnonzero(is_of_first_pass)).max() > 1
-
-
-def test_records_go_to_the_output_files_in_turn(run, short_text, tmp_path):
-    whole = list(tf.data.TFRecordDataset(str(run(input_file=short_text))).as_numpy_iterator())
-    paths = [tmp_path / "new" / f"{part}.tfrecord" for part in range(3)]
-    run(input_file=short_text, output_file=",".join(map(str, paths)))
-    parts = [list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) for path in paths]
-    assert parts == [whole[0::3], whole[1::3], whole[2::3]]
-    assert sorted(path.name for path in paths[0].parent.iterdir()) == [p.name for p in paths]
 
 
 def test_permutation_doubles_the_label_slots(run, short_text):
@@ -231,30 +224,3 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
         run(input_file=broken)
     assert old.read_text() == "old"
     assert [path.name for path in tmp_path.glob("out*")] == ["out.tfrecord"]
-
-
-def test_text_is_read_no_further_than_a_block_needs(golden):
-    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    reads = itertools.count()
-    endless = (["one two three four five", f"number {next(reads)}"] for _ in itertools.count())
-    blocks = instances.tokenize_blocks(endless, tokenizer, block_tokens=1000)
-    first, second = next(blocks), next(blocks)
-    assert 1000 <= len(first.tokens) < 1020
-    assert second.first_document == len(first.documents)
-    assert next(reads) <= len(first.documents) + len(second.documents)
-
-
-def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypatch):
-    monkeypatch.setattr(create_pretraining_data, "_BLOCK_TOKENS", 3000)
-
-    def peak_bytes(copies):
-        text = tmp_path / f"{copies}.txt"
-        text.write_text("\n\n".join([short_text.read_text()] * copies))
-        tracemalloc.start()
-        run(input_file=text)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak
-
-    peak_bytes(1)  # what is loaded on first use
-    assert peak_bytes(12) < 1.1 * peak_bytes(2)

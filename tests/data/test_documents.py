@@ -10,15 +10,18 @@ def test_blank_lines_and_ends_of_files_end_documents(tmp_path):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_bytes(b"\n\nOne.\r\n  Two.  \n \t\n\nThree.")
     second.write_bytes("Vi\u00e9r.\n\n\n".encode())
-    files = [str(first), str(second)]
-    assert list(documents.read_documents(files)) == [["One.", "Two."], ["Three."], ["Vi\u00e9r."]]
+    assert list(documents.read_documents([str(first), str(second)])) == [
+        (["One.", "Two."], 0, 20),
+        (["Three."], 0, 27),
+        (["Vi\u00e9r."], 1, 8),
+    ]
 
 
 def test_document_without_end_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_DOCUMENT_SENTENCES", 3)
     path = tmp_path / "a.txt"
     path.write_text("".join(f"{number}\n" for number in range(7)))
-    cut = list(documents.read_documents([str(path)]))
+    cut = [document.sentences for document in documents.read_documents([str(path)])]
     assert cut == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
 
 
@@ -27,7 +30,8 @@ def test_bytes_that_are_not_utf8_are_an_error_or_left_out(tmp_path):
     path.write_bytes(b"One.\nT\xffwo.\n")
     with pytest.raises(ValueError, match="a.txt, line 2 is not UTF-8 .*input_file_mode=rb"):
         list(documents.read_documents([str(path)]))
-    assert list(documents.read_documents([str(path)], "rb")) == [["One.", "Two."]]
+    (document,) = documents.read_documents([str(path)], "rb")
+    assert document.sentences == ["One.", "Two."]
     with pytest.raises(ValueError, match="input_file_mode must be 'r' or 'rb', got 'w'"):
         list(documents.read_documents([str(path)], "w"))
 

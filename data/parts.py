@@ -1,0 +1,130 @@
+"""Makes a part of a shard of a block of text: what a worker process does, without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import instances
+from blocks import Place, TextBlock
+from report import Report
+
+from albert_tf import records
+from albert_tf.example_encoding import frame_records
+from albert_tf.tokenization import Tokenizer
+
+_BATCH_SIZE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """What a worker loads its tokenizer from.
+
+    Attributes:
+        spm_model_file, vocab_file, do_lower_case: as Tokenizer takes them.
+        sha256: of the file.
+    """
+
+    spm_model_file: str | None
+    vocab_file: str | None
+    do_lower_case: bool
+    sha256: str
+
+    @classmethod
+    def of_files(
+        cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool
+    ) -> Vocabulary:
+        """Of a SentencePiece model or else a WordPiece vocabulary, as it is now.
+
+        Raises:
+            ValueError: neither is given.
+            FileNotFoundError: there is no such file.
+        """
+        path = spm_model_file or vocab_file
+        if not path:
+            raise ValueError("a vocabulary is needed: set spm_model_file or vocab_file")
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
+        with open(path, "rb") as file:
+            sha256 = hashlib.sha256(file.read()).hexdigest()
+        return cls(spm_model_file, None if spm_model_file else vocab_file, do_lower_case, sha256)
+
+
+@functools.lru_cache(maxsize=1)
+def load_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    """The tokenizer of a vocabulary, loaded once in each process."""
+    return Tokenizer(vocabulary.spm_model_file, vocabulary.vocab_file, vocabulary.do_lower_case)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is the same for all blocks of a run.
+
+    Attributes:
+        vocabulary: see Vocabulary.
+        recipe: how instances are made.
+        folder: a local folder for the parts.
+    """
+
+    vocabulary: Vocabulary
+    recipe: instances.Recipe
+    folder: str
+
+
+class Part(NamedTuple):
+    """The records of a block.
+
+    Attributes:
+        path: a TFRecord file.
+        shard: the shard that it is a part of.
+        end: where the text of the block ends.
+        report: what was counted.
+    """
+
+    path: str
+    shard: int
+    end: Place
+    report: Report
+
+
+def make_part(job: Job, block: TextBlock) -> Part:
+    """Tokenises a block, draws its instances and writes their records.
+
+    Raises:
+        OSError: the part can't be written.
+    """
+    tokenizer = load_tokenizer(job.vocabulary)
+    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
+    report = Report()
+    report.count_input(tokens, tokenizer.unk_id)
+    path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
+    try:
+        with open(path, "wb") as file:
+            for serialized in _make_records(tokens, tokenizer, job.recipe, report):
+                file.writelines(frame_records(serialized))
+    except OSError as error:
+        raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
+    return Part(path, block.shard, block.end, report)
+
+
+def _make_records(
+    block: instances.TokenBlock,
+    tokenizer: Tokenizer,
+    recipe: instances.Recipe,
+    report: Report,
+) -> Iterator[list[bytes]]:
+    """Yields the records of a block, a batch at a time."""
+    if not block.documents:
+        return
+    spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
+    word_starts = tokenizer.word_starts()
+    drawn = instances.draw_instances(block, recipe)
+    for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
+        batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
+        examples = instances.build_examples(block.tokens, batch, recipe, tokenizer, word_starts)
+        report.count_output(batch, examples)
+        yield spec.serialize_batch(examples)
