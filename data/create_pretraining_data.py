@@ -21,7 +21,7 @@ import math
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import blocks
 import instances
@@ -29,15 +29,20 @@ import parts
 import processes
 import segment_pairs
 from absl import app, flags, logging
+from report import Report, report_path
 
 from albert_tf import masking
 from albert_tf.tokenization import Tokenizer
 
-if TYPE_CHECKING:
-    from report import Report
-
 # Flags that make no difference to the records, or are known by what they name.
-_WITHOUT_EFFECT = ("num_processes", "input_file", "spm_model_file", "vocab_file")
+_WITHOUT_EFFECT = (
+    "num_processes",
+    "max_unknown_share",
+    "plots",
+    "input_file",
+    "spm_model_file",
+    "vocab_file",
+)
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -85,6 +90,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "Million characters of text that are shuffled together and serve each other as random "
         "documents. Memory holds up to three such blocks for each process.",
     )
+    real("max_unknown_share", 0.1, "Most [UNK] among the text's tokens; more is an error.")
+    boolean("plots", False, "Whether to draw the report as a page of plots, .png beside .json.")
     flags.mark_flags_as_required(["input_file", "output_file"], flag_values=flag_values)
 
 
@@ -92,15 +99,19 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     """Does what the flags say.
 
     Raises:
+        ImportError: a package that the flags need is not installed.
         ValueError, OSError: a flag, an input or an output is wrong. That is found before the long
             work where it can be, and no output file is touched.
     """
     # Not on top: worker processes import this file too, and do without TensorFlow.
     import documents
     import progress_bar
+    import report_plots
     import shards
     import tensorflow as tf
 
+    if flag_values.plots:
+        report_plots.check_installed()
     input_files = documents.list_input_files(flag_values.input_file)
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
     _check_output_files(output_files, input_files)
@@ -130,16 +141,24 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         )
         make_part = functools.partial(parts.make_part, parts.Job(vocabulary, recipe, run.folder))
         made = processes.map_in_order(make_part, cut, num_processes)
+        so_far = run.report
         bar = progress_bar.open_bar(sum(sizes), run.start.position)
         with bar, contextlib.closing(made):
             for part in made:
                 run.append(part)
+                so_far.merge(part.report)
+                so_far.check_unknown_share(flag_values.max_unknown_share)
                 bar.set_postfix_str(f"{run.tokens_per_second():,.0f} tokens/s", refresh=False)
                 bar.update(part.end.position - bar.n)
-        if not run.report.documents:
+        if not so_far.documents:
             raise ValueError(f"input_file: {flag_values.input_file} holds no text")
         run.publish()
-    return run.report
+    report = run.report
+    report.measure_memory()
+    report.save(report_path(flag_values.output_file, ".json"))
+    if flag_values.plots:
+        report_plots.write_plots(report, report_path(flag_values.output_file, ".png"))
+    return report
 
 
 def _read_num_processes(flag_values: flags.FlagValues) -> int:
@@ -220,7 +239,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     try:
         with _ended_by_sigterm():
             report = create_pretraining_data(flag_values)
-    except (ValueError, OSError) as error:
+    except (ImportError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("error: interrupted")

@@ -108,6 +108,7 @@ def make_part(job: Job, block: TextBlock) -> Part:
                 file.writelines(frame_records(serialized))
     except OSError as error:
         raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
+    report.measure_memory()
     return Part(path, block.shard, block.end, report)
 
 
@@ -126,5 +127,5 @@ def _make_records(
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
         examples = instances.build_examples(block.tokens, batch, recipe, tokenizer, word_starts)
-        report.count_output(batch, examples)
+        report.count_output(batch, examples, recipe)
         yield spec.serialize_batch(examples)

@@ -36,6 +36,8 @@ FLAGS = {
     "num_output_shards": None,
     "num_processes": None,
     "block_megabytes": 4,
+    "max_unknown_share": 0.1,
+    "plots": False,
 }
 
 
