@@ -13,7 +13,6 @@ from typing import Any
 
 import instances
 import numpy as np
-import tensorflow as tf
 
 SCHEMA_VERSION = 1
 # Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
@@ -206,6 +205,8 @@ class Report:
 
     def save(self, path: str) -> None:
         """Writes the JSON; the file gets its name when it is whole."""
+        import tensorflow as tf  # Processes that only count start faster without it.
+
         unfinished = f"{path}.unfinished"
         with tf.io.gfile.GFile(unfinished, "w") as file:
             file.write(json.dumps(self.to_json(), indent=2) + "\n")
