@@ -11,13 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 import sentencepiece
 
+from albert_tf import word_starts
+
 _SPACE_MARK = "▁"
 _CONTINUATION_MARK = "##"
 _MAX_WORD_CHARS = 200
-
-# Starts a word when alone, continues one with letters. The release leaves out ' < = and >.
-_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_CONTINUING_CHARS = _PUNCTUATION | frozenset(string.ascii_lowercase)
 
 _CJK = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -141,16 +139,22 @@ class Tokenizer:
                 raise ValueError(f"id {i} is outside the vocabulary of {len(pieces)} pieces")
         return [pieces[i] for i in ids]
 
-    def word_starts(self) -> np.ndarray:
+    def word_starts(self, letters: str = "latin") -> np.ndarray:
         """Which pieces start a word, `<bool>[V]`: the others continue the word before them.
 
-        Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert. As there,
-        a piece of digits, of non-ASCII characters or with one of ' < = > always starts a word.
+        Args:
+          letters: What a SentencePiece piece that continues a word is made of: "latin" letters, as
+            released, or "unicode", those of all scripts with spaces between words. In WordPiece
+            the ## alone tells.
+
+        Raises:
+          ValueError: `letters` is something else.
+
+        Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert.
         Differs: the release looks at the text of a piece, not at its id, so an unknown English
         letter continues a word there and starts one here.
         """
-        starts_word = self._vocabulary.starts_word
-        return np.array([starts_word(piece) for piece in self._vocabulary.pieces], dtype=bool)
+        return self._vocabulary.word_starts(letters)
 
 
 class _SentencePiece:
@@ -201,11 +205,8 @@ class _SentencePiece:
         number = piece[:-1].replace(_SPACE_MARK, "")
         return [*self._processor.encode(number, out_type=str), ","]
 
-    @staticmethod
-    def starts_word(piece: str) -> bool:
-        if piece.startswith((_SPACE_MARK, "<")) or piece in _PUNCTUATION:
-            return True
-        return any(char.lower() not in _CONTINUING_CHARS for char in piece)
+    def word_starts(self, letters: str) -> np.ndarray:
+        return word_starts.find_in_sentencepiece(self.pieces, letters)
 
 
 class _WordPiece:
@@ -252,9 +253,8 @@ class _WordPiece:
             start = end
         return pieces if start == len(word) else ["[UNK]"]
 
-    @staticmethod
-    def starts_word(piece: str) -> bool:
-        return not piece.startswith(_CONTINUATION_MARK)
+    def word_starts(self, letters: str) -> np.ndarray:
+        return word_starts.find_in_wordpiece(self.pieces)
 
 
 class _CleanedCharacters(dict):

@@ -61,6 +61,15 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
     string("spm_model_file", None, "SentencePiece model.")
     string("input_file_mode", "r", "r: all text is UTF-8; rb: bytes that are not are left out.")
+    string(
+        "input_format",
+        "lines",
+        "lines: one sentence per line, a blank line between documents; paragraphs: one paragraph "
+        "per line, likewise; jsonl: a JSON object per line, which is a document; wikipedia: what "
+        "WikiExtractor writes. Names that end in .gz, .bz2 and .zst are decompressed.",
+    )
+    string("text_field", "text", "Name of the text in the objects of input_format=jsonl.")
+    string("language", "en", "Whose sentences to split: the language's ISO 639 code.")
     boolean("do_lower_case", True, "Whether to lower-case the text.")
     boolean("do_whole_word_mask", True, "Whether to mask whole words, or else pieces.")
     boolean("do_permutation", False, "Whether to exchange as many tokens again with each other.")
@@ -70,9 +79,25 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         False,
         "Whether half of the pairs get a random B; else half are swapped.",
     )
+    string(
+        "single_segment",
+        "random",
+        "What becomes of a chunk of one sentence. random: it gets a random B, and the label of "
+        "swapped pairs; split: it is parted between two words, to be a pair like others.",
+    )
+    string(
+        "word_starts",
+        "latin",
+        "Which letters SentencePiece pieces may continue a word with. latin: a to z, so that all "
+        "other pieces are words of their own; unicode: those of every script with spaces.",
+    )
     integer("max_seq_length", 512, "Tokens of an example, [CLS] and [SEP] included.")
     integer("ngram", 3, "Longest masked n-gram, in words.")
-    integer("max_predictions_per_seq", 20, "Most masked tokens of an example.")
+    integer(
+        "max_predictions_per_seq",
+        20,
+        "Most masked tokens of an example; 0: as many as masked_lm_prob asks for.",
+    )
     integer("random_seed", 12345, "What every draw is a function of.")
     integer("dupe_factor", 40, "Passes over the text, each drawn afresh.")
     real("masked_lm_prob", 0.15, "Share of the tokens to mask.")
@@ -119,10 +144,17 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     vocabulary = parts.Vocabulary.of_files(
         flag_values.spm_model_file, flag_values.vocab_file, flag_values.do_lower_case
     )
-    recipe = _read_recipe(flag_values, parts.load_tokenizer(vocabulary))
-    _warn_of_few_predictions(flag_values)
+    tokenizer = parts.load_tokenizer(vocabulary)
+    recipe = _read_recipe(flag_values, tokenizer)
+    tokenizer.word_starts(recipe.word_starts)  # Refuses another name before the work.
 
-    read = functools.partial(documents.read_documents, mode=flag_values.input_file_mode)
+    text_settings = documents.TextSettings(
+        input_format=flag_values.input_format,
+        mode=flag_values.input_file_mode,
+        text_field=flag_values.text_field,
+        language=flag_values.language,
+    )
+    read = functools.partial(documents.read_documents, settings=text_settings)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     sizes = [stat.length for stat in stats]
     settings = _list_settings(flag_values) | {"vocabulary": vocabulary.sha256}
@@ -182,12 +214,13 @@ def _read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instanc
             max_seq_length=flag_values.max_seq_length,
             short_seq_prob=flag_values.short_seq_prob,
             random_next_sentence=flag_values.random_next_sentence,
+            single_segment=flag_values.single_segment,
         ),
         masking=masking.MaskingSettings(
             vocab_size=tokenizer.vocab_size,
             mask_id=tokenizer.mask_id,
             masked_lm_prob=flag_values.masked_lm_prob,
-            max_predictions_per_seq=flag_values.max_predictions_per_seq,
+            max_predictions_per_seq=_count_predictions(flag_values),
             ngram=flag_values.ngram,
             favor_shorter_ngram=flag_values.favor_shorter_ngram,
             do_whole_word_mask=flag_values.do_whole_word_mask,
@@ -195,6 +228,7 @@ def _read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instanc
         ),
         dupe_factor=flag_values.dupe_factor,
         random_seed=flag_values.random_seed,
+        word_starts=flag_values.word_starts,
     )
 
 
@@ -204,17 +238,22 @@ def _check_output_files(output_files: Sequence[str], input_files: Sequence[str])
             raise ValueError(f"output_file: {path} is an input file too")
 
 
-def _warn_of_few_predictions(flag_values: flags.FlagValues) -> None:
+def _count_predictions(flag_values: flags.FlagValues) -> int:
+    """Masked tokens of an example at most; warns where a full example would want more."""
+    limit = flag_values.max_predictions_per_seq
     wanted = flag_values.masked_lm_prob * flag_values.max_seq_length
-    if flag_values.max_predictions_per_seq < int(wanted):
+    if limit == 0:
+        return max(1, math.ceil(wanted))
+    if limit < wanted:
         logging.warning(
             "max_predictions_per_seq=%d masks %.1f %% of a full example, not %.1f %%: "
             "%d predictions would do that",
-            flag_values.max_predictions_per_seq,
-            100 * flag_values.max_predictions_per_seq / flag_values.max_seq_length,
+            limit,
+            100 * limit / flag_values.max_seq_length,
             100 * flag_values.masked_lm_prob,
             math.ceil(wanted),
         )
+    return limit
 
 
 @contextlib.contextmanager

@@ -1,14 +1,18 @@
-"""Reads text as a stream of documents: one sentence per line, a blank line between documents."""
+"""Reads text as a stream of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+import text_formats
+import text_lines
+from text_formats import TextSettings
 
 # A longer document is cut here, so that text without blank lines can't fill the memory.
 MAX_DOCUMENT_SENTENCES = 50_000
+MAX_DOCUMENT_CHARS = 2**24
 
 
 class Document(NamedTuple):
@@ -17,7 +21,9 @@ class Document(NamedTuple):
     Attributes:
         sentences: as stripped strings, none of them empty; one at least.
         file_index: number of its file in the list of files.
-        offset: bytes of the stored file that were consumed when the document was complete.
+        offset: bytes of the stored file that were consumed when the document was complete. It
+            never falls and is at most the file's size; in a compressed file it moves in the steps
+            of the decompressor's reading.
     """
 
     sentences: list[str]
@@ -42,45 +48,46 @@ def list_input_files(patterns: str) -> list[str]:
     return files
 
 
-def read_documents(files: Iterable[str], mode: str = "r") -> Iterator[Document]:
-    """Yields one document after the other.
+def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Document]:
+    """Yields one document after the other; those without text vanish.
 
     Args:
-        files: paths that tf.io.gfile can open.
-        mode: "r" insists on UTF-8, "rb" leaves out the bytes that are not UTF-8.
+        files: paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
+        settings: see TextSettings.
 
     Raises:
-        ValueError: a line is not UTF-8 under mode "r"; another mode.
-        OSError: a file can't be read.
+        ValueError: at once: a package is needed and not installed. When that text is reached: it
+            is not UTF-8 or not of its format.
+        OSError: when that text is reached: a file can't be read or decompressed.
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
-    if mode not in ("r", "rb"):
-        raise ValueError(f"input_file_mode must be 'r' or 'rb', got {mode!r}")
+    parser = text_formats.make_parser(settings)
+    if any(path.endswith(".zst") for path in files):
+        text_lines.import_zstd()
+    errors = "strict" if settings.mode == "r" else "ignore"
+    return _read_all(files, parser, errors)
+
+
+def _read_all(files: Sequence[str], parser: text_formats.Parser, errors: str) -> Iterator[Document]:
     for file_index, path in enumerate(files):
-        sentences: list[str] = []
-        offset = 0
-        for sentence, offset in _read_lines(path, "strict" if mode == "r" else "ignore"):
-            if sentence:
-                sentences.append(sentence)
-            if sentences and (not sentence or len(sentences) == MAX_DOCUMENT_SENTENCES):
-                yield Document(sentences, file_index, offset)
-                sentences = []
-        if sentences:
-            yield Document(sentences, file_index, offset)
+        with text_lines.TextFile(path, errors) as file:
+            for sentences in _gather(parser(file)):
+                yield Document(sentences, file_index, file.consumed_bytes())
 
 
-def _read_lines(path: str, errors: str) -> Iterator[tuple[str, int]]:
-    number = 0
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            for line in file:
-                number += 1
-                yield line.decode("utf-8", errors).strip(), file.tell()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}, line {number} is not UTF-8 ({error.reason}); convert the file, or leave such "
-            "bytes out with --input_file_mode=rb"
-        ) from error
-    except tf.errors.OpError as error:
-        raise OSError(f"can't read {path} beyond line {number}: {error.message}") from error
+def _gather(parts: Iterator[text_formats.Part]) -> Iterator[list[str]]:
+    document: list[str] = []
+    num_chars = 0
+    for sentences, ends_document in parts:
+        for sentence in sentences:
+            document.append(sentence)
+            num_chars += len(sentence)
+            if len(document) == MAX_DOCUMENT_SENTENCES or num_chars >= MAX_DOCUMENT_CHARS:
+                yield document
+                document, num_chars = [], 0
+        if ends_document and document:
+            yield document
+            document, num_chars = [], 0
+    if document:
+        yield document

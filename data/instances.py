@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import functools
 import random
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,6 +31,7 @@ class Recipe:
         masking: how instances are masked.
         dupe_factor: passes over the text, each with other pairs and masks.
         random_seed: what every draw is a function of.
+        word_starts: which letters may continue a word, as Tokenizer.word_starts takes it.
 
     Raises:
         ValueError: dupe_factor is below 1.
@@ -39,6 +41,7 @@ class Recipe:
     masking: masking.MaskingSettings
     dupe_factor: int
     random_seed: int
+    word_starts: str = "latin"
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
@@ -89,14 +92,23 @@ def tokenize_documents(
     return TokenBlock(np.array(tokens, np.int32), kept, np.array(numbers, np.int64))
 
 
-def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
-    """Draws the pairs of `dupe_factor` passes over a block and shuffles them."""
+def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -> Instances:
+    """Draws the pairs of `dupe_factor` passes over a block and shuffles them.
+
+    Args:
+        block: the documents.
+        recipe: see Recipe.
+        word_starts: <bool>[V], as the tokenizer tells.
+    """
+    draw_pairs = functools.partial(
+        segment_pairs.draw_pairs, settings=recipe.pairs, word_starts=word_starts[block.tokens]
+    )
     pairs, seeds = [], []
     for dupe in range(recipe.dupe_factor):
         pass_seeds = masking.derive_seeds(recipe.random_seed, block.numbers, dupe)
         pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
         drawn = [
-            segment_pairs.draw_pairs(block.documents, index, recipe.pairs, random.Random(seed))
+            draw_pairs(block.documents, index, rng=random.Random(seed))
             for index, seed in enumerate(pair_seeds)
         ]
         counts = [len(of_document) for of_document in drawn]

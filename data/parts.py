@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import instances
+import numpy as np
 from blocks import Place, TextBlock
 from report import Report
 
@@ -99,12 +100,13 @@ def make_part(job: Job, block: TextBlock) -> Part:
     """
     tokenizer = load_tokenizer(job.vocabulary)
     tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
+    word_starts = tokenizer.word_starts(job.recipe.word_starts)
     report = Report()
-    report.count_input(tokens, tokenizer.unk_id)
+    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
     path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
-            for serialized in _make_records(tokens, tokenizer, job.recipe, report):
+            for serialized in _make_records(tokens, tokenizer, word_starts, job.recipe, report):
                 file.writelines(frame_records(serialized))
     except OSError as error:
         raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
@@ -115,6 +117,7 @@ def make_part(job: Job, block: TextBlock) -> Part:
 def _make_records(
     block: instances.TokenBlock,
     tokenizer: Tokenizer,
+    word_starts: np.ndarray,
     recipe: instances.Recipe,
     report: Report,
 ) -> Iterator[list[bytes]]:
@@ -122,8 +125,7 @@ def _make_records(
     if not block.documents:
         return
     spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
-    word_starts = tokenizer.word_starts()
-    drawn = instances.draw_instances(block, recipe)
+    drawn = instances.draw_instances(block, recipe, word_starts)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
         examples = instances.build_examples(block.tokens, batch, recipe, tokenizer, word_starts)

@@ -31,12 +31,14 @@ class Report:
         sentences: with at least one token.
         input_tokens: of the text, once, however many passes are drawn from it.
         unknown_tokens: [UNK] among the input tokens.
+        false_starts: input tokens that continue a word, but count as words of their own because
+            their letters are not a to z.
         instances: written rows.
         row_tokens: room in the rows, padding included.
         output_tokens: see above.
         masked_tokens: see above.
         label_1: instances that are swapped, or have B from a random document.
-        single_segments: instances of a chunk of one sentence, which takes B from a random document.
+        single_segments: instances of a chunk of one sentence; B is a random document's by default.
         limited_masks: instances that masked_lm_prob would give more masked tokens than
             max_predictions_per_seq.
         length_histogram: output tokens of an instance -> instances.
@@ -51,6 +53,7 @@ class Report:
     sentences: int = 0
     input_tokens: int = 0
     unknown_tokens: int = 0
+    false_starts: int = 0
     instances: int = 0
     row_tokens: int = 0
     output_tokens: int = 0
@@ -68,12 +71,15 @@ class Report:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
 
-    def count_input(self, block: instances.TokenBlock, unk_id: int) -> None:
-        """Adds a block of documents."""
+    def count_input(
+        self, block: instances.TokenBlock, unk_id: int, false_starts: np.ndarray
+    ) -> None:
+        """Adds a block of documents; `false_starts` <bool>[V] are pieces, see the attribute."""
         self.documents += len(block.documents)
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
         self.input_tokens += len(block.tokens)
         self.unknown_tokens += int(np.count_nonzero(block.tokens == unk_id))
+        self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
 
     def count_output(
         self,
@@ -140,6 +146,7 @@ class Report:
         """What the counts come to; a share of nothing is 0."""
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),
+            "false_starts_share": _share(self.false_starts, self.input_tokens),
             "padding_share": 1 - _share(self.output_tokens, self.row_tokens or 1),
             "masked_share": _share(self.masked_tokens, self.output_tokens),
             "label_1_share": _share(self.label_1, self.instances),
@@ -182,12 +189,13 @@ class Report:
         num_bytes = sum(shard["bytes"] for shard in self.shards.values())
         lines = [
             f"read {self.documents:,} documents, {self.sentences:,} sentences, "
-            f"{self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK]",
+            f"{self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK], "
+            f"{shares['false_starts_share']:.3%} words only as non-Latin letters",
             f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, "
             f"{shares['masked_share']:.2%} of them masked; "
             f"{shares['padding_share']:.2%} of the rows is padding",
             f"label 1 (swapped, or B from a random document): {shares['label_1_share']:.2%}; "
-            "chunks of one segment, which take B from a random document: "
+            "chunks of one sentence: "
             f"{shares['single_segments_share']:.2%}",
         ]
         if self.limited_masks:

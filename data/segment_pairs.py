@@ -12,6 +12,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 _NUM_SPECIALS = 3  # [CLS], [SEP], [SEP]
 _SHORTEST_TARGET = 2
@@ -26,14 +28,18 @@ class PairSettings:
         short_seq_prob: share of documents per pass that aim at a random shorter length.
         random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
             True: B is what follows A, or comes from a random document (next sentence).
+        single_segment: what becomes of a chunk of one sentence. "random": it takes B from a random
+            document, with label 1, though nothing is out of order. "split": it is parted at the
+            begin of one of its words, and is a pair like others; one word alone is left out.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range; "split" where B may come from a random document.
     """
 
     max_seq_length: int
     short_seq_prob: float = 0.1
     random_next_sentence: bool = False
+    single_segment: str = "random"
 
     def __post_init__(self) -> None:
         shortest = _NUM_SPECIALS + _SHORTEST_TARGET
@@ -44,6 +50,14 @@ class PairSettings:
             )
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(f"short_seq_prob must be within [0, 1], got {self.short_seq_prob}")
+        if self.single_segment not in ("random", "split"):
+            raise ValueError(
+                f"single_segment must be 'random' or 'split', got {self.single_segment!r}"
+            )
+        if self.single_segment == "split" and self.random_next_sentence:
+            raise ValueError(
+                "single_segment=split is for sentence order: leave out random_next_sentence"
+            )
 
 
 class SegmentPair(NamedTuple):
@@ -51,7 +65,7 @@ class SegmentPair(NamedTuple):
 
     Attributes:
         label: 1 if B is not what follows A: swapped, or from a random document.
-        single: 1 if B is from a random document because A was all there was.
+        single: 1 if the chunk was one sentence, and became a pair as `single_segment` says.
     """
 
     a_begin: int
@@ -63,18 +77,23 @@ class SegmentPair(NamedTuple):
 
 
 def draw_pairs(
-    documents: Sequence[Sequence[int]], index: int, settings: PairSettings, rng: random.Random
+    documents: Sequence[Sequence[int]],
+    index: int,
+    settings: PairSettings,
+    rng: random.Random,
+    word_starts: np.ndarray | None = None,
 ) -> list[SegmentPair]:
     """Cuts one document into the instances of one pass.
 
     Sentences are gathered until they reach the target length, which one coin per call fixes, and
-    parted at random. A chunk of one sentence takes B from a random document, with label 1.
+    parted at random. `single_segment` says what becomes of a chunk of one sentence.
 
     Args:
         documents: per document where its sentences begin, rising, closed by where the last ends.
         index: the document to cut; the others serve as random documents.
         settings: see PairSettings.
         rng: the only source of randomness.
+        word_starts: <bool>[T], which tokens start a word; needed for single_segment "split".
 
     Source: create_pretraining_data.py, create_instances_from_document.
     """
@@ -88,11 +107,17 @@ def draw_pairs(
     first, num_sentences = 0, len(bounds) - 1
     while first < num_sentences:
         end = _end_of_run(bounds, first, target)
-        middle = rng.randint(first + 1, end - 1) if end - first > 1 else end
-        a, b = (bounds[first], bounds[middle]), (bounds[middle], bounds[end])
+        single = end - first == 1
+        middle = end if single else rng.randint(first + 1, end - 1)
+        border = bounds[middle]
+        if single and settings.single_segment == "split":
+            border = _draw_word_start(word_starts, bounds[first], bounds[end], rng)
+        a, b = (bounds[first], border), (border, bounds[end])
         first = end
-        label, single = 0, middle == end
-        if single or (settings.random_next_sentence and rng.random() < 0.5):
+        if a[0] == border:
+            continue
+        label = 0
+        if border == b[1] or (settings.random_next_sentence and rng.random() < 0.5):
             b = _draw_random_run(documents, index, target - (a[1] - a[0]), rng)
             label = 1
             # What was meant to be B is the beginning of the next chunk.
@@ -111,6 +136,12 @@ def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
     """
     end = bisect.bisect_left(bounds, bounds[first] + target, first + 1)
     return min(end, len(bounds) - 1)
+
+
+def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.Random) -> int:
+    """A word's first token behind `begin` and before `end`; `begin` where there is no such word."""
+    inner = np.flatnonzero(word_starts[begin + 1 : end])
+    return begin + 1 + int(rng.choice(inner)) if len(inner) else begin
 
 
 def _draw_random_run(

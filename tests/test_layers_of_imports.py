@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
 # Lowest first. A module imports those of lower levels only. `tasks` is the package's TASKS dict.
 LEVELS = (
-    {"config", "tokenization", "example_encoding", "masking", "metrics"},
-    {"records", "fusion"},
+    {"config", "word_starts", "example_encoding", "masking", "metrics"},
+    {"tokenization", "records", "fusion"},
     {"functional"},
     {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
     {"modeling"},
@@ -34,9 +34,10 @@ LEVELS = (
     {"tasks", "evaluation"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"records"}
+WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}
 WITHOUT_TENSORFLOW = {
     "config",
+    "word_starts",
     "tokenization",
     "example_encoding",
     "masking",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import create_pretraining_data
@@ -9,13 +10,15 @@ import instances
 import numpy as np
 import parts
 import pytest
+import train_sentencepiece
 from absl import app, flags
 from record_statistics import read_records, restore_text
+from statistics_of_samples import assert_distribution
 
 from albert_tf.tokenization import Tokenizer
 
 # Names and defaults: the release's, and then ours.
-FLAGS = {
+RELEASED_FLAGS = {
     "input_file": None,
     "output_file": None,
     "vocab_file": None,
@@ -33,11 +36,19 @@ FLAGS = {
     "dupe_factor": 40,
     "masked_lm_prob": 0.15,
     "short_seq_prob": 0.1,
+}
+
+OUR_FLAGS = {
     "num_output_shards": None,
     "num_processes": None,
     "block_megabytes": 4,
     "max_unknown_share": 0.1,
     "plots": False,
+    "input_format": "lines",
+    "text_field": "text",
+    "language": "en",
+    "single_segment": "random",
+    "word_starts": "latin",
 }
 
 
@@ -73,10 +84,10 @@ def short_text(golden, tmp_path):
     return path
 
 
-def test_flags_have_their_names_and_defaults():
+def test_flags_are_those_of_the_release_and_ours():
     values = flags.FlagValues()
     create_pretraining_data.define_flags(values)
-    assert {name: values[name].default for name in values} == FLAGS
+    assert {name: values[name].default for name in values} == RELEASED_FLAGS | OUR_FLAGS
     with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
         values(["create_pretraining_data.py", "--output_file=x"])
 
@@ -167,9 +178,74 @@ def test_report_counts_what_was_done(run, short_text, caplog):
     assert "masks 14.1 % of a full example, not 15.0 %: 20 predictions" in report
 
 
-def test_enough_predictions_give_no_warning(run, short_text, caplog):
-    run(input_file=short_text, max_predictions_per_seq=20)
+@pytest.mark.parametrize(
+    ("length", "predictions", "warns"),
+    [(128, 20, False), (128, 19, True), (512, 77, False), (512, 76, True), (512, 20, True)],
+)
+def test_fewer_predictions_than_masked_lm_prob_asks_for_give_a_warning(
+    run, short_text, caplog, length, predictions, warns
+):
+    run(input_file=short_text, max_seq_length=length, max_predictions_per_seq=predictions)
+    assert (f"max_predictions_per_seq={predictions} masks" in caplog.text) == warns
+
+
+@pytest.mark.parametrize(
+    ("length", "prob", "slots"), [(512, 0.15, 77), (128, 0.15, 20), (128, 0.25, 32), (64, 0, 1)]
+)
+def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
+    run, short_text, caplog, length, prob, slots
+):
+    path = run(
+        input_file=short_text,
+        max_seq_length=length,
+        masked_lm_prob=prob,
+        max_predictions_per_seq=0,
+    )
+    records = read_records([path])
+    assert records["masked_lm_ids"].shape[1] == slots
+    lengths, masked = records["input_mask"].sum(1), records["masked_lm_weights"].sum(1)
+    np.testing.assert_array_equal(masked, np.clip(np.rint(prob * lengths), prob > 0, None))
     assert "WARNING" not in caplog.text
+
+
+def test_splitting_single_sentences_makes_pairs_of_one_document(run, golden, short_text, caplog):
+    caplog.set_level("INFO", logger="absl")
+    whole = read_records([run(dupe_factor=3, single_segment="split")])
+    share = np.bincount(whole["next_sentence_labels"][:, 0])
+    assert_distribution(share, [1, 1])
+    assert re.search(r"chunks of one sentence: [1-9][\d.]*%", caplog.text)
+
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    paragraphs = short_text.read_text().split("\n\n")
+    documents = [[t for line in p.split("\n") for t in tokenizer.encode(line)] for p in paragraphs]
+    records = read_records([run(input_file=short_text, single_segment="split")])
+    for ids, mask in zip(restore_text(records), records["input_mask"], strict=True):
+        first_sep, second_sep = np.flatnonzero(ids[: mask.sum()] == tokenizer.sep_id)
+        a, b = ids[1:first_sep].tolist(), ids[first_sep + 1 : second_sep].tolist()
+        assert any(_contains(document, a) and _contains(document, b) for document in documents)
+
+
+def _contains(document, segment):
+    size = len(segment)
+    return any(document[i : i + size] == segment for i in range(len(document) - size + 1))
+
+
+def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    words = ["".join(letters) for letters in itertools.product("\u03b1\u03b2\u03b3", repeat=4)]
+    text, model = tmp_path / "greek.txt", tmp_path / "greek.model"
+    text.write_text("\n".join(f"{word} {word[::-1]}" for word in words), encoding="utf-8")
+    model.write_bytes(train_sentencepiece.train([str(text)], 24, 1.0, True, 1000))
+    tokenizer = Tokenizer(spm_model_file=model)
+    for letters, share in (("latin", r"[1-9][\d.]*%"), ("unicode", "0.000%")):
+        caplog.clear()
+        path = run(input_file=text, spm_model_file=model, word_starts=letters, max_seq_length=32)
+        assert re.search(f"{share} words only as non-Latin letters", caplog.text)
+        records = read_records([path])
+        tokens = records["input_mask"] == 1
+        pieces = tokenizer.convert_ids_to_tokens(restore_text(records)[tokens].tolist())
+        starts = [letters == "latin" or piece[0] in "▁[" for piece in pieces]
+        assert records["token_boundary"][tokens].tolist() == starts
 
 
 @pytest.mark.parametrize(
@@ -184,6 +260,10 @@ def test_enough_predictions_give_no_warning(run, short_text, caplog):
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
         ({"ngram": 0}, "error: ngram must be at least 1, got 0"),
         ({"input_file_mode": "x"}, "error: input_file_mode must be 'r' or 'rb', got 'x'"),
+        ({"input_format": "x"}, "error: input_format must be one of lines, .*, got 'x'"),
+        ({"word_starts": "x"}, "error: word_starts must be 'latin' or 'unicode', got 'x'"),
+        ({"single_segment": "x"}, "error: single_segment must be 'random' or 'split', got 'x'"),
+        ({"max_predictions_per_seq": -1}, "error: max_predictions_per_seq must be at least 1, got"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(run, changes, message):

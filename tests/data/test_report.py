@@ -121,9 +121,9 @@ def _blocks_and_recipe(golden):
 
 
 def _count(report, block, tokenizer, recipe):
-    drawn = instances.draw_instances(block, recipe)
+    drawn = instances.draw_instances(block, recipe, tokenizer.word_starts())
     arguments = recipe, tokenizer, tokenizer.word_starts()
-    report.count_input(block, tokenizer.unk_id)
+    report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
     report.count_output(drawn, instances.build_examples(block.tokens, drawn, *arguments), recipe)
 
 
@@ -151,7 +151,7 @@ def test_merging_adds_seconds_and_shards_and_keeps_the_highest_peak():
 
 def test_examples_without_masks_are_counted_without_masks(golden):
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
-    drawn, report = instances.draw_instances(blocks[0], recipe), Report()
+    drawn, report = instances.draw_instances(blocks[0], recipe, tokenizer.word_starts()), Report()
     report.count_output(drawn, {}, recipe)
     assert report.instances == len(drawn.seeds)
     assert report.masked_tokens == report.limited_masks == 0
@@ -228,8 +228,10 @@ def test_plots_are_a_page(run, tmp_path):
 
 def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
     pytest.importorskip("matplotlib", reason="needs albert_tf[plots]")
-    blocks, _, recipe = _blocks_and_recipe(golden)
+    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
     report, path = Report(), tmp_path / "page.png"
-    report.count_output(instances.draw_instances(blocks[0], recipe), {}, recipe)
+    report.count_output(
+        instances.draw_instances(blocks[0], recipe, tokenizer.word_starts()), {}, recipe
+    )
     report_plots.write_plots(report, str(path))
     assert path.read_bytes().startswith(b"\x89PNG")

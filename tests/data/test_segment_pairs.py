@@ -15,9 +15,12 @@ def _document(*lengths: int, begin: int = 0) -> list[int]:
     return list(itertools.accumulate(lengths, initial=begin))
 
 
-def _draw(documents, seeds=range(101), **changes):
+def _draw(documents, seeds=range(101), word_starts=None, **changes):
     settings = segment_pairs.PairSettings(**{"max_seq_length": 23, "short_seq_prob": 0.0} | changes)
-    return [segment_pairs.draw_pairs(documents, 0, settings, random.Random(seed)) for seed in seeds]
+    return [
+        segment_pairs.draw_pairs(documents, 0, settings, random.Random(seed), word_starts)
+        for seed in seeds
+    ]
 
 
 def test_neighbouring_segments_cover_the_document_in_order():
@@ -62,6 +65,45 @@ def test_only_document_serves_as_its_own_random_document():
     for (pair,) in _draw([_document(13)]):
         assert (pair.label, pair.single) == (1, 1)
         assert pair.a_end - pair.a_begin == pair.b_end - pair.b_begin == 10
+
+
+def test_single_sentence_is_parted_between_words_and_swapped_half_of_the_time():
+    documents = [_document(13), _document(7, 5, begin=13)]
+    word_starts = np.zeros(25, bool)
+    word_starts[[0, 2, 3, 7, 11, 13, 17]] = True
+    borders, labels = [], []
+    for (pair,) in _draw(documents, range(5003), word_starts, single_segment="split"):
+        assert {pair.a_begin, pair.b_begin} == {0, border := max(pair.a_begin, pair.b_begin)}
+        assert {pair.a_end, pair.b_end} == {13, border}
+        assert pair.label == (pair.b_begin == 0)
+        assert pair.single
+        borders.append(border)
+        labels.append(pair.label)
+    values, counts = np.unique(borders, return_counts=True)
+    assert values.tolist() == [2, 3, 7, 11]
+    assert_distribution(counts, [1, 1, 1, 1])
+    assert_distribution(np.bincount(labels), [1, 1])
+
+
+def test_long_sentence_alone_is_parted_and_truncated():
+    for (pair,) in _draw([_document(61)], word_starts=np.ones(61, bool), single_segment="split"):
+        assert pair.a_end - pair.a_begin + pair.b_end - pair.b_begin == 20
+        first, second = sorted([(pair.a_begin, pair.a_end), (pair.b_begin, pair.b_end)])
+        assert 0 <= first[0] < first[1] <= second[0] < second[1] <= 61
+
+
+def test_single_word_is_left_out_where_it_cannot_be_parted():
+    documents = [_document(20, 13), _document(7, 5, begin=33)]
+    word_starts = np.zeros(45, bool)
+    word_starts[[0, 5, 20, 33]] = True
+    for pairs in _draw(documents, word_starts=word_starts, single_segment="split"):
+        assert [(min(p.a_begin, p.b_begin), max(p.a_end, p.b_end)) for p in pairs] == [(0, 20)]
+
+
+def test_splitting_leaves_chunks_of_several_sentences_as_they_are():
+    document = _document(7, 5, 3, 5, 11, 9)
+    word_starts = np.ones(40, bool)
+    assert _draw([document], word_starts=word_starts, single_segment="split") == _draw([document])
 
 
 def test_random_next_segment_puts_the_unused_sentences_back():
@@ -124,6 +166,11 @@ def test_truncation_takes_each_token_in_front_or_behind_by_a_coin():
     [
         ({"max_seq_length": 4}, "max_seq_length must be at least 5 .* got 4"),
         ({"short_seq_prob": -0.1}, r"short_seq_prob must be within \[0, 1\], got -0.1"),
+        ({"single_segment": "drop"}, "single_segment must be 'random' or 'split', got 'drop'"),
+        (
+            {"single_segment": "split", "random_next_sentence": True},
+            "single_segment=split is for sentence order: leave out random_next_sentence",
+        ),
     ],
 )
 def test_settings_out_of_range_are_refused(change, message):

@@ -1,0 +1,69 @@
+"""Which pieces of a vocabulary start a word: what whole-word masking knows of words."""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+_SPACE_MARK = "▁"
+_CONTINUATION_MARK = "##"
+
+# Starts a word when alone, continues one with letters. The release leaves out ' < = and >.
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+
+# Scripts without spaces between words, as the Unicode names of their characters begin.
+_UNSPACED_SCRIPTS = (
+    *("CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI"),
+    *("THAI", "LAO", "KHMER", "MYANMAR", "TAI", "TIBETAN", "BALINESE", "JAVANESE"),
+)
+
+
+def find_in_sentencepiece(pieces: Sequence[str], letters: str) -> np.ndarray:
+    """Which SentencePiece pieces start a word, `<bool>[V]`.
+
+    A piece without a ▁ continues a word if it is all letters and punctuation, more than one mark
+    alone. A piece of digits, or with one of ' < = >, always starts a word.
+
+    Args:
+      pieces: The vocabulary.
+      letters: "latin": as released, letters are a to z only, so that every piece with other
+        characters starts a word. "unicode": letters and accents of all scripts, but for scripts
+        without spaces between words (Chinese, Japanese, Thai and others): their pieces are as
+        near to words as the vocabulary gets, and each starts one.
+
+    Raises:
+      ValueError: `letters` is something else.
+
+    Source: create_pretraining_data.py, _is_start_piece_sp.
+    """
+    if letters not in ("latin", "unicode"):
+        raise ValueError(f"word_starts must be 'latin' or 'unicode', got {letters!r}")
+    is_letter = _is_latin_letter if letters == "latin" else _is_letter_of_spaced_script
+    return np.array([not _continues_word(piece, is_letter) for piece in pieces], dtype=bool)
+
+
+def find_in_wordpiece(pieces: Sequence[str]) -> np.ndarray:
+    """Which WordPiece pieces start a word, `<bool>[V]`: those without ##, in any script.
+
+    Source: create_pretraining_data.py, _is_start_piece_bert.
+    """
+    return np.array([not piece.startswith(_CONTINUATION_MARK) for piece in pieces], dtype=bool)
+
+
+def _continues_word(piece: str, is_letter: Callable[[str], bool]) -> bool:
+    if piece.startswith((_SPACE_MARK, "<")) or piece in _PUNCTUATION:
+        return False
+    return all(char in _PUNCTUATION or is_letter(char) for char in piece)
+
+
+def _is_latin_letter(char: str) -> bool:
+    return char.lower() in string.ascii_lowercase
+
+
+def _is_letter_of_spaced_script(char: str) -> bool:
+    kind = unicodedata.category(char)[0]
+    script = unicodedata.name(char, "").partition(" ")[0]
+    return kind == "M" or (kind == "L" and script not in _UNSPACED_SCRIPTS)
