@@ -171,7 +171,7 @@ def squad_windows(
             "expected doc_stride >= 1 and max_seq_length >= max_query_length + 4, got "
             f"{doc_stride}, {max_seq_length} and {max_query_length}"
         )
-    windows, without_window = 0, {"paragraph": 0, "answer": 0}
+    unique_id, without_window = _FIRST_UNIQUE_ID, {"paragraph": 0, "answer": 0}
     paragraph = None
     for index, example in enumerate(examples):
         if paragraph is None or paragraph.text != example.paragraph:
@@ -184,25 +184,13 @@ def squad_windows(
             without_window["answer"] += 1
             continue
         query = tokenizer.encode(example.question)[:max_query_length]
-        room = max_seq_length - 3 - len(query)
-        spans = _spans(len(paragraph.ids), room, doc_stride)
-        best = _best_spans(spans, len(paragraph.ids))
-        for span_index, (start, end) in enumerate(spans):
-            place = _place(answer, start, end, doc_offset=len(query) + 2) if answer else (0, 0)
+        spans = _spans(len(paragraph.ids), max_seq_length - 3 - len(query), doc_stride)
+        for window in _windows(paragraph, spans, query, answer, tokenizer):
+            is_impossible = is_training and window["start_position"] == 0
             yield SquadWindow(
-                unique_id=_FIRST_UNIQUE_ID + windows,
-                example_index=index,
-                span_index=span_index,
-                features=_features(tokenizer, query, paragraph.ids[start:end]),
-                doc_offset=len(query) + 2,
-                char_starts=paragraph.alignment.starts[start:end],
-                char_ends=paragraph.alignment.ends[start:end],
-                is_max_context=best[start:end] == span_index,
-                start_position=place[0],
-                end_position=place[1],
-                is_impossible=is_training and place == (0, 0),
+                unique_id=unique_id, example_index=index, is_impossible=is_impossible, **window
             )
-            windows += 1
+            unique_id += 1
     for what, count in without_window.items():
         if count:
             logging.warning("%d questions give no window: their %s can't be aligned", count, what)
@@ -219,6 +207,32 @@ def _paragraph(text: str, tokenizer: Tokenizer) -> _Paragraph:
     tokens = tokenizer.tokenize(tokenizer.preprocess(text))
     ids = tokenizer.convert_tokens_to_ids(tokens)
     return _Paragraph(text, ids, alignment.align(text, tokens, tokenizer.do_lower_case))
+
+
+def _windows(
+    paragraph: _Paragraph,
+    spans: list[tuple[int, int]],
+    query: list[int],
+    answer: tuple[int, int] | None,
+    tokenizer: Tokenizer,
+) -> Iterator[dict[str, Any]]:
+    """Yields what the windows on some spans of a paragraph hold, as SquadWindow names it."""
+    best = _best_spans(spans, len(paragraph.ids))
+    doc_offset = len(query) + 2
+    for span_index, (start, end) in enumerate(spans):
+        place = (0, 0)
+        if answer is not None and start <= answer[0] and answer[1] < end:
+            place = tuple(piece - start + doc_offset for piece in answer)
+        yield {
+            "span_index": span_index,
+            "features": _features(tokenizer, query, paragraph.ids[start:end]),
+            "doc_offset": doc_offset,
+            "char_starts": paragraph.alignment.starts[start:end],
+            "char_ends": paragraph.alignment.ends[start:end],
+            "is_max_context": best[start:end] == span_index,
+            "start_position": place[0],
+            "end_position": place[1],
+        }
 
 
 def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple[int, int] | None:
@@ -249,13 +263,6 @@ def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
     context = np.minimum(positions - starts, ends - 1 - positions)
     scores = np.where(context >= 0, context + 0.01 * (ends - starts), -1.0)
     return scores.argmax(axis=0)
-
-
-def _place(answer: tuple[int, int], start: int, end: int, doc_offset: int) -> tuple[int, int]:
-    """Returns where an answer stands in the window [start, end); (0, 0) if it isn't whole there."""
-    if answer[0] < start or answer[1] >= end:
-        return 0, 0
-    return answer[0] - start + doc_offset, answer[1] - start + doc_offset
 
 
 def _features(tokenizer: Tokenizer, query: list[int], pieces: list[int]) -> dict[str, np.ndarray]:
