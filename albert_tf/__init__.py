@@ -15,6 +15,7 @@ _HOMES = {
     "AlbertForMultipleChoice": "finetuning",
     "AlbertForQuestionAnswering": "finetuning",
     "AlbertForQuestionAnsweringV2": "finetuning",
+    "load_config": "conversion",
     "load_weights": "conversion",
 }
 _MODULES = ("optimization",)

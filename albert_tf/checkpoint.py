@@ -7,6 +7,8 @@ written is in no list and is never read.
 
 from __future__ import annotations
 
+import glob
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -84,6 +86,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     prefix = resolve(path)
     try:
         reader = tf.train.load_checkpoint(prefix)
+        _check_size(prefix, reader)
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
@@ -93,6 +96,20 @@ def read(path: str) -> dict[str, np.ndarray]:
         raise ValueError(
             f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"
         ) from None
+
+
+def _check_size(prefix: str, reader: Any) -> None:
+    # Before memory is asked for: a damaged index may declare any shape.
+    dtypes = reader.get_variable_to_dtype_map()
+    declared = sum(
+        math.prod(shape) * dtypes[name].size
+        for name, shape in reader.get_variable_to_shape_map().items()
+        if dtypes[name] != tf.string
+    )
+    data = tf.io.gfile.glob(f"{glob.escape(prefix)}.data-*")
+    held = sum(tf.io.gfile.stat(file).length for file in data)
+    if declared > held:
+        raise ValueError(f"it declares {declared:,} bytes, and its data files hold {held:,}")
 
 
 def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:
@@ -108,12 +125,7 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
       The prefix.
     """
     prefix = os.path.join(directory, f"{BASENAME}-{step}")
-    names = sorted(tensors)
-    values = [tf.convert_to_tensor(tensors[name]) for name in names]
-    # The writer renames its temporary files when they are complete, the index last.
-    tf.raw_ops.SaveV2(
-        prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
-    )
+    write(prefix, tensors)
     kept = [path for path in listed(directory) if path != prefix] + [prefix]
     dropped = kept[:-keep_max] if keep_max else []
     kept = kept[len(dropped) :]
@@ -121,6 +133,21 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
     for path in dropped:
         _delete(path)
     return prefix
+
+
+def write(prefix: str, tensors: Mapping[str, Any]) -> None:
+    """Writes a checkpoint that no list names.
+
+    Args:
+      prefix: What its files are called; the directory exists.
+      tensors: Arrays, tensors or variables by name.
+    """
+    names = sorted(tensors)
+    values = [tf.convert_to_tensor(tensors[name]) for name in names]
+    # The writer renames its temporary files when they are complete, the index last.
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+    )
 
 
 def copy_to_best(prefix: str) -> str:

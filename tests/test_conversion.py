@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, conversion
+from albert_tf.conversion import names
 from tests import goldens
 
 GROUP = "bert/encoder/transformer/group_{}/inner_group_{}"
@@ -49,8 +50,9 @@ def test_every_rule_names_a_weight():
         albert_tf.AlbertForQuestionAnsweringV2(config),
     )
     paths = [variable.path for model in models for variable in model.weights]
-    for pattern, name in conversion._RULES:
-        assert any(pattern.fullmatch(path) for path in paths), name
+    for row in names.TF1_NAMES:
+        rule = names.Renaming([row], prefix="(?:.*/)?")
+        assert any(rule.forward(path) for path in paths), row
 
 
 def test_an_unknown_path_keeps_its_name():

@@ -20,8 +20,16 @@ LEVELS = (
     {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
     {"modeling"},
     {"heads"},
+    {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
+    {
+        "conversion.bundles",
+        "conversion.huggingface",
+        "conversion.keras_files",
+        "conversion.kerashub",
+    },
+    {"conversion.layouts"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
-    {"tasks.losses", "tasks.squad_text", "train_step"},
+    {"tasks.losses", "tasks.squad_text", "train_step", "conversion.__main__"},
     {
         "tasks.pretraining",
         "tasks.glue",

@@ -1,8 +1,9 @@
-"""Names of weights here and elsewhere, and the strict loading that rests on them."""
+"""Weights from wherever an ALBERT is stored, loaded strictly into a model here."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from typing import Any
 
@@ -10,52 +11,13 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf import checkpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import layouts
+from albert_tf.conversion.layouts import load_config
+from albert_tf.conversion.names import tf1_name
+from albert_tf.modeling import ConfiguredModel
 
-_BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
-
-# Our variable path (after the model's own name) -> the release's variable name. {0}, {1} are the
-# numbers of the group and of the inner group. Two-dimensional weights have the same layout.
-TF1_NAMES: tuple[tuple[str, str], ...] = (
-    ("embeddings/word_embeddings", "bert/embeddings/word_embeddings"),
-    ("embeddings/token_type_embeddings", "bert/embeddings/token_type_embeddings"),
-    ("embeddings/position_embeddings", "bert/embeddings/position_embeddings"),
-    ("embeddings/LayerNorm_*", "bert/embeddings/LayerNorm/*"),
-    ("encoder/embedding_hidden_mapping_in_*", "bert/encoder/embedding_hidden_mapping_in/*"),
-    ("encoder/attention_{0}_{1}/query_*", f"{_BLOCK}/attention_1/self/query/*"),
-    ("encoder/attention_{0}_{1}/key_*", f"{_BLOCK}/attention_1/self/key/*"),
-    ("encoder/attention_{0}_{1}/value_*", f"{_BLOCK}/attention_1/self/value/*"),
-    ("encoder/attention_{0}_{1}/output_*", f"{_BLOCK}/attention_1/output/dense/*"),
-    ("encoder/attention_{0}_{1}/LayerNorm_*", f"{_BLOCK}/LayerNorm/*"),
-    ("encoder/ffn_{0}_{1}/intermediate_*", f"{_BLOCK}/ffn_1/intermediate/dense/*"),
-    ("encoder/ffn_{0}_{1}/output_*", f"{_BLOCK}/ffn_1/intermediate/output/dense/*"),
-    ("encoder/ffn_{0}_{1}/LayerNorm_1_*", f"{_BLOCK}/LayerNorm_1/*"),
-    ("pooler/*", "bert/pooler/dense/*"),
-    ("predictions/transform_LayerNorm_*", "cls/predictions/transform/LayerNorm/*"),
-    ("predictions/transform_*", "cls/predictions/transform/dense/*"),
-    ("predictions/output_bias", "cls/predictions/output_bias"),
-    ("seq_relationship/output_weights", "cls/seq_relationship/output_weights"),
-    ("seq_relationship/output_bias", "cls/seq_relationship/output_bias"),
-    ("classifier/output_weights", "output_weights"),
-    ("classifier/output_bias", "output_bias"),
-    ("span/output_weights", "cls/squad/output_weights"),
-    ("span/output_bias", "cls/squad/output_bias"),
-    ("conditional_span/start_*", "start_logits/dense/*"),
-    ("conditional_span/end_0_*", "end_logits/dense_0/*"),
-    ("conditional_span/end_LayerNorm_*", "end_logits/LayerNorm/*"),
-    ("conditional_span/end_1_*", "end_logits/dense_1/*"),
-    ("answerability/dense_0_*", "answer_class/dense_0/*"),
-    ("answerability/dense_1_*", "answer_class/dense_1/*"),
-)
-
-
-def _pattern(path: str) -> re.Pattern[str]:
-    path = path.replace("{0}", r"(?P<group>\d+)").replace("{1}", r"(?P<inner>\d+)")
-    return re.compile("(?:.*/)?" + path.replace("*", "(?P<part>kernel|bias|gamma|beta)"))
-
-
-_RULES = tuple((_pattern(path), name) for path, name in TF1_NAMES)
-_NOT_WEIGHTS = re.compile(r"(^|/)(global_step|adam_m|adam_v)$")
+__all__ = ["LoadReport", "load_config", "load_weights", "named_weights", "tf1_name"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,24 +40,6 @@ class LoadReport:
             if names:
                 text += f"; {label}: {', '.join(names)}"
         return text
-
-
-def tf1_name(path: str) -> str:
-    """Returns the release's name of a variable.
-
-    Args:
-      path: keras' path of the variable. One that the table does not know keeps its path.
-
-    Returns:
-      The name in a checkpoint.
-    """
-    for pattern, name in _RULES:
-        match = pattern.fullmatch(path)
-        if match:
-            groups = match.groupdict()
-            name = name.format(groups.get("group"), groups.get("inner"))
-            return name.replace("*", groups.get("part") or "")
-    return path
 
 
 def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
@@ -123,19 +67,26 @@ def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def load_weights(
-    model: keras.Model, path: str, *, expand_group0: bool = False, strict: bool = True
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    *,
+    expand_group0: bool = False,
+    strict: bool = True,
 ) -> LoadReport:
-    """Fills a model from a checkpoint of the release, or one of our own.
+    """Fills a model from stored weights.
 
-    The encoder must fit to the last variable. Heads come and go between pre-training and
-    fine-tuning: those that only one side has are reported, and logged. Optimizer moments and the
-    step are passed over.
+    They may be a checkpoint of the release or of ours, a TF-Hub module or SavedModel, a Hugging
+    Face directory, a KerasHub preset, or a .keras or .weights.h5 file: what it is, is found out.
+    Nothing of it is run. The encoder must fit to the last variable. Heads come and go between
+    pre-training and fine-tuning: those that only one side has are reported, and logged. Optimizer
+    moments and the step are passed over.
 
     Args:
       model: A built model.
-      path: A checkpoint prefix, or a directory with checkpoints.
+      path: A directory, a checkpoint's prefix, or a file.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
-      strict: Whether a difference in the encoder is an error. Shapes always are.
+      strict: Whether a difference in the encoder, or between the model's config and the one
+        beside the weights, is an error. Shapes always are.
 
     Returns:
       What was loaded, missing and unused.
@@ -148,11 +99,9 @@ def load_weights(
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
     Differs: the release loads what happens to match and says nothing of the rest.
     """
-    values = {
-        name: value
-        for name, value in checkpoint.read(path).items()
-        if not _NOT_WEIGHTS.search(name)
-    }
+    path = os.fspath(path)
+    layout = layouts.find(path)
+    values = layout.read_weights(path)
     named = named_weights(model)
     sources = {name: _source(name, values, expand_group0) for name in named}
     _check_shapes(path, named, sources, values)
@@ -161,6 +110,7 @@ def load_weights(
     unused = sorted(set(values) - set(sources.values()))
     if strict:
         _check_encoder(path, missing, unused, loaded=len(named) - len(missing))
+        _check_config(model, path, expand_group0)
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])
@@ -212,3 +162,34 @@ def _check_encoder(path: str, missing: list[str], unused: list[str], loaded: int
             f"checkpoint {path} does not fit the model: {'; '.join(differences)}; use the "
             "albert_config.json that belongs to it"
         )
+
+
+def _check_config(model: keras.Model, path: str, expand_group0: bool) -> None:
+    """Compares what no shape shows, as the number of layers, heads and the activation."""
+    ours = _config_of(model)
+    try:
+        theirs = load_config(path)
+    except FileNotFoundError:
+        return
+    if ours is None:
+        return
+    free = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
+    free |= {"down_scale_factor"} | ({"num_hidden_groups"} if expand_group0 else set())
+    differences = [
+        f"{field.name} {getattr(theirs, field.name)} there, {getattr(ours, field.name)} here"
+        for field in dataclasses.fields(AlbertConfig)
+        if field.name not in free and getattr(theirs, field.name) != getattr(ours, field.name)
+    ]
+    if differences:
+        raise ValueError(
+            f"the config beside the weights of {path} contradicts the model's "
+            f"({'; '.join(differences)}): use the config that belongs to them"
+        )
+
+
+def _config_of(model: keras.Model) -> AlbertConfig | None:
+    """Returns the config of a model here, or of the one within a model; None if there is none."""
+    if isinstance(model, ConfiguredModel):
+        return model.config
+    found = [_config_of(layer) for layer in model.layers if isinstance(layer, keras.Model)]
+    return next((config for config in found if config), None)

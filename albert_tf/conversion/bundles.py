@@ -1,0 +1,104 @@
+"""TensorFlow's bundles: checkpoints of the release and ours, TF-Hub modules, SavedModels."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from albert_tf import checkpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import names
+
+LOOKED_FOR = (
+    "saved_model.pb (SavedModel, TF-Hub), checkpoint or model.ckpt-best.index (the release's, ours)"
+)
+_CONFIG = "albert_config.json"
+_SAVED_MODEL = os.path.join("variables", "variables")
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_NOT_WEIGHTS = re.compile(r"(^|/)(global_step|adam_m|adam_v)$")
+
+
+def matches(path: str) -> bool:
+    """Tells whether a path is a bundle's prefix, one of its files, or a directory with one."""
+    try:
+        return bool(_prefix(path))
+    except FileNotFoundError:
+        return False
+
+
+def _prefix(path: str) -> str:
+    if tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
+        return os.path.join(path, _SAVED_MODEL)
+    return checkpoint.resolve(path)
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads the albert_config.json beside a bundle, or among a module's assets.
+
+    Raises:
+      FileNotFoundError: There is none.
+      ValueError: It is no valid config.
+    """
+    directory = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+    for file in (os.path.join(directory, _CONFIG), os.path.join(directory, "assets", _CONFIG)):
+        if tf.io.gfile.exists(file):
+            return AlbertConfig.from_json_file(file, tf.io.gfile.GFile)
+    raise FileNotFoundError(f"{directory} holds no {_CONFIG}")
+
+
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Reads a bundle's weights; optimizer moments and the step are passed over.
+
+    Args:
+      path: The prefix of a checkpoint, one of its files, or a directory.
+
+    Returns:
+      Arrays by the release's names; what has none there keeps its own.
+
+    Raises:
+      FileNotFoundError: There is no such bundle.
+      ValueError: It is damaged.
+    """
+    tensors = checkpoint.read(_prefix(path))
+    if _OBJECT_GRAPH in tensors:
+        tensors = _by_variable_name(tensors, path)
+    return {name: value for name, value in tensors.items() if not _NOT_WEIGHTS.search(name)}
+
+
+def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Names TF2's tensors, which are stored by their place among objects, by their variables."""
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    try:
+        graph.ParseFromString(tensors[_OBJECT_GRAPH])
+    except (DecodeError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+    named: dict[str, np.ndarray] = {}
+    for node in graph.nodes:
+        for attribute in node.attributes:
+            value = tensors.get(attribute.checkpoint_key)
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                name = names.tf1_name(attribute.full_name.removesuffix(":0"))
+                if name in named:
+                    raise ValueError(
+                        f"{path} holds two variables of the name {name}: it is no single ALBERT"
+                    )
+                named[name] = value
+    return named
+
+
+def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
+    """Writes model.ckpt-best and albert_config.json, as the release's tar files hold them.
+
+    Args:
+      directory: Where; it exists.
+      config: The model.
+      weights: `<float32>` arrays by the release's names.
+    """
+    checkpoint.write(os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}"), weights)
+    checkpoint.write_text(os.path.join(directory, _CONFIG), config.to_json())

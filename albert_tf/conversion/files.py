@@ -1,0 +1,98 @@
+"""JSON that somebody else wrote, and directories that are written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+# Configs and indexes of weights are some KB; nothing larger is parsed.
+_JSON_BYTES = 64 << 20
+
+
+def parse_json(content: bytes, path: str) -> dict[str, Any]:
+    """Parses a JSON object.
+
+    Args:
+      content: The text.
+      path: Where it is from, for messages.
+
+    Returns:
+      The object.
+
+    Raises:
+      ValueError: It is none.
+    """
+    if len(content) > _JSON_BYTES:
+        raise ValueError(f"{path} has {len(content):,} bytes: too many for a config or an index")
+    try:
+        values = json.loads(content)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold a JSON object, not {type(values).__name__}")
+    return values
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Reads a file with a JSON object.
+
+    Args:
+      path: The file.
+
+    Returns:
+      The object.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It holds something else.
+    """
+    with open(path, "rb") as file:
+        return parse_json(file.read(_JSON_BYTES + 1), path)
+
+
+@contextlib.contextmanager
+def whole_directory(path: str) -> Iterator[str]:
+    """Makes a directory that appears at once when all is written, or not at all.
+
+    Args:
+      path: The directory; it may be there if it is empty.
+
+    Yields:
+      A directory beside it to write to.
+
+    Raises:
+      ValueError: There is something already, or the place can't be written.
+    """
+    path = os.path.abspath(path)
+    check_free(path)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = tempfile.mkdtemp(
+            prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path)
+        )
+    except OSError as error:
+        raise ValueError(f"{path} can't be written: {error.strerror}") from None
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o777 & ~umask)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def check_free(path: str) -> None:
+    """Checks that a directory can be made.
+
+    Raises:
+      ValueError: Something is there.
+    """
+    if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise ValueError(f"{path} is there already: name a directory that is empty, or a new one")

@@ -1,0 +1,79 @@
+"""HDF5 files of weights, read without following what they point to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+
+_DEPTH = 32
+
+
+def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Reads all floating-point datasets of an HDF5 file.
+
+    Only what lies in the file itself is read: links, external storage and virtual datasets, which
+    may name any file of the machine, are refused, as are sizes that the file does not hold.
+
+    Args:
+      file: The file's path, or an open binary file.
+      path: Its name, for messages.
+
+    Returns:
+      Arrays by path within the file, and the attribute `name` (Keras' name of a layer) of those
+      groups that have it.
+
+    Raises:
+      ValueError: It is damaged, or refused.
+    """
+    values: dict[str, np.ndarray] = {}
+    names: dict[str, str] = {}
+    try:
+        with h5py.File(file, "r") as stored:
+            _read_group(stored, path, values, names, seen=set(), depth=0)
+    except (OSError, KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is damaged ({str(error).splitlines()[0]}): copy it again"
+        ) from None
+    return values, names
+
+
+def _read_group(
+    group: h5py.Group,
+    path: str,
+    values: dict[str, np.ndarray],
+    names: dict[str, str],
+    seen: set[int],
+    depth: int,
+) -> None:
+    if depth > _DEPTH:
+        raise ValueError(f"{path} is nested deeper than {_DEPTH} groups: it is no weights file")
+    name = group.attrs.get("name")
+    if isinstance(name, str):
+        names[group.name.strip("/")] = name
+    for key in group:
+        where = f"{group.name.rstrip('/')}/{key}".strip("/")
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise ValueError(f"{path}: {where} is a link, which is not followed")
+        member = group[key]
+        address = h5py.h5o.get_info(member.id).addr
+        if address in seen:
+            raise ValueError(f"{path}: {where} is a second name of one object: no weights file")
+        seen.add(address)
+        if isinstance(member, h5py.Group):
+            _read_group(member, path, values, names, seen, depth + 1)
+        elif isinstance(member, h5py.Dataset) and member.dtype.kind == "f":
+            values[where] = _read_dataset(member, path, where)
+
+
+def _read_dataset(dataset: h5py.Dataset, path: str, where: str) -> np.ndarray:
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(f"{path}: {where} is stored in another file, which is not read")
+    held = dataset.id.get_storage_size()
+    if held != dataset.nbytes:
+        raise ValueError(
+            f"{path}: {where} declares {dataset.nbytes:,} bytes and holds {held:,}: it is damaged, "
+            "or compressed, which Keras' files are not"
+        )
+    return dataset[()]

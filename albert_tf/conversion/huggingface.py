@@ -1,0 +1,295 @@
+"""Hugging Face directories: config.json and model.safetensors (or pytorch_model.bin)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from absl import logging
+
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import files, names, values
+from albert_tf.functional import LAYER_NORM_EPSILON
+
+LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_INDEX, _PICKLE = "model.safetensors.index.json", "pytorch_model.bin"
+_NAMES = names.Renaming(names.HUGGING_FACE_NAMES)
+# Copies of other weights that older versions store, and a buffer that is no weight.
+_COPIES = {
+    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+}
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+# theirs -> ours. "gelu" is the exact one there; the first of a value is what we write.
+_ACTIVATIONS = {
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "gelu": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+_SAME_KEYS = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "num_attention_heads",
+    "intermediate_size",
+    "inner_group_num",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
+# What other values would change the model into one that is not built here.
+_FIXED = {
+    "layer_norm_eps": LAYER_NORM_EPSILON,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+    "quantization_config": None,
+}
+# architecture -> whether it has a pooler, and the release's names of its heads.
+ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
+    "AlbertForPreTraining": (True, ("cls/predictions", "cls/seq_relationship")),
+    "AlbertForMaskedLM": (False, ("cls/predictions",)),
+    "AlbertForSequenceClassification": (True, ("output",)),
+    "AlbertForMultipleChoice": (True, ("output",)),
+    "AlbertForQuestionAnswering": (False, ("cls/squad",)),
+    "AlbertModel": (True, ()),
+}
+
+
+def matches(path: str) -> bool:
+    """Tells whether a directory is of this layout."""
+    config = os.path.join(path, _CONFIG)
+    return os.path.isfile(config) and "model_type" in files.read_json(config)
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads a directory's config.
+
+    Args:
+      path: The directory.
+
+    Returns:
+      The same model's AlbertConfig.
+
+    Raises:
+      ValueError: It is no ALBERT, or one that is not built here.
+    """
+    file = os.path.join(path, _CONFIG)
+    theirs = files.read_json(file)
+    if theirs.get("model_type") != "albert":
+        raise ValueError(f"{file} is of a model of type {theirs.get('model_type')!r}, not 'albert'")
+    for key, value in _FIXED.items():
+        if theirs.get(key, value) != value:
+            raise ValueError(f"{file}: {key} must be {value!r}, not {theirs[key]!r}")
+    activation = theirs.get("hidden_act", "gelu_new")
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"{file}: hidden_act must be one of {sorted(_ACTIVATIONS)}, not {activation!r}"
+        )
+    if activation == "gelu":
+        logging.warning(
+            "%s says hidden_act gelu, the exact one in Hugging Face; here and in the release it is "
+            "the tanh approximation: outputs differ by about 1e-3",
+            file,
+        )
+    ours = {key: theirs[key] for key in _SAME_KEYS if key in theirs}
+    try:
+        config = AlbertConfig.from_dict({**ours, "hidden_act": _ACTIVATIONS[activation]})
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    check_schedule(config, file)
+    return config
+
+
+def check_schedule(config: AlbertConfig, path: str) -> None:
+    """Checks that Hugging Face applies the same group at each layer.
+
+    Raises:
+      ValueError: It does not: it rounds otherwise, or weights are shared otherwise.
+    """
+    if config.parameter_sharing != "all":
+        raise ValueError(
+            f"{path}: parameter_sharing {config.parameter_sharing!r} can't be said in this layout"
+        )
+    layers_of_group = config.num_hidden_layers / config.num_hidden_groups
+    for layer in range(config.num_hidden_layers):
+        ours, theirs = config.attention_group(layer), int(layer / layers_of_group)
+        if ours != theirs:
+            raise ValueError(
+                f"{path}: with {config.num_hidden_layers} layers in {config.num_hidden_groups} "
+                f"groups, layer {layer} is of group {theirs} in Hugging Face and {ours} here, as "
+                "in the release: no config says the same to both"
+            )
+
+
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Reads a directory's weights.
+
+    Args:
+      path: The directory.
+
+    Returns:
+      `<float32>` arrays by the release's names; what has none there keeps its own.
+
+    Raises:
+      FileNotFoundError: There are none.
+      ValueError: They are damaged, or point outside of the directory.
+    """
+    tensors = _read_tensors(path)
+    if not any(name.startswith("albert.") for name in tensors):  # An AlbertModel, without heads.
+        tensors = {f"albert.{name}": value for name, value in tensors.items()}
+    tensors = {name: v for name, v in tensors.items() if not name.endswith(_BUFFERS)}
+    for copy, original in _COPIES.items():
+        if copy in tensors and np.array_equal(tensors[copy], tensors.get(original)):
+            del tensors[copy]
+    weights = {}
+    for name, value in values.as_float32(tensors, path).items():
+        release = _NAMES.backward(name) or name
+        weights[release] = value.T if release.endswith("/kernel") else value
+    return values.without_identity(weights, path)
+
+
+def _read_tensors(path: str) -> dict[str, np.ndarray]:
+    whole, index, pickle = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX, _PICKLE))
+    if os.path.isfile(whole):
+        return _read_safetensors(whole)
+    if os.path.isfile(index):
+        return _read_shards(path, index)
+    if os.path.isfile(pickle):
+        return _read_pickle(pickle)
+    raise FileNotFoundError(f"{path} holds no weights: expected {_WEIGHTS}, {_INDEX} or {_PICKLE}")
+
+
+def _read_safetensors(path: str) -> dict[str, np.ndarray]:
+    try:
+        return safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+
+
+def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
+    weight_map = files.read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ValueError(f"{index} must have an object weight_map, of file names by weight")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or shard != os.path.basename(shard) or shard in ("", ".."):
+            raise ValueError(f"{index}: {name} is in {shard!r}, which is no file of this directory")
+    tensors: dict[str, np.ndarray] = {}
+    for shard in sorted(set(weight_map.values())):
+        file = os.path.join(path, shard)
+        if not os.path.isfile(file):
+            raise FileNotFoundError(f"{file} does not exist, which {_INDEX} names")
+        tensors.update(_read_safetensors(file))
+    absent = sorted(set(weight_map) - set(tensors))
+    if absent:
+        raise ValueError(f"{path} lacks {', '.join(absent)}, which {_INDEX} names")
+    return tensors
+
+
+# torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a process
+# apart also bounds what reading a pickle may do.
+_UNPICKLE = """
+import sys
+import torch
+from safetensors.numpy import save_file
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
+    sys.exit(f"torch {torch.__version__} reads pickles unsafely: install 2.6 or later")
+tensors = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
+if not isinstance(tensors, dict) or not all(torch.is_tensor(t) for t in tensors.values()):
+    sys.exit("it holds something else than tensors by name")
+tensors = {name: tensor.float() if tensor.is_floating_point() else tensor
+           for name, tensor in tensors.items()}
+save_file({name: tensor.contiguous().numpy() for name, tensor in tensors.items()}, sys.argv[2])
+"""
+
+
+def _read_pickle(path: str) -> dict[str, np.ndarray]:
+    if importlib.util.find_spec("torch") is None:
+        raise ValueError(
+            f"{path} is a pickle, which only torch reads: install torch, or save the model again "
+            f"as {_WEIGHTS}"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        target = os.path.join(folder, _WEIGHTS)
+        process = subprocess.run(
+            [sys.executable, "-c", _UNPICKLE, os.path.abspath(path), target],
+            cwd=folder,  # Which python -c also looks for modules in.
+            capture_output=True,
+            text=True,
+        )
+        if process.returncode:
+            reason = (process.stderr.strip() or "killed").splitlines()[-1]
+            raise ValueError(f"{path} can't be read safely ({reason}): save it as {_WEIGHTS}")
+        return _read_safetensors(target)
+
+
+def write(
+    directory: str,
+    config: AlbertConfig,
+    weights: Mapping[str, np.ndarray],
+    architecture: str,
+) -> None:
+    """Writes config.json and model.safetensors.
+
+    Args:
+      directory: Where; it exists.
+      config: The model.
+      weights: `<float32>` arrays by the release's names, those of the architecture.
+      architecture: A key of ARCHITECTURES.
+
+    Raises:
+      ValueError: The layout can't say what the config says.
+    """
+    check_schedule(config, "the config")
+    weights = values.with_identity(weights, config.hidden_size)
+    tensors = {}
+    for release, value in weights.items():
+        name = _NAMES.forward(release)
+        if architecture == "AlbertModel":
+            name = name.removeprefix("albert.")
+        tensors[name] = np.ascontiguousarray(value.T if release.endswith("/kernel") else value)
+    safetensors.numpy.save_file(
+        tensors, os.path.join(directory, _WEIGHTS), metadata={"format": "pt"}
+    )
+    labels = len(weights["output_bias"]) if "output_bias" in weights else 2
+    with open(os.path.join(directory, _CONFIG), "w") as file:
+        json.dump(_their_config(config, architecture, labels), file, indent=2, sort_keys=True)
+
+
+def _their_config(config: AlbertConfig, architecture: str, num_labels: int) -> dict[str, Any]:
+    ours = config.to_dict()
+    activation = next(name for name, value in _ACTIVATIONS.items() if value == config.hidden_act)
+    theirs = {
+        "architectures": [architecture],
+        "model_type": "albert",
+        **{key: ours[key] for key in _SAME_KEYS},
+        "hidden_act": activation,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "classifier_dropout_prob": 0.1,  # Fixed in the release's code.
+        "tie_word_embeddings": True,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    }
+    if architecture == "AlbertForSequenceClassification":
+        theirs["id2label"] = {str(i): f"LABEL_{i}" for i in range(num_labels)}
+        theirs["label2id"] = {f"LABEL_{i}": i for i in range(num_labels)}
+    return theirs

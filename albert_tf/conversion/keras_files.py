@@ -1,0 +1,115 @@
+"""Keras' own files of the models here: .keras and .weights.h5."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import files, hdf5, names
+
+LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
+_ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
+_WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
+_CONFIG = "albert_config.json"
+
+
+def matches(path: str) -> bool:
+    """Tells whether a path is such a file, or a directory with one."""
+    return _file(path) is not None
+
+
+def _file(path: str) -> str | None:
+    if path.endswith((_ARCHIVE, _WEIGHTS)) and os.path.isfile(path):
+        return path
+    found = [
+        file
+        for ending in (_ARCHIVE, _WEIGHTS)
+        for file in sorted(glob.glob(os.path.join(glob.escape(path), f"*{ending}")))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads the config in a .keras file, or the albert_config.json beside a .weights.h5.
+
+    Raises:
+      FileNotFoundError: There is none.
+      ValueError: It is no valid config, or none of an ALBERT.
+    """
+    file = _file(path)
+    if file.endswith(_WEIGHTS):
+        return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), _CONFIG))
+    found = list(_configs(files.parse_json(_read_member(file, _CONFIG_MEMBER), file)))
+    if not found or any(values != found[0] for values in found):
+        raise ValueError(f"{file} must hold one model of albert_tf, and holds {len(found)}")
+    try:
+        return AlbertConfig.from_dict(found[0])
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _configs(node: Any) -> Any:
+    """Yields the AlbertConfigs within Keras' description of a model, which is never built."""
+    if isinstance(node, dict):
+        arguments = node.get("config")
+        registered = str(node.get("registered_name", "")).startswith("albert_tf>")
+        if registered and isinstance(arguments, dict) and "config" in arguments:
+            yield arguments["config"]
+            return
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from _configs(child)
+
+
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Reads the weights of the layers here, whatever model they stand in.
+
+    Args:
+      path: A file, or a directory with one.
+
+    Returns:
+      Arrays by the release's names; weights of other layers are called <layer>/<number>.
+
+    Raises:
+      ValueError: The file is damaged, or points outside of itself.
+    """
+    file = _file(path)
+    stored: Any = (
+        io.BytesIO(_read_member(file, _WEIGHTS_MEMBER)) if file.endswith(_ARCHIVE) else file
+    )
+    datasets, layers = hdf5.read_hdf5(stored, file)
+    weights: dict[str, np.ndarray] = {}
+    for dataset, value in datasets.items():
+        group, _, number = dataset.rpartition("/")
+        layer = layers.get(group)
+        if dataset.startswith("optimizer") or layer is None:
+            continue
+        order = names.weights_of_layer(layer)
+        known = number.isdigit() and int(number) < len(order)
+        name = order[int(number)] if known else f"{layer}/{number}"
+        if name in weights:
+            raise ValueError(f"{file} holds two layers {layer}: it is no single ALBERT")
+        weights[name] = value
+    return weights
+
+
+def _read_member(file: str, member: str) -> bytes:
+    """Reads one file of an archive. Nothing is unpacked, and no other member is looked at."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            info = archive.getinfo(member)
+            # So that an archive of some KB can't ask for all memory.
+            if info.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{file} is compressed, which Keras' files are not: save it again")
+            return archive.read(info)
+    except KeyError:
+        raise ValueError(f"{file} holds no {member}: it was not saved by Keras 3") from None
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"{file} is damaged ({error}): copy it again") from None

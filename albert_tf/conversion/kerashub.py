@@ -1,0 +1,251 @@
+"""KerasHub presets: config.json, model.weights.h5 and, of a task, task.weights.h5.
+
+KerasHub has no sentence-order head, and its masked-LM head normalises with epsilon 1e-5 where the
+release has 1e-12.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import files, hdf5, names, values
+
+LOOKED_FOR = "config.json with registered_name keras_hub>AlbertBackbone (KerasHub)"
+_CONFIG, _TASK_CONFIG = "config.json", "task.json"
+_WEIGHTS, _TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
+_BACKBONE = ("keras_hub>AlbertBackbone", "keras_nlp>AlbertBackbone")
+_BLOCK = re.compile(r"layers/transformer_encoder(?:_(\d+))?/")
+_BACKBONE_NAMES = names.Renaming(names.KERAS_HUB_BACKBONE_NAMES)
+_TASK_NAMES = names.Renaming((*names.KERAS_HUB_MASKED_LM_NAMES, *names.KERAS_HUB_CLASSIFIER_NAMES))
+# The release's names of the heads that a task has -> the task.
+TASKS = {("cls/predictions",): "AlbertMaskedLM", ("output",): "AlbertTextClassifier", (): None}
+
+# Their key -> ours.
+_KEYS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_groups": "num_hidden_groups",
+    "num_inner_repetitions": "inner_group_num",
+    "embedding_dim": "embedding_size",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+
+
+def matches(path: str) -> bool:
+    """Tells whether a directory is of this layout."""
+    config = os.path.join(path, _CONFIG)
+    return os.path.isfile(config) and "registered_name" in files.read_json(config)
+
+
+def read_config(path: str) -> AlbertConfig:
+    """Reads a preset's config.
+
+    Args:
+      path: The directory.
+
+    Returns:
+      The same model's AlbertConfig.
+
+    Raises:
+      ValueError: It is no ALBERT, or a value is impossible.
+    """
+    file = os.path.join(path, _CONFIG)
+    preset = files.read_json(file)
+    if preset["registered_name"] not in _BACKBONE:
+        raise ValueError(f"{file} is of {preset['registered_name']!r}, not of {_BACKBONE[0]!r}")
+    theirs = preset.get("config")
+    if not isinstance(theirs, dict):
+        raise ValueError(f"{file} must have an object config")
+    absent = sorted(set(_KEYS) - set(theirs))
+    if absent:
+        raise ValueError(f"{file} lacks {', '.join(absent)} in its config")
+    ours = {our_key: theirs[key] for key, our_key in _KEYS.items()}
+    try:
+        config = AlbertConfig.from_dict(
+            {**ours, "attention_probs_dropout_prob": theirs["dropout"], "hidden_act": "gelu"}
+        )
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    check_expressible(config, file)
+    return config
+
+
+def check_expressible(config: AlbertConfig, path: str) -> None:
+    """Checks that KerasHub has this model.
+
+    Raises:
+      ValueError: It has not; the message says what differs.
+    """
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
+    differences = []
+    if config.hidden_act != "gelu":
+        differences.append(f"hidden_act {config.hidden_act} (it has gelu only)")
+    if config.parameter_sharing != "all":
+        differences.append(f"parameter_sharing {config.parameter_sharing}")
+    if rates[0] != rates[1]:
+        differences.append(f"two rates of dropout, {rates[0]} and {rates[1]} (it has one)")
+    if layers % groups:
+        differences.append(f"{layers} layers in {groups} groups (they must divide)")
+    elif any(config.attention_group(i) != i // (layers // groups) for i in range(layers)):
+        differences.append(f"{layers} layers in {groups} groups (the release rounds otherwise)")
+    if differences:
+        raise ValueError(f"{path}: KerasHub's ALBERT can't be as here: {'; '.join(differences)}")
+
+
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Reads a preset's weights, with those of its task if it has one.
+
+    Args:
+      path: The directory.
+
+    Returns:
+      `<float32>` arrays by the release's names; what has none there keeps its own.
+
+    Raises:
+      FileNotFoundError: There are none.
+      ValueError: They are damaged, or point outside of their file.
+    """
+    inner = read_config(path).inner_group_num
+    file = os.path.join(path, _WEIGHTS)
+    if not os.path.isfile(file):
+        raise FileNotFoundError(f"{path} holds no weights: expected {_WEIGHTS}")
+    weights = {}
+    for dataset, value in _read(file).items():
+        name = _BACKBONE_NAMES.backward(_with_groups(dataset, inner)) or dataset
+        weights[name] = _without_heads(name, value)
+    task = os.path.join(path, _TASK_WEIGHTS)
+    if os.path.isfile(task):
+        for dataset, value in _read(task).items():
+            name = _TASK_NAMES.backward(dataset) or dataset
+            weights[name] = value.T if name == "output_weights" else value
+    return values.without_identity(weights, path)
+
+
+def _read(file: str) -> dict[str, np.ndarray]:
+    datasets, _ = hdf5.read_hdf5(file, file)
+    weights = {name: value for name, value in datasets.items() if not name.startswith("optimizer")}
+    return values.as_float32(weights, file)
+
+
+def _with_groups(dataset: str, inner_group_num: int) -> str:
+    """Names a block's group and inner group, where the file counts blocks."""
+
+    def rename(match: re.Match[str]) -> str:
+        group, inner = divmod(int(match[1] or 0), inner_group_num)
+        return f"layers/transformer_encoder_{group}_{inner}/"
+
+    return _BLOCK.sub(rename, dataset)
+
+
+def _without_groups(dataset: str, inner_group_num: int) -> str:
+    def rename(match: re.Match[str]) -> str:
+        block = int(match[1]) * inner_group_num + int(match[2])
+        return f"layers/transformer_encoder{f'_{block}' if block else ''}/"
+
+    return re.sub(r"layers/transformer_encoder_(\d+)_(\d+)/", rename, dataset)
+
+
+def _without_heads(name: str, value: np.ndarray) -> np.ndarray:
+    """Joins the axes of heads and head size: `[H, N, D]`, `[N, D, H]` and `[N, D]`."""
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return value.reshape(-1, value.shape[-1])
+    if "/attention_1/self/" in name:
+        return value.reshape(*value.shape[:-2], -1)
+    return value
+
+
+def _with_heads(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return value.reshape(num_heads, -1, value.shape[-1])
+    if "/attention_1/self/" in name:
+        return value.reshape(*value.shape[:-1], num_heads, -1)
+    return value
+
+
+def write(
+    directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray], task: str | None
+) -> None:
+    """Writes configs and weights.
+
+    Args:
+      directory: Where; it exists.
+      config: The model.
+      weights: `<float32>` arrays by the release's names, those of the backbone and the task.
+      task: A value of TASKS.
+
+    Raises:
+      ValueError: KerasHub does not have this model.
+    """
+    check_expressible(config, "the config")
+    backbone, head = {}, {}
+    for name, value in values.with_identity(weights, config.hidden_size).items():
+        dataset = _BACKBONE_NAMES.forward(name)
+        if dataset:
+            dataset = _without_groups(dataset, config.inner_group_num)
+            backbone[dataset] = _with_heads(name, value, config.num_attention_heads)
+        else:
+            head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
+    _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
+    backbone_config = _backbone_config(config)
+    _write_json(os.path.join(directory, _CONFIG), backbone_config)
+    # What its loader asks of the environment, it reads here.
+    _write_json(
+        os.path.join(directory, "metadata.json"),
+        {
+            "keras_version": keras.version(),
+            "parameter_count": sum(v.size for v in backbone.values()),
+        },
+    )
+    if task:
+        _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
+        task_config: dict[str, Any] = {"backbone": backbone_config, "preprocessor": None}
+        if task == "AlbertTextClassifier":
+            task_config |= {"num_classes": len(weights["output_bias"]), "dropout": 0.1}
+        module = {
+            "AlbertMaskedLM": "albert_masked_lm",
+            "AlbertTextClassifier": "albert_text_classifier",
+        }
+        _write_json(
+            os.path.join(directory, _TASK_CONFIG),
+            _serialized(f"keras_hub.src.models.albert.{module[task]}", task, task_config),
+        )
+
+
+def _backbone_config(config: AlbertConfig) -> dict[str, Any]:
+    ours = config.to_dict()
+    return _serialized(
+        "keras_hub.src.models.albert.albert_backbone",
+        "AlbertBackbone",
+        {key: ours[our_key] for key, our_key in _KEYS.items()},
+    )
+
+
+def _serialized(module: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    registered = f"keras_hub>{name}"
+    return {"module": module, "class_name": name, "config": config, "registered_name": registered}
+
+
+def _write_json(path: str, content: dict[str, Any]) -> None:
+    with open(path, "w") as file:
+        json.dump(content, file, indent=2)
+
+
+def _write_hdf5(path: str, datasets: Mapping[str, np.ndarray]) -> None:
+    with h5py.File(path, "w") as file:
+        for name, value in datasets.items():
+            file.create_dataset(name, data=value)

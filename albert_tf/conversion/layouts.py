@@ -1,0 +1,61 @@
+"""Finds out how a model is stored, and reads it: config, weights and vocabulary."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
+
+_LAYOUTS = (huggingface, kerashub, bundles, keras_files)
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+
+
+def find(path: str | os.PathLike[str]) -> ModuleType:
+    """Returns the module that reads what is at a path.
+
+    Args:
+      path: A directory, a file, or a checkpoint's prefix.
+
+    Returns:
+      The module, with `read_config` and `read_weights`.
+
+    Raises:
+      FileNotFoundError: There is nothing.
+      ValueError: It is nothing known, or several things at once.
+    """
+    path = os.fspath(path)
+    if path.endswith(_ARCHIVES) and os.path.isfile(path):
+        raise ValueError(f"{path} is an archive: unpack it, and name the directory in it")
+    found = [layout for layout in _LAYOUTS if layout.matches(path)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        kinds = "; ".join(layout.LOOKED_FOR for layout in found)
+        raise ValueError(f"{path} holds several models ({kinds}): keep one, or name a file of it")
+    if tf.io.gfile.isdir(path):
+        looked_for = "; ".join(layout.LOOKED_FOR for layout in _LAYOUTS)
+        raise FileNotFoundError(f"{path} holds no checkpoint: looked for {looked_for}")
+    raise FileNotFoundError(
+        f"there is no checkpoint {path}: expected a directory, a .keras or .weights.h5 file, or a "
+        f"checkpoint's prefix, beside which {os.path.basename(path)}.index lies"
+    )
+
+
+def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
+    """Reads the config that belongs to stored weights.
+
+    Args:
+      path: What `load_weights` takes.
+
+    Returns:
+      The config.
+
+    Raises:
+      FileNotFoundError: There is no such path, or no config in it.
+      ValueError: The config is of another kind of model, or not valid.
+    """
+    return find(path).read_config(os.fspath(path))

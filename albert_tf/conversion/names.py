@@ -1,0 +1,222 @@
+"""Names of weights: here, in the release, in Hugging Face's, KerasHub's and Keras' files.
+
+The release's names are what all others are translated to and from. In a table {0} is the number of
+the group, {1} that of the inner group, and * a part of a layer: kernel, bias, gamma or beta.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
+_PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}
+
+# Our variable path (after the model's own name) -> the release's name. The rows of a layer stand
+# in the order in which it makes its weights: .keras and .weights.h5 files know nothing else.
+TF1_NAMES: tuple[tuple[str, str], ...] = (
+    ("embeddings/word_embeddings", "bert/embeddings/word_embeddings"),
+    ("embeddings/token_type_embeddings", "bert/embeddings/token_type_embeddings"),
+    ("embeddings/position_embeddings", "bert/embeddings/position_embeddings"),
+    ("embeddings/LayerNorm_*", "bert/embeddings/LayerNorm/*"),
+    ("encoder/embedding_hidden_mapping_in_*", "bert/encoder/embedding_hidden_mapping_in/*"),
+    ("encoder/attention_{0}_{1}/query_*", f"{_BLOCK}/attention_1/self/query/*"),
+    ("encoder/attention_{0}_{1}/key_*", f"{_BLOCK}/attention_1/self/key/*"),
+    ("encoder/attention_{0}_{1}/value_*", f"{_BLOCK}/attention_1/self/value/*"),
+    ("encoder/attention_{0}_{1}/output_*", f"{_BLOCK}/attention_1/output/dense/*"),
+    ("encoder/attention_{0}_{1}/LayerNorm_*", f"{_BLOCK}/LayerNorm/*"),
+    ("encoder/ffn_{0}_{1}/intermediate_*", f"{_BLOCK}/ffn_1/intermediate/dense/*"),
+    ("encoder/ffn_{0}_{1}/output_*", f"{_BLOCK}/ffn_1/intermediate/output/dense/*"),
+    ("encoder/ffn_{0}_{1}/LayerNorm_1_*", f"{_BLOCK}/LayerNorm_1/*"),
+    ("pooler/*", "bert/pooler/dense/*"),
+    ("predictions/transform_*", "cls/predictions/transform/dense/*"),
+    ("predictions/transform_LayerNorm_*", "cls/predictions/transform/LayerNorm/*"),
+    ("predictions/output_bias", "cls/predictions/output_bias"),
+    ("seq_relationship/output_weights", "cls/seq_relationship/output_weights"),
+    ("seq_relationship/output_bias", "cls/seq_relationship/output_bias"),
+    ("classifier/output_weights", "output_weights"),
+    ("classifier/output_bias", "output_bias"),
+    ("span/output_weights", "cls/squad/output_weights"),
+    ("span/output_bias", "cls/squad/output_bias"),
+    ("conditional_span/start_*", "start_logits/dense/*"),
+    ("conditional_span/end_0_*", "end_logits/dense_0/*"),
+    ("conditional_span/end_LayerNorm_*", "end_logits/LayerNorm/*"),
+    ("conditional_span/end_1_*", "end_logits/dense_1/*"),
+    ("answerability/dense_0_*", "answer_class/dense_0/*"),
+    ("answerability/dense_1_*", "answer_class/dense_1/*"),
+)
+
+# The release's name -> Hugging Face's. Their matrices are the release's kernels transposed.
+_HF_BLOCK = "albert.encoder.albert_layer_groups.{0}.albert_layers.{1}"
+_HF_LAYERS = (
+    ("norm", "bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm"),
+    (
+        "dense",
+        "bert/encoder/embedding_hidden_mapping_in",
+        "albert.encoder.embedding_hidden_mapping_in",
+    ),
+    ("dense", f"{_BLOCK}/attention_1/self/query", f"{_HF_BLOCK}.attention.query"),
+    ("dense", f"{_BLOCK}/attention_1/self/key", f"{_HF_BLOCK}.attention.key"),
+    ("dense", f"{_BLOCK}/attention_1/self/value", f"{_HF_BLOCK}.attention.value"),
+    ("dense", f"{_BLOCK}/attention_1/output/dense", f"{_HF_BLOCK}.attention.dense"),
+    ("norm", f"{_BLOCK}/LayerNorm", f"{_HF_BLOCK}.attention.LayerNorm"),
+    ("dense", f"{_BLOCK}/ffn_1/intermediate/dense", f"{_HF_BLOCK}.ffn"),
+    ("dense", f"{_BLOCK}/ffn_1/intermediate/output/dense", f"{_HF_BLOCK}.ffn_output"),
+    ("norm", f"{_BLOCK}/LayerNorm_1", f"{_HF_BLOCK}.full_layer_layer_norm"),
+    ("dense", "bert/pooler/dense", "albert.pooler"),
+    ("dense", "cls/predictions/transform/dense", "predictions.dense"),
+    ("norm", "cls/predictions/transform/LayerNorm", "predictions.LayerNorm"),
+)
+HUGGING_FACE_NAMES: tuple[tuple[str, str], ...] = (
+    ("bert/embeddings/word_embeddings", "albert.embeddings.word_embeddings.weight"),
+    ("bert/embeddings/token_type_embeddings", "albert.embeddings.token_type_embeddings.weight"),
+    ("bert/embeddings/position_embeddings", "albert.embeddings.position_embeddings.weight"),
+    *(
+        (f"{release}/{part}", f"{theirs}.{name}")
+        for kind, release, theirs in _HF_LAYERS
+        for part, name in zip(_PARTS[kind], ("weight", "bias"), strict=True)
+    ),
+    ("cls/predictions/output_bias", "predictions.bias"),
+    ("cls/seq_relationship/output_weights", "sop_classifier.classifier.weight"),
+    ("cls/seq_relationship/output_bias", "sop_classifier.classifier.bias"),
+    ("output_weights", "classifier.weight"),
+    ("output_bias", "classifier.bias"),
+    ("cls/squad/output_weights", "qa_outputs.weight"),
+    ("cls/squad/output_bias", "qa_outputs.bias"),
+)
+
+# The release's name -> the dataset in KerasHub's HDF5 files, with group and inner group in the
+# place of the block's number.
+_KH_BLOCK = "layers/transformer_encoder_{0}_{1}"
+_KH_ATTENTION = f"{_KH_BLOCK}/_self_attention_layer"
+
+
+def _datasets(layers: Iterable[tuple[str, str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{release}/{part}", f"{theirs}/vars/{i}")
+        for kind, release, theirs in layers
+        for i, part in enumerate(_PARTS[kind])
+    )
+
+
+KERAS_HUB_BACKBONE_NAMES: tuple[tuple[str, str], ...] = (
+    ("bert/embeddings/word_embeddings", "layers/reversible_embedding/vars/0"),
+    ("bert/embeddings/token_type_embeddings", "layers/embedding/vars/0"),
+    ("bert/embeddings/position_embeddings", "layers/position_embedding/vars/0"),
+    *_datasets(
+        (
+            ("norm", "bert/embeddings/LayerNorm", "layers/layer_normalization"),
+            ("dense", "bert/encoder/embedding_hidden_mapping_in", "layers/dense"),
+            ("dense", f"{_BLOCK}/attention_1/self/query", f"{_KH_ATTENTION}/query_dense"),
+            ("dense", f"{_BLOCK}/attention_1/self/key", f"{_KH_ATTENTION}/key_dense"),
+            ("dense", f"{_BLOCK}/attention_1/self/value", f"{_KH_ATTENTION}/value_dense"),
+            ("dense", f"{_BLOCK}/attention_1/output/dense", f"{_KH_ATTENTION}/output_dense"),
+            ("norm", f"{_BLOCK}/LayerNorm", f"{_KH_BLOCK}/_self_attention_layer_norm"),
+            (
+                "dense",
+                f"{_BLOCK}/ffn_1/intermediate/dense",
+                f"{_KH_BLOCK}/_feedforward_intermediate_dense",
+            ),
+            (
+                "dense",
+                f"{_BLOCK}/ffn_1/intermediate/output/dense",
+                f"{_KH_BLOCK}/_feedforward_output_dense",
+            ),
+            ("norm", f"{_BLOCK}/LayerNorm_1", f"{_KH_BLOCK}/_feedforward_layer_norm"),
+            ("dense", "bert/pooler/dense", "layers/dense_1"),
+        )
+    ),
+)
+_KH_HEAD = "layers/masked_lm_head"
+KERAS_HUB_MASKED_LM_NAMES: tuple[tuple[str, str], ...] = (
+    *_datasets(
+        (
+            ("dense", "cls/predictions/transform/dense", f"{_KH_HEAD}/_intermediate_dense"),
+            ("norm", "cls/predictions/transform/LayerNorm", f"{_KH_HEAD}/_intermediate_layer_norm"),
+        )
+    ),
+    ("cls/predictions/output_bias", f"{_KH_HEAD}/vars/0"),
+)
+# Their matrix is the release's transposed.
+KERAS_HUB_CLASSIFIER_NAMES: tuple[tuple[str, str], ...] = (
+    ("output_weights", "layers/dense/vars/0"),
+    ("output_bias", "layers/dense/vars/1"),
+)
+
+
+class Renaming:
+    """Translates names by a table, both ways.
+
+    Args:
+      rows: Pairs of templates; see the module.
+      prefix: Pattern of what may stand before a name of the first column, and is dropped.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, str]], prefix: str = "") -> None:
+        rows = tuple(rows)
+        self._forward = tuple((_pattern(first, prefix), second) for first, second in rows)
+        self._backward = tuple((_pattern(second), first) for first, second in rows)
+
+    def forward(self, name: str) -> str | None:
+        """Returns the second column's name for one of the first column, or None."""
+        return _translate(name, self._forward)
+
+    def backward(self, name: str) -> str | None:
+        """Returns the first column's name for one of the second column, or None."""
+        return _translate(name, self._backward)
+
+
+def _pattern(template: str, prefix: str = "") -> re.Pattern[str]:
+    text = re.escape(template).replace(r"\{0\}", r"(?P<group>\d+)")
+    text = text.replace(r"\{1\}", r"(?P<inner>\d+)")
+    return re.compile(prefix + text.replace(r"\*", "(?P<part>kernel|bias|gamma|beta)"))
+
+
+def _translate(name: str, rules: Iterable[tuple[re.Pattern[str], str]]) -> str | None:
+    for pattern, template in rules:
+        match = pattern.fullmatch(name)
+        if match:
+            found = match.groupdict()
+            template = template.format(found.get("group"), found.get("inner"))
+            return template.replace("*", found.get("part") or "")
+    return None
+
+
+_OURS = Renaming(TF1_NAMES, prefix="(?:.*/)?")
+
+
+def tf1_name(path: str) -> str:
+    """Returns the release's name of a variable.
+
+    Args:
+      path: keras' path of the variable. One that the table does not know keeps its path.
+
+    Returns:
+      The name in a checkpoint.
+    """
+    return _OURS.forward(path) or path
+
+
+def weights_of_layer(layer: str) -> tuple[str, ...]:
+    """Returns the release's names of a layer's weights, in the order in which it makes them.
+
+    Args:
+      layer: The layer's own name, as "pooler" or "attention_0_1".
+
+    Returns:
+      Names; none for a layer that the table does not know.
+    """
+    names = []
+    for path, _ in TF1_NAMES:
+        template = path.rpartition("/")[0].rpartition("/")[2]
+        match = _pattern(template).fullmatch(layer)
+        if match:
+            found = match.groupdict()
+            path = path.format(found.get("group"), found.get("inner"))
+            parts = _PARTS["norm" if "LayerNorm" in path else "dense"]
+            names += (
+                [tf1_name(path.replace("*", part)) for part in parts]
+                if "*" in path
+                else [tf1_name(path)]
+            )
+    return tuple(names)

@@ -1,0 +1,80 @@
+"""Arrays of weights by the release's names, made alike whatever file they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+_MAPPING = "bert/encoder/embedding_hidden_mapping_in"
+
+
+def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Casts weights to float32, in which they are kept here.
+
+    Args:
+      values: Arrays by name.
+      path: Where they are from, for messages.
+
+    Returns:
+      The same in float32.
+
+    Raises:
+      ValueError: Some are no floating-point numbers.
+    """
+    wrong = [
+        f"{name} ({value.dtype})"
+        for name, value in values.items()
+        if value.dtype.kind != "f" and value.dtype.name != "bfloat16"
+    ]
+    if wrong:
+        raise ValueError(f"{path} holds no floating-point numbers in {', '.join(wrong)}")
+    return {name: np.asarray(value, np.float32) for name, value in values.items()}
+
+
+def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Drops the map of embeddings to hidden states where both are of one width.
+
+    There the release has none, and others multiply by a matrix all the same.
+
+    Args:
+      values: Arrays by the release's names.
+      path: Where they are from, for messages.
+
+    Returns:
+      The same without an identity.
+
+    Raises:
+      ValueError: The map is square and no identity: no model here can hold it.
+    """
+    values = dict(values)
+    kernel, bias = values.get(f"{_MAPPING}/kernel"), values.get(f"{_MAPPING}/bias")
+    if kernel is None or kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1]:
+        return values
+    if not np.array_equal(kernel, np.eye(len(kernel))) or (bias is not None and bias.any()):
+        raise ValueError(
+            f"{path} maps embeddings to hidden states of the same width ({len(kernel)}) by a "
+            "matrix that is no identity: the release's ALBERT, and so this one, has none there"
+        )
+    del values[f"{_MAPPING}/kernel"]
+    values.pop(f"{_MAPPING}/bias", None)
+    return values
+
+
+def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
+    """Adds the map that `without_identity` drops.
+
+    Args:
+      values: Arrays by the release's names.
+      width: Of embeddings and hidden states.
+
+    Returns:
+      The same, with an identity of float32 if there was no map.
+    """
+    if f"{_MAPPING}/kernel" in values:
+        return dict(values)
+    return {
+        **values,
+        f"{_MAPPING}/kernel": np.eye(width, dtype=np.float32),
+        f"{_MAPPING}/bias": np.zeros(width, np.float32),
+    }
