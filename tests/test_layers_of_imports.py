@@ -26,10 +26,11 @@ LEVELS = (
         "conversion.huggingface",
         "conversion.keras_files",
         "conversion.kerashub",
+        "conversion.vocabulary",
     },
     {"conversion.layouts"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
-    {"tasks.losses", "tasks.squad_text", "train_step", "conversion.__main__"},
+    {"tasks.losses", "tasks.squad_text", "train_step", "conversion.convert"},
     {
         "tasks.pretraining",
         "tasks.glue",
@@ -38,6 +39,7 @@ LEVELS = (
         "tasks.race",
         "export",
         "training",
+        "conversion.__main__",
     },
     {"tasks", "evaluation"},
 )

@@ -55,6 +55,12 @@ def read_json(path: str) -> dict[str, Any]:
         return parse_json(file.read(_JSON_BYTES + 1), path)
 
 
+def write_text(path: str, text: str) -> None:
+    """Writes a text file that is not there yet, in UTF-8."""
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(text)
+
+
 @contextlib.contextmanager
 def whole_directory(path: str) -> Iterator[str]:
     """Makes a directory that appears at once when all is written, or not at all.

@@ -19,6 +19,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import files, names, values
 from albert_tf.functional import LAYER_NORM_EPSILON
+from albert_tf.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
@@ -63,13 +64,13 @@ _FIXED = {
     "tie_word_embeddings": True,
     "quantization_config": None,
 }
-# architecture -> whether it has a pooler, and the release's names of its heads.
+# architecture -> whether it has a pooler, and what the release's names of its heads begin with.
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
-    "AlbertForPreTraining": (True, ("cls/predictions", "cls/seq_relationship")),
-    "AlbertForMaskedLM": (False, ("cls/predictions",)),
-    "AlbertForSequenceClassification": (True, ("output",)),
-    "AlbertForMultipleChoice": (True, ("output",)),
-    "AlbertForQuestionAnswering": (False, ("cls/squad",)),
+    "AlbertForPreTraining": (True, ("cls/predictions/", "cls/seq_relationship/")),
+    "AlbertForMaskedLM": (False, ("cls/predictions/",)),
+    "AlbertForSequenceClassification": (True, ("output_",)),
+    "AlbertForMultipleChoice": (True, ("output_",)),
+    "AlbertForQuestionAnswering": (False, ("cls/squad/",)),
     "AlbertModel": (True, ()),
 }
 
@@ -246,6 +247,7 @@ def write(
     config: AlbertConfig,
     weights: Mapping[str, np.ndarray],
     architecture: str,
+    tokenizer: Tokenizer | None,
 ) -> None:
     """Writes config.json and model.safetensors.
 
@@ -254,6 +256,7 @@ def write(
       config: The model.
       weights: `<float32>` arrays by the release's names, those of the architecture.
       architecture: A key of ARCHITECTURES.
+      tokenizer: Of the vocabulary, whose special ids the config names; None leaves them out.
 
     Raises:
       ValueError: The layout can't say what the config says.
@@ -269,15 +272,21 @@ def write(
     safetensors.numpy.save_file(
         tensors, os.path.join(directory, _WEIGHTS), metadata={"format": "pt"}
     )
-    labels = len(weights["output_bias"]) if "output_bias" in weights else 2
-    with open(os.path.join(directory, _CONFIG), "w") as file:
-        json.dump(_their_config(config, architecture, labels), file, indent=2, sort_keys=True)
+    theirs = _their_config(config, architecture)
+    if architecture == "AlbertForSequenceClassification":
+        labels = {f"LABEL_{i}": i for i in range(len(weights["output_bias"]))}
+        theirs |= {"label2id": labels, "id2label": {str(i): name for name, i in labels.items()}}
+    if tokenizer:
+        theirs |= {"pad_token_id": tokenizer.pad_id}
+        theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    text = json.dumps(theirs, indent=2, sort_keys=True)
+    files.write_text(os.path.join(directory, _CONFIG), text)
 
 
-def _their_config(config: AlbertConfig, architecture: str, num_labels: int) -> dict[str, Any]:
+def _their_config(config: AlbertConfig, architecture: str) -> dict[str, Any]:
     ours = config.to_dict()
     activation = next(name for name, value in _ACTIVATIONS.items() if value == config.hidden_act)
-    theirs = {
+    return {
         "architectures": [architecture],
         "model_type": "albert",
         **{key: ours[key] for key in _SAME_KEYS},
@@ -285,11 +294,4 @@ def _their_config(config: AlbertConfig, architecture: str, num_labels: int) -> d
         "layer_norm_eps": LAYER_NORM_EPSILON,
         "classifier_dropout_prob": 0.1,  # Fixed in the release's code.
         "tie_word_embeddings": True,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
     }
-    if architecture == "AlbertForSequenceClassification":
-        theirs["id2label"] = {str(i): f"LABEL_{i}" for i in range(num_labels)}
-        theirs["label2id"] = {f"LABEL_{i}": i for i in range(num_labels)}
-    return theirs

@@ -20,14 +20,23 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import files, hdf5, names, values
 
 LOOKED_FOR = "config.json with registered_name keras_hub>AlbertBackbone (KerasHub)"
-_CONFIG, _TASK_CONFIG = "config.json", "task.json"
+_CONFIG = "config.json"
 _WEIGHTS, _TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
 _BACKBONE = ("keras_hub>AlbertBackbone", "keras_nlp>AlbertBackbone")
 _BLOCK = re.compile(r"layers/transformer_encoder(?:_(\d+))?/")
 _BACKBONE_NAMES = names.Renaming(names.KERAS_HUB_BACKBONE_NAMES)
 _TASK_NAMES = names.Renaming((*names.KERAS_HUB_MASKED_LM_NAMES, *names.KERAS_HUB_CLASSIFIER_NAMES))
-# The release's names of the heads that a task has -> the task.
-TASKS = {("cls/predictions",): "AlbertMaskedLM", ("output",): "AlbertTextClassifier", (): None}
+# task -> what the release's names of its heads begin with.
+TASKS = {"AlbertMaskedLM": ("cls/predictions/",), "AlbertTextClassifier": ("output_",)}
+_PACKAGE = "keras_hub.src.models.albert"
+_MODULES = {
+    "AlbertBackbone": "albert_backbone",
+    "AlbertMaskedLM": "albert_masked_lm",
+    "AlbertMaskedLMPreprocessor": "albert_masked_lm_preprocessor",
+    "AlbertTextClassifier": "albert_text_classifier",
+    "AlbertTextClassifierPreprocessor": "albert_text_classifier_preprocessor",
+    "AlbertTokenizer": "albert_tokenizer",
+}
 
 # Their key -> ours.
 _KEYS = {
@@ -178,7 +187,11 @@ def _with_heads(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def write(
-    directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray], task: str | None
+    directory: str,
+    config: AlbertConfig,
+    weights: Mapping[str, np.ndarray],
+    task: str | None,
+    has_tokenizer: bool,
 ) -> None:
     """Writes configs and weights.
 
@@ -186,7 +199,8 @@ def write(
       directory: Where; it exists.
       config: The model.
       weights: `<float32>` arrays by the release's names, those of the backbone and the task.
-      task: A value of TASKS.
+      task: A key of TASKS, or None.
+      has_tokenizer: Whether a vocabulary is added to the directory.
 
     Raises:
       ValueError: KerasHub does not have this model.
@@ -200,49 +214,38 @@ def write(
             backbone[dataset] = _with_heads(name, value, config.num_attention_heads)
         else:
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
-    _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
-    backbone_config = _backbone_config(config)
-    _write_json(os.path.join(directory, _CONFIG), backbone_config)
-    # What its loader asks of the environment, it reads here.
-    _write_json(
-        os.path.join(directory, "metadata.json"),
-        {
-            "keras_version": keras.version(),
-            "parameter_count": sum(v.size for v in backbone.values()),
-        },
-    )
+    configs = {_CONFIG: _backbone(config), "metadata.json": {"keras_version": keras.version()}}
+    tokenizer = _serialized("AlbertTokenizer", {"proto": None}) if has_tokenizer else None
+    if tokenizer:
+        configs["tokenizer.json"] = tokenizer
     if task:
-        _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
-        task_config: dict[str, Any] = {"backbone": backbone_config, "preprocessor": None}
+        preprocessor = None
+        if tokenizer:
+            arguments = {"tokenizer": tokenizer, "sequence_length": config.max_position_embeddings}
+            preprocessor = _serialized(f"{task}Preprocessor", arguments)
+            configs["preprocessor.json"] = preprocessor
+        arguments = {"backbone": configs[_CONFIG], "preprocessor": preprocessor}
         if task == "AlbertTextClassifier":
-            task_config |= {"num_classes": len(weights["output_bias"]), "dropout": 0.1}
-        module = {
-            "AlbertMaskedLM": "albert_masked_lm",
-            "AlbertTextClassifier": "albert_text_classifier",
-        }
-        _write_json(
-            os.path.join(directory, _TASK_CONFIG),
-            _serialized(f"keras_hub.src.models.albert.{module[task]}", task, task_config),
-        )
+            arguments["num_classes"] = len(weights["output_bias"])
+        configs["task.json"] = _serialized(task, arguments)
+        _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
+    _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
+    for name, content in configs.items():
+        files.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
 
 
-def _backbone_config(config: AlbertConfig) -> dict[str, Any]:
+def _backbone(config: AlbertConfig) -> dict[str, Any]:
     ours = config.to_dict()
-    return _serialized(
-        "keras_hub.src.models.albert.albert_backbone",
-        "AlbertBackbone",
-        {key: ours[our_key] for key, our_key in _KEYS.items()},
-    )
+    return _serialized("AlbertBackbone", {key: ours[our_key] for key, our_key in _KEYS.items()})
 
 
-def _serialized(module: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
-    registered = f"keras_hub>{name}"
-    return {"module": module, "class_name": name, "config": config, "registered_name": registered}
-
-
-def _write_json(path: str, content: dict[str, Any]) -> None:
-    with open(path, "w") as file:
-        json.dump(content, file, indent=2)
+def _serialized(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "module": f"{_PACKAGE}.{_MODULES[name]}",
+        "class_name": name,
+        "config": arguments,
+        "registered_name": f"keras_hub>{name}",
+    }
 
 
 def _write_hdf5(path: str, datasets: Mapping[str, np.ndarray]) -> None:

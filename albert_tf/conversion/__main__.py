@@ -1,0 +1,64 @@
+"""Converts ALBERT models between layouts: python -m albert_tf.conversion --help."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from albert_tf.conversion import convert, huggingface
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m albert_tf.conversion", description=convert.convert.__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--from", dest="source", required=True, help="Directory, checkpoint prefix or file."
+    )
+    parser.add_argument("--to", required=True, choices=convert.LAYOUTS, help="Layout to write.")
+    parser.add_argument("--output_dir", required=True, help="Empty, or not there yet.")
+    parser.add_argument("--albert_config_file", help="Where none is beside the weights.")
+    parser.add_argument("--spm_model_file", help="Where no vocabulary is beside the weights.")
+    parser.add_argument("--vocab_file", help="A WordPiece vocabulary instead.")
+    parser.add_argument(
+        "--do_lower_case",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="Whether the model is uncased.",
+    )
+    parser.add_argument(
+        "--architecture",
+        choices=tuple(huggingface.ARCHITECTURES),
+        help="Hugging Face's class; follows from the heads if left out.",
+    )
+    parser.add_argument(
+        "--drop",
+        default="",
+        help="Weights to leave out: beginnings of the release's names, separated by commas.",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Does what the arguments say."""
+    args = _parser().parse_args(argv)
+    try:
+        done = convert.convert(
+            args.source,
+            args.to,
+            args.output_dir,
+            config_file=args.albert_config_file,
+            spm_model_file=args.spm_model_file,
+            vocab_file=args.vocab_file,
+            do_lower_case=args.do_lower_case,
+            architecture=args.architecture,
+            drop=[prefix for prefix in args.drop.split(",") if prefix],
+        )
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(done)
+
+
+if __name__ == "__main__":
+    main()

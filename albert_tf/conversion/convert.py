@@ -1,0 +1,281 @@
+"""A model from one layout to another: weights, config and vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+from albert_tf import conversion, finetuning, heads, modeling
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import bundles, files, huggingface, kerashub, layouts, vocabulary
+from albert_tf.conversion.vocabulary import Vocabulary
+
+LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
+
+_POOLER = "bert/pooler/"
+_ENCODER = "bert/"
+# What the release's names of heads begin with.
+_HEADS = (
+    "cls/predictions/",
+    "cls/seq_relationship/",
+    "output_",
+    "cls/squad/",
+    "start_logits/",
+    "end_logits/",
+    "answer_class/",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What is converted.
+
+    Attributes:
+      path: Where it is from.
+      config: The model.
+      weights: `<float32>` arrays by the release's names.
+      vocabulary: Its vocabulary, if there is one.
+    """
+
+    path: str
+    config: AlbertConfig
+    weights: Mapping[str, np.ndarray]
+    vocabulary: Vocabulary | None
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Beginnings of the names of the heads it has."""
+        return frozenset(h for h in _HEADS if any(name.startswith(h) for name in self.weights))
+
+
+def convert(
+    path: str,
+    layout: str,
+    output_dir: str,
+    *,
+    config_file: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool = True,
+    architecture: str | None = None,
+    drop: Sequence[str] = (),
+) -> str:
+    """Writes a stored model in another layout.
+
+    Nothing is made up and nothing left out: weights that the layout has no place for are an error
+    unless `drop` names them. The directory appears when all is written.
+
+    Args:
+      path: What `load_weights` takes.
+      layout: One of LAYOUTS.
+      output_dir: A directory that is empty, or not there.
+      config_file: An albert_config.json, where none is beside the weights.
+      spm_model_file: A SentencePiece model, where none is beside the weights.
+      vocab_file: Or a WordPiece vocabulary.
+      do_lower_case: Whether the model is uncased.
+      architecture: The class of Hugging Face's that shall load it; follows from the heads if left
+        out.
+      drop: Beginnings of the release's names of weights that are left out.
+
+    Returns:
+      What was done, in a line.
+
+    Raises:
+      FileNotFoundError: There is no such model, config or vocabulary.
+      ValueError: It is damaged, does not fit, or would lose something.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
+    if architecture and layout != "huggingface":
+        raise ValueError("an architecture is Hugging Face's: leave it out, or convert to that")
+    files.check_free(output_dir)
+    source = _read(path, config_file, drop)
+    given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
+    source = dataclasses.replace(source, vocabulary=_vocabulary(source, given, do_lower_case))
+    with files.whole_directory(output_dir) as directory:
+        what = _WRITERS[layout](directory, source, architecture)
+    kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
+    text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
+    logging.info("%s", text)
+    return text
+
+
+def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
+    layout = layouts.find(path)
+    config = AlbertConfig.from_json_file(config_file) if config_file else layout.read_config(path)
+    weights = layout.read_weights(path)
+    for prefix in drop:
+        dropped = sorted(name for name in weights if name.startswith(prefix))
+        if not dropped:
+            raise ValueError(f"{path} has no weight that begins with {prefix!r}, to be dropped")
+        logging.warning("dropped: %s", ", ".join(dropped))
+        weights = {name: value for name, value in weights.items() if name not in dropped}
+    source = Source(path, config, weights, None)
+    _check(source)
+    return source
+
+
+def _check(source: Source) -> None:
+    """Compares stored weights with those of models here.
+
+    Raises:
+      ValueError: Some are unknown, of another shape, or missing.
+    """
+    expected = {
+        name: tuple(variable.shape)
+        for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
+        for name, variable in conversion.named_weights(model(source.config)).items()
+    }
+    width = source.config.hidden_size
+    labels = len(source.weights.get("output_bias", ()))
+    expected |= {"output_weights": (labels, width), "output_bias": (labels,)}
+    expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
+
+    parts = [_ENCODER, *source.heads]
+    pooled = any(name.startswith(_POOLER) for name in source.weights)
+    missing = [
+        name
+        for name in expected
+        if name.startswith(tuple(parts))
+        and name not in source.weights
+        and (pooled or not name.startswith(_POOLER))
+    ]
+    unknown = sorted(set(source.weights) - set(expected))
+    wrong = [
+        f"{name} {list(value.shape)}, not {list(expected[name])}"
+        for name, value in source.weights.items()
+        if name in expected and value.shape != expected[name]
+    ]
+    for problem, listed in (("lacks", missing), ("has unknown", unknown), ("has", wrong)):
+        if listed:
+            raise ValueError(
+                f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use the "
+                "config that belongs to it, or drop what is of no use"
+            )
+
+
+def _vocabulary(
+    source: Source, given: Mapping[str, str | None], do_lower_case: bool
+) -> Vocabulary | None:
+    if all(given.values()):
+        raise ValueError("a model has one vocabulary: name an spm_model_file or a vocab_file")
+    for name, path in given.items():
+        if path:
+            found = Vocabulary.read(path, name == "vocab_file", do_lower_case)
+            break
+    else:
+        found = vocabulary.find(source.path, do_lower_case)
+    if found is None:
+        logging.warning("no vocabulary beside %s, and none named: none is written", source.path)
+    else:
+        found.check(source.config)
+    return found
+
+
+def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:
+    """Raises ValueError if a target with these parts would lose weights, or lack some."""
+    lost = sorted(source.heads - set(parts))
+    pooled = any(name.startswith(_POOLER) for name in source.weights)
+    if pooled and not pooler:
+        lost.append(_POOLER)
+    if lost:
+        raise ValueError(
+            f"{what} has no place for {', '.join(lost)} of {source.path}: to lose them, add "
+            f"--drop={','.join(lost)}"
+        )
+    lacking = [part for part in parts if part not in source.heads]
+    if pooler and not pooled:
+        lacking.append(_POOLER)
+    if lacking:
+        raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
+
+
+def _write_tf1(directory: str, source: Source, architecture: None) -> str:
+    bundles.write(directory, source.config, source.weights)
+    _copy_vocabulary(source, directory)
+    return "the release's checkpoint"
+
+
+def _write_hugging_face(directory: str, source: Source, architecture: str | None) -> str:
+    known = huggingface.ARCHITECTURES
+    if architecture is None:
+        fitting = [name for name, (_, parts) in known.items() if set(parts) == source.heads]
+        if not fitting:
+            raise ValueError(
+                f"Hugging Face has no ALBERT with {', '.join(sorted(source.heads))}: name an "
+                "--architecture, and what to --drop"
+            )
+        architecture = fitting[0]
+    elif architecture not in known:
+        raise ValueError(f"--architecture must be one of {', '.join(known)}, not {architecture!r}")
+    _refuse_loss(source, architecture, *known[architecture])
+    tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
+    huggingface.write(directory, source.config, source.weights, architecture, tokenizer)
+    if source.vocabulary:
+        longest = source.config.max_position_embeddings
+        vocabulary.write_hugging_face(source.vocabulary, directory, longest)
+    return f"Hugging Face's {architecture}"
+
+
+def _write_kerashub(directory: str, source: Source, architecture: None) -> str:
+    task = next(
+        (task for task, parts in kerashub.TASKS.items() if set(parts) <= source.heads), None
+    )
+    _refuse_loss(source, task or "AlbertBackbone", True, kerashub.TASKS.get(task, ()))
+    if source.vocabulary and source.vocabulary.is_word_piece:
+        raise ValueError(
+            f"KerasHub's ALBERT takes SentencePiece vocabularies only, not {source.vocabulary.path}"
+        )
+    kerashub.write(directory, source.config, source.weights, task, bool(source.vocabulary))
+    if source.vocabulary:
+        vocabulary.write_kerashub(source.vocabulary, directory)
+    return f"KerasHub's {task or 'AlbertBackbone'}"
+
+
+def _model(source: Source) -> keras.Model:
+    """Makes the model here that has exactly the stored weights."""
+    labels = len(source.weights.get("output_bias", ()))
+    config = source.config
+    makers: dict[frozenset[str], Any] = {
+        frozenset(): lambda: modeling.AlbertModel(config),
+        frozenset(_HEADS[:2]): lambda: heads.AlbertForPreTraining(config),
+        frozenset(_HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, labels),
+        frozenset(_HEADS[3:4]): lambda: finetuning.AlbertForQuestionAnswering(config),
+        frozenset(_HEADS[4:]): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
+    }
+    if source.heads not in makers:
+        raise ValueError(f"no model here has exactly {', '.join(sorted(source.heads))}: drop some")
+    return makers[source.heads]()
+
+
+def _write_keras(directory: str, source: Source, architecture: None) -> str:
+    model = _model(source)
+    named = conversion.named_weights(model)
+    lacking = sorted(set(named) - set(source.weights))
+    if lacking:
+        raise ValueError(f"{type(model).__name__} needs {', '.join(lacking)}")
+    for name, value in source.weights.items():
+        named[name].assign(value)
+    model.save(os.path.join(directory, "model.keras"))
+    files.write_text(os.path.join(directory, "albert_config.json"), source.config.to_json())
+    _copy_vocabulary(source, directory)
+    return type(model).__name__
+
+
+def _copy_vocabulary(source: Source, directory: str) -> None:
+    if source.vocabulary:
+        vocabulary.copy(source.vocabulary, directory)
+
+
+_WRITERS = {
+    "tf1": _write_tf1,
+    "huggingface": _write_hugging_face,
+    "keras": _write_keras,
+    "kerashub": _write_kerashub,
+}

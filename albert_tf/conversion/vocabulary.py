@@ -1,0 +1,120 @@
+"""The vocabulary that belongs to stored weights, as each layout keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import os
+import shutil
+from typing import Any
+
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import files
+from albert_tf.tokenization import Tokenizer
+
+_KERAS_HUB = "assets/tokenizer/vocabulary.spm"
+_SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
+_WORD_PIECE = ("vocab.txt", "assets/vocab.txt")
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary file, and how text is read with it.
+
+    Attributes:
+      path: The file.
+      is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
+      tokenizer: What reads text with it.
+    """
+
+    path: str
+    is_word_piece: bool
+    tokenizer: Tokenizer
+
+    @classmethod
+    def read(cls, path: str, is_word_piece: bool, do_lower_case: bool = True) -> Vocabulary:
+        """Reads a file; what is raised is Tokenizer's."""
+        kind = "vocab_file" if is_word_piece else "spm_model_file"
+        return cls(path, is_word_piece, Tokenizer(**{kind: path}, do_lower_case=do_lower_case))
+
+    def check(self, config: AlbertConfig) -> None:
+        """Checks that the model has an embedding for each piece, and no other.
+
+        Raises:
+          ValueError: It has not.
+        """
+        if self.tokenizer.vocab_size != config.vocab_size:
+            raise ValueError(
+                f"{self.path} has {self.tokenizer.vocab_size} pieces, and the model "
+                f"{config.vocab_size} (vocab_size): name the vocabulary that it was trained with"
+            )
+
+
+def find(path: str, do_lower_case: bool) -> Vocabulary | None:
+    """Finds the vocabulary beside stored weights.
+
+    Args:
+      path: The directory of the weights, or a file or prefix in it.
+      do_lower_case: Whether the model is uncased.
+
+    Returns:
+      The vocabulary, or None.
+
+    Raises:
+      ValueError: There are several.
+    """
+    directory = path if os.path.isdir(path) else os.path.dirname(path)
+    for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
+        for pattern in patterns:
+            found = sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+            if len(found) > 1:
+                raise ValueError(
+                    f"{directory} holds several vocabularies ({', '.join(found)}): name one with "
+                    "--spm_model_file"
+                )
+            if found:
+                return Vocabulary.read(found[0], is_word_piece, do_lower_case)
+    return None
+
+
+def copy(vocabulary: Vocabulary, directory: str) -> None:
+    """Puts a vocabulary into a directory under the name that it has."""
+    shutil.copyfile(vocabulary.path, os.path.join(directory, os.path.basename(vocabulary.path)))
+
+
+def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
+    """Writes the vocabulary and the config of Hugging Face's tokenizer.
+
+    Args:
+      vocabulary: The vocabulary.
+      directory: Where; it exists.
+      max_length: The longest sequence that the model takes.
+    """
+    name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
+    shutil.copyfile(vocabulary.path, os.path.join(directory, name))
+    tokenizer = vocabulary.tokenizer
+    tokens = {
+        name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")
+    }
+    pieces = tokenizer.convert_ids_to_tokens(tokens.values())
+    config: dict[str, Any] = {
+        f"{name}_token": piece for name, piece in zip(tokens, pieces, strict=True)
+    }
+    config |= {"do_lower_case": tokenizer.do_lower_case, "model_max_length": max_length}
+    if vocabulary.is_word_piece:
+        config["tokenizer_class"] = "BertTokenizer"
+    else:
+        # The release's preprocess_text strips accents always.
+        config |= {"tokenizer_class": "AlbertTokenizer", "keep_accents": False}
+        config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
+    text = json.dumps(config, indent=2, sort_keys=True)
+    files.write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+
+
+def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
+    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it."""
+    target = os.path.join(directory, _KERAS_HUB)
+    os.makedirs(os.path.dirname(target))
+    shutil.copyfile(vocabulary.path, target)

@@ -1,0 +1,73 @@
+"""Hugging Face in a process of its own: torch and TensorFlow can't both be loaded in one.
+
+Reads a JSON object a line, does it, answers with one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+
+def save(architecture, config, directory, seed, pickle=False, shard_size="1GB"):
+    """Saves a model with random weights, those of normalisations too."""
+    model = getattr(transformers, architecture)(transformers.AlbertConfig(**config))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        if config["embedding_size"] == config["hidden_size"]:
+            # What the release does not have: no other map can be loaded here.
+            mapping = model.base_model.encoder.embedding_hidden_mapping_in
+            mapping.weight.copy_(torch.eye(config["hidden_size"]))
+            mapping.bias.zero_()
+    if pickle:
+        os.makedirs(directory)
+        torch.save(model.state_dict(), os.path.join(directory, "pytorch_model.bin"))
+        model.config.architectures = [architecture]
+        model.config.save_pretrained(directory)
+    else:
+        model.save_pretrained(directory, max_shard_size=shard_size)
+    return {"files": sorted(os.listdir(directory))}
+
+
+def run(architecture, directory, inputs, outputs):
+    """Computes all outputs of a saved model; returns what loading it said."""
+    model, info = getattr(transformers, architecture).from_pretrained(
+        directory, output_loading_info=True
+    )
+    with np.load(inputs) as stored:
+        features = {name: torch.tensor(stored[name]).long() for name in stored.files}
+    model.eval()
+    with torch.no_grad():
+        result = model(**features, output_hidden_states=True)
+    hidden = result.hidden_states
+    values = {"hidden_states": np.stack([np.asarray(h) for h in hidden[1:]])}
+    values |= {n: np.asarray(v) for n, v in result.items() if torch.is_tensor(v)}
+    np.savez(outputs, **values)
+    kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
+    return {kind: sorted(str(key) for key in info[kind]) for kind in kinds}
+
+
+def tokenize(directory, texts):
+    """Returns the ids of texts, special pieces included, and the tokenizer's special ids."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    return {"ids": [tokenizer(text)["input_ids"] for text in texts]}
+
+
+def main():
+    answers, sys.stdout = sys.stdout, sys.stderr
+    transformers.logging.set_verbosity_error()
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = globals()[request.pop("do")](**request)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

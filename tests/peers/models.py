@@ -1,0 +1,67 @@
+"""Models of odd shapes with random weights, and inputs for them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+import albert_tf
+from albert_tf import conversion
+
+# Distinct primes, so that no axis can pass for another.
+_BASE = albert_tf.AlbertConfig(
+    vocab_size=53,
+    embedding_size=11,
+    hidden_size=21,
+    num_hidden_layers=5,
+    num_attention_heads=3,
+    intermediate_size=17,
+    max_position_embeddings=19,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+)
+CONFIGS = {
+    "one_group": _BASE,
+    "groups2": dataclasses.replace(_BASE, num_hidden_layers=6, num_hidden_groups=2),
+    "inner2": dataclasses.replace(_BASE, inner_group_num=2, type_vocab_size=3),
+    "groups3_inner2": dataclasses.replace(
+        _BASE, num_hidden_layers=6, num_hidden_groups=3, inner_group_num=2
+    ),
+    "same_width": dataclasses.replace(_BASE, embedding_size=21),
+}
+# What KerasHub does not have.
+RELU = dataclasses.replace(_BASE, hidden_act="relu")
+UNEVEN = dataclasses.replace(_BASE, num_hidden_groups=2)
+
+
+def randomise(model, seed: int = 7):
+    """Fills all weights, normalisations too, from a normal distribution."""
+    rng = np.random.default_rng(seed)
+    for variable in model.weights:
+        variable.assign(0.3 * rng.standard_normal(variable.shape))
+    return model
+
+
+def inputs(config: albert_tf.AlbertConfig, seed: int = 5) -> dict[str, np.ndarray]:
+    rng, shape = np.random.default_rng(seed), (2, 13)
+    mask = np.ones(shape, np.int32)
+    mask[1, 7:] = 0
+    return {
+        "input_ids": rng.integers(0, config.vocab_size, shape).astype(np.int32),
+        "input_mask": mask,
+        "segment_ids": rng.integers(0, config.type_vocab_size, shape).astype(np.int32),
+        "masked_lm_positions": np.tile(np.arange(13, dtype=np.int32), (2, 1)),
+    }
+
+
+def weights(model) -> dict[str, np.ndarray]:
+    return {name: v.numpy() for name, v in conversion.named_weights(model).items()}
+
+
+def assert_same_weights(actual, expected) -> None:
+    """Equal to the bit, and of the same names."""
+    actual, expected = weights(actual), weights(expected)
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        assert value.tobytes() == actual[name].tobytes(), name

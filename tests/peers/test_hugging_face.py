@@ -1,0 +1,170 @@
+"""Models go to and come from the real transformers, and compute the same there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import albert_tf
+from albert_tf.conversion.convert import convert
+from tests import goldens, tolerances
+from tests.peers import models
+
+CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
+LOADED_WHOLE = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
+
+
+def their_config(config) -> dict:
+    values = config.to_dict()
+    values.pop("down_scale_factor")
+    return values | {"hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act)}
+
+
+def run(hugging_face, architecture, directory, features, tmp_path):
+    theirs = {
+        "input_ids": features["input_ids"],
+        "attention_mask": features["input_mask"],
+        "token_type_ids": features["segment_ids"],
+    }
+    np.savez(tmp_path / "inputs.npz", **theirs)
+    info = hugging_face(
+        "run",
+        architecture=architecture,
+        directory=directory,
+        inputs=tmp_path / "inputs.npz",
+        outputs=tmp_path / "outputs.npz",
+    )
+    assert info == LOADED_WHOLE
+    with np.load(tmp_path / "outputs.npz") as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def assert_close(actual, expected, name):
+    np.testing.assert_allclose(
+        np.asarray(actual), expected, rtol=0, atol=tolerances.PEER_OUTPUT, err_msg=name
+    )
+
+
+def assert_same_outputs(ours, theirs):
+    # Theirs are collected at each layer, and the last one again.
+    layers = np.stack([np.asarray(x) for x in ours["all_encoder_layers"]])
+    assert_close(layers, theirs["hidden_states"][: len(layers)], "hidden_states")
+    assert_close(ours["masked_lm_logits"], theirs["prediction_logits"], "masked_lm_logits")
+    assert_close(ours["sentence_order_logits"], theirs["sop_logits"], "sentence_order_logits")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_theirs_here(name, hugging_face, tmp_path):
+    config, folder = CONFIGS[name], tmp_path / "theirs"
+    hugging_face(
+        "save",
+        architecture="AlbertForPreTraining",
+        config=their_config(config),
+        directory=folder,
+        seed=3,
+    )
+    assert albert_tf.load_config(folder) == config
+    model = albert_tf.AlbertForPreTraining(config)
+    report = albert_tf.load_weights(model, folder)
+    assert report.missing == report.unused == ()
+    features = models.inputs(config)
+    theirs = run(hugging_face, "AlbertForPreTraining", folder, features, tmp_path)
+    assert_same_outputs(model(features), theirs)
+
+    convert(str(folder), "huggingface", str(tmp_path / "again"))
+    before, after = (load_file(tmp_path / d / "model.safetensors") for d in ("theirs", "again"))
+    assert set(before) == set(after)
+    for key, value in before.items():
+        assert value.tobytes() == after[key].tobytes(), key
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ours_there(name, hugging_face, tmp_path):
+    config = CONFIGS[name]
+    model = models.randomise(albert_tf.AlbertForPreTraining(config))
+    model.save(tmp_path / "ours.keras")
+    convert(str(tmp_path / "ours.keras"), "huggingface", str(tmp_path / "theirs"))
+    features = models.inputs(config)
+    theirs = run(
+        hugging_face, "AlbertForPreTraining", tmp_path / "theirs", features, tmp_path
+    )
+    assert_same_outputs(model(features), theirs)
+
+    again = albert_tf.AlbertForPreTraining(albert_tf.load_config(tmp_path / "theirs"))
+    albert_tf.load_weights(again, tmp_path / "theirs")
+    models.assert_same_weights(again, model)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "source", "drop"),
+    [
+        ("AlbertModel", "encoder/base", ["cls/"]),
+        ("AlbertForMaskedLM", "encoder/base", ["cls/seq_relationship/", "bert/pooler/"]),
+        ("AlbertForSequenceClassification", "heads/classifier", []),
+        ("AlbertForSequenceClassification", "heads/stsb", []),
+        ("AlbertForQuestionAnswering", "heads/squad_v1", ["bert/pooler/"]),
+        ("AlbertForMultipleChoice", "heads/race", []),
+    ],
+)
+def test_the_releases_checkpoints_there(
+    architecture, source, drop, hugging_face, golden, tmp_path
+):
+    """Hidden states and logits are those that the release computed."""
+    convert(
+        str(golden / source),
+        "huggingface",
+        str(tmp_path / "theirs"),
+        architecture=architecture,
+        drop=drop,
+    )
+    features = goldens.arrays(golden / source / "inputs.npz")
+    if architecture == "AlbertForMultipleChoice":
+        names = ("input_ids", "input_mask", "segment_ids")
+        features = {name: features[name].reshape(-1, 4, 24) for name in names}
+    theirs = run(hugging_face, architecture, tmp_path / "theirs", features, tmp_path)
+    expected = goldens.arrays(golden / source / "outputs.npz")
+    same = {"start_logits": "start_logits", "end_logits": "end_logits", "logits": "logits"}
+    same |= {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}
+    shared = [name for name in same if name in theirs and same[name] in expected]
+    for name in shared:
+        value = theirs[name].reshape(expected[same[name]].shape)
+        np.testing.assert_allclose(value, expected[same[name]], rtol=0, atol=tolerances.OUTPUT)
+    assert shared or architecture == "AlbertForMaskedLM"
+
+
+@pytest.mark.parametrize("form", [{"pickle": True}, {"shard_size": "4KB"}], ids=["bin", "shards"])
+def test_other_files_of_theirs(form, hugging_face, tmp_path):
+    config = CONFIGS["groups2"]
+    for name, arguments in (("whole", {}), ("other", form)):
+        hugging_face(
+            "save",
+            architecture="AlbertForPreTraining",
+            config=their_config(config),
+            directory=tmp_path / name,
+            seed=3,
+            **arguments,
+        )
+    pair = [albert_tf.AlbertForPreTraining(config) for _ in range(2)]
+    for model, name in zip(pair, ("whole", "other"), strict=True):
+        assert albert_tf.load_weights(model, tmp_path / name).unused == ()
+    models.assert_same_weights(*pair)
+    assert not (tmp_path / "other" / "model.safetensors").exists()
+
+
+def test_tokens_there(hugging_face, golden, tmp_path):
+    spm = golden / "spm" / "en_small.model"
+    tokenizer = albert_tf.Tokenizer(spm_model_file=str(spm))
+    config = goldens.config("base", vocab_size=tokenizer.vocab_size)
+    models.randomise(albert_tf.AlbertModel(config)).save(tmp_path / "ours.keras")
+    convert(
+        str(tmp_path / "ours.keras"),
+        "huggingface",
+        str(tmp_path / "theirs"),
+        spm_model_file=str(spm),
+    )
+    texts = ["In the beginning God created the heaven", "Café, naïve: Ünïcode!", ""]
+    expected = [
+        [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts
+    ]
+    assert hugging_face("tokenize", directory=tmp_path / "theirs", texts=texts)["ids"] == expected
