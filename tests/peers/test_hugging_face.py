@@ -86,9 +86,7 @@ def test_ours_there(name, hugging_face, tmp_path):
     model.save(tmp_path / "ours.keras")
     convert(str(tmp_path / "ours.keras"), "huggingface", str(tmp_path / "theirs"))
     features = models.inputs(config)
-    theirs = run(
-        hugging_face, "AlbertForPreTraining", tmp_path / "theirs", features, tmp_path
-    )
+    theirs = run(hugging_face, "AlbertForPreTraining", tmp_path / "theirs", features, tmp_path)
     assert_same_outputs(model(features), theirs)
 
     again = albert_tf.AlbertForPreTraining(albert_tf.load_config(tmp_path / "theirs"))
@@ -107,9 +105,7 @@ def test_ours_there(name, hugging_face, tmp_path):
         ("AlbertForMultipleChoice", "heads/race", []),
     ],
 )
-def test_the_releases_checkpoints_there(
-    architecture, source, drop, hugging_face, golden, tmp_path
-):
+def test_the_releases_checkpoints_there(architecture, source, drop, hugging_face, golden, tmp_path):
     """Hidden states and logits are those that the release computed."""
     convert(
         str(golden / source),
@@ -164,7 +160,5 @@ def test_tokens_there(hugging_face, golden, tmp_path):
         spm_model_file=str(spm),
     )
     texts = ["In the beginning God created the heaven", "Café, naïve: Ünïcode!", ""]
-    expected = [
-        [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts
-    ]
+    expected = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
     assert hugging_face("tokenize", directory=tmp_path / "theirs", texts=texts)["ids"] == expected
