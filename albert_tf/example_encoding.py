@@ -57,7 +57,8 @@ def _encode_feature(name: str, column: Column) -> list[bytes]:
     @functools.cache
     def header(size: int) -> bytes:
         """What stands before a row's values: a function of how many bytes they are."""
-        values = _field(1, bytes(size)) if size else b""
+        # No packed numbers have no field; a string has one, if it is empty too.
+        values = _field(1, bytes(size)) if size or kind == _BYTES_LIST else b""
         entry = _field(1, key + _field(2, _field(kind, values)))
         return entry[: len(entry) - size]
 
