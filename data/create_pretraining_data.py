@@ -109,9 +109,9 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "Write so many files, output_file-00000-of-00008 and so on.",
     )
     integer("num_processes", None, "Processes that work at the same time; default: all cores.")
-    integer(
+    real(
         "block_megabytes",
-        4,
+        4.0,
         "Million characters of text that are shuffled together and serve each other as random "
         "documents. Memory holds up to three such blocks for each process.",
     )
@@ -141,6 +141,8 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
     _check_output_files(output_files, input_files)
     num_processes = _read_num_processes(flag_values)
+    if not flag_values.block_megabytes > 0:
+        raise ValueError(f"block_megabytes must be above 0, got {flag_values.block_megabytes}")
     vocabulary = parts.Vocabulary.of_files(
         flag_values.spm_model_file, flag_values.vocab_file, flag_values.do_lower_case
     )
@@ -167,7 +169,7 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
             input_files,
             sizes,
             len(output_files),
-            flag_values.block_megabytes * 10**6,
+            int(flag_values.block_megabytes * 1e6),
             run.start,
             run.num_whole,
         )

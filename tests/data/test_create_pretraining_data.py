@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import tracemalloc
 
 import create_pretraining_data
 import instances
@@ -41,7 +42,7 @@ RELEASED_FLAGS = {
 OUR_FLAGS = {
     "num_output_shards": None,
     "num_processes": None,
-    "block_megabytes": 4,
+    "block_megabytes": 4.0,
     "max_unknown_share": 0.1,
     "plots": False,
     "input_format": "lines",
@@ -258,6 +259,13 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"output_file": "a,b,a"}, "error: output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: dupe_factor must be at least 1, got 0"),
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
+        ({"num_processes": 0}, "error: num_processes must be at least 1, got 0"),
+        ({"block_megabytes": 0}, "error: block_megabytes must be above 0, got 0"),
+        ({"num_output_shards": 0}, "error: num_output_shards must be at least 1, got 0"),
+        (
+            {"num_output_shards": 2, "output_file": "a,b"},
+            "error: num_output_shards=2 and output_file with 2 names: give one name",
+        ),
         ({"ngram": 0}, "error: ngram must be at least 1, got 0"),
         ({"input_file_mode": "x"}, "error: input_file_mode must be 'r' or 'rb', got 'x'"),
         ({"input_format": "x"}, "error: input_format must be one of lines, .*, got 'x'"),
@@ -306,3 +314,17 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
         run(input_file=broken)
     assert old.read_text() == "old"
     assert [path.name for path in tmp_path.glob("out*")] == ["out.tfrecord"]
+
+
+def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path):
+    def peak_bytes(copies):
+        text = tmp_path / f"{copies}.txt"
+        text.write_text("\n\n".join([short_text.read_text()] * copies))
+        tracemalloc.start()
+        run(input_file=text, block_megabytes=0.01)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    peak_bytes(1)  # what is loaded on first use
+    assert peak_bytes(12) < 1.1 * peak_bytes(2)
