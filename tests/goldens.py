@@ -45,9 +45,11 @@ def checkpoint(variant: str) -> str:
 
 
 def pretrained(variant: str, recompute: bool = False, dtype: str = "float32", **changes: Any):
-    """Returns an AlbertForPreTraining that holds the release's weights."""
+    """Returns an AlbertForPreTraining that holds the release's weights, all of its shapes."""
+    released = albert_tf.AlbertForPreTraining(config(variant))
+    albert_tf.load_weights(released, checkpoint(variant))
     model = albert_tf.AlbertForPreTraining(
         config(variant, **changes), recompute=recompute, dtype=dtype
     )
-    albert_tf.load_weights(model, checkpoint(variant))
+    model.set_weights(released.get_weights())
     return model

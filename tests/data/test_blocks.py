@@ -20,7 +20,7 @@ def _write(path, lengths):
 def _cut(files, num_shards=1, block_chars=10**6, start=None, first_shard=0):
     sizes = [os.path.getsize(path) for path in files]
     start = start or blocks.Place()
-    read = documents.read_documents
+    read = functools.partial(documents.read_documents, settings=documents.TextSettings())
     return list(blocks.cut_blocks(read, files, sizes, num_shards, block_chars, start, first_shard))
 
 
