@@ -78,3 +78,29 @@ def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.
         f"{_MAPPING}/kernel": np.eye(width, dtype=np.float32),
         f"{_MAPPING}/bias": np.zeros(width, np.float32),
     }
+
+
+def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
+    """Joins the axes of heads and head size, which Keras' own attention keeps apart.
+
+    Args:
+      name: The release's name.
+      value: `[H, N, D]`, `[N, D, H]` or `[N, D]`; or joined already, or of another weight.
+
+    Returns:
+      `[H, H]`, `[H]`, or the other weight as it is.
+    """
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return value.reshape(-1, value.shape[-1])
+    if "/attention_1/self/" in name:
+        return value.reshape(-1) if name.endswith("/bias") else value.reshape(len(value), -1)
+    return value
+
+
+def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
+    """Splits what `without_head_axis` joins."""
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return value.reshape(num_heads, -1, value.shape[-1])
+    if "/attention_1/self/" in name:
+        return value.reshape(*value.shape[:-1], num_heads, -1)
+    return value
