@@ -8,13 +8,18 @@ PEERS := .venv/.peers-installed
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint format bench
+.PHONY: demo test test-peers lint format bench
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Against the real transformers, torch and KerasHub: 0.5 GB with torch's build for CPUs, where pip
+# finds one, and several GB without.
+test-peers: $(PEERS)
+	$(BIN)/python -m pytest tests/peers
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -24,7 +29,6 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Several GB: the contestants of the benchmark are installed for it alone.
 bench: $(PEERS)
 	$(BIN)/python benchmarks/train_step.py
 
