@@ -97,10 +97,13 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
     """Writes model.ckpt-best and albert_config.json, as the release's tar files hold them.
 
+    The step is 0; the release's evaluation does not start without one.
+
     Args:
       directory: Where; it exists.
       config: The model.
       weights: `<float32>` arrays by the release's names.
     """
-    checkpoint.write(os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}"), weights)
+    prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
+    checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
     checkpoint.write_text(os.path.join(directory, _CONFIG), config.to_json())
