@@ -21,6 +21,7 @@ LEVELS = (
     {"modeling"},
     {"heads"},
     {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
+    {"conversion.torch_files"},
     {
         "conversion.bundles",
         "conversion.huggingface",

@@ -127,6 +127,7 @@ def _check(source: Source) -> None:
     Raises:
       ValueError: Some are unknown, of another shape, or missing.
     """
+    _check_size(source)
     expected = {
         name: tuple(variable.shape)
         for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
@@ -158,6 +159,22 @@ def _check(source: Source) -> None:
                 f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use the "
                 "config that belongs to it, or drop what is of no use"
             )
+
+
+def _check_size(source: Source) -> None:
+    # Before memory is asked for: a config that is not the weights' may declare any size.
+    config, blocks = source.config, source.config.inner_group_num
+    declared = (
+        config.embedding_size * (config.vocab_size + config.max_position_embeddings)
+        + blocks * config.num_attention_groups * 4 * config.hidden_size**2
+        + blocks * config.num_ffn_groups * 2 * config.hidden_size * config.intermediate_size
+    )
+    held = sum(value.size for value in source.weights.values())
+    if declared > 10 * held:
+        raise ValueError(
+            f"{source.path} does not fit its config: that declares more than {declared:,} numbers, "
+            f"and the weights are {held:,}; use the config that belongs to them"
+        )
 
 
 def _vocabulary(

@@ -90,10 +90,11 @@ def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
     Returns:
       `[H, H]`, `[H]`, or the other weight as it is.
     """
-    if name.endswith("/attention_1/output/dense/kernel"):
-        return value.reshape(-1, value.shape[-1])
-    if "/attention_1/self/" in name:
-        return value.reshape(-1) if name.endswith("/bias") else value.reshape(len(value), -1)
+    shape = value.shape
+    if name.endswith("/attention_1/output/dense/kernel") and value.ndim == 3:
+        return value.reshape(shape[0] * shape[1], shape[2])
+    if "/attention_1/self/" in name and value.ndim == (2 if name.endswith("/bias") else 3):
+        return value.reshape(*shape[:-2], shape[-2] * shape[-1])
     return value
 
 
