@@ -176,14 +176,13 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         make_part = functools.partial(parts.make_part, parts.Job(vocabulary, recipe, run.folder))
         made = processes.map_in_order(make_part, cut, num_processes)
         so_far = run.report
-        bar = progress_bar.open_bar(sum(sizes), run.start.position)
+        bar = progress_bar.ProgressBar(sum(sizes), run.start.position)
         with bar, contextlib.closing(made):
             for part in made:
                 run.append(part)
                 so_far.merge(part.report)
                 so_far.check_unknown_share(flag_values.max_unknown_share)
-                bar.set_postfix_str(f"{run.tokens_per_second():,.0f} tokens/s", refresh=False)
-                bar.update(part.end.position - bar.n)
+                bar.advance(part.end.position, part.report.output_tokens)
         if not so_far.documents:
             raise ValueError(f"input_file: {flag_values.input_file} holds no text")
         run.publish()

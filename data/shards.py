@@ -117,10 +117,6 @@ class ShardRun:
             total.merge(report)
         return total
 
-    def tokens_per_second(self) -> float:
-        """Output tokens of the shard in work, by the time since it was begun."""
-        return self._report.output_tokens / max(time.monotonic() - self._since, 1e-9)
-
     def append(self, part: Part) -> None:
         """Adds the records of a part, and removes it; parts come in the order of their text."""
         if part.shard > self.num_whole:
