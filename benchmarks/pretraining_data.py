@@ -11,10 +11,11 @@ worker processes included, to the last record; without the three seconds that Py
 need to start. Limits: the encoding of the same lines by the SentencePiece library and nothing else,
 in one process and in several at once; and the writing of the same records, already serialized.
 
-Memory is the sum of the proportional set sizes (PSS: shared pages count once) of the process and
-its children, several times a second; its peak is the highest sum seen.
+Memory is what the process and its children have for themselves: resident pages without those of
+files, many times a second; its peak is the highest sum seen. TensorFlow's code, in memory once for
+all processes of a machine, comes to some 450 MB more.
 
-Can't see: disks slower than the page cache, remote stores, more processes than cores.
+Needs Linux. Can't see: disks slower than the page cache, remote stores, more processes than cores.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import sentencepiece
 from albert_tf.example_encoding import frame_records
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS_BETWEEN_SAMPLES = 0.2
+SECONDS_BETWEEN_SAMPLES = 0.05
 RECORD_BYTES = 100_000_000
 MEGABYTE = 10**6
 
@@ -94,15 +95,16 @@ def generate(
 
 
 def _sample_memory(process: subprocess.Popen[str]) -> Iterator[int]:
-    """PSS of a process and its children in bytes, until it ends."""
+    """Bytes of a process and its children, until it ends."""
     parent = psutil.Process(process.pid)
     while process.poll() is None:
         total = 0
         for member in (parent, *_children(parent)):
             try:
-                total += member.memory_full_info().pss
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                memory = member.memory_info()
+            except psutil.NoSuchProcess:
                 continue  # It ended in between.
+            total += memory.rss - memory.shared
         yield total
         time.sleep(SECONDS_BETWEEN_SAMPLES)
 
