@@ -21,14 +21,15 @@ import math
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import blocks
 import instances
 import parts
-import processes
 import segment_pairs
 from absl import app, flags, logging
+from plan import Plan
 from report import Report, report_path
 
 from albert_tf import masking
@@ -39,6 +40,8 @@ _WITHOUT_EFFECT = (
     "num_processes",
     "max_unknown_share",
     "plots",
+    "runner",
+    "beam_options",
     "input_file",
     "spm_model_file",
     "vocab_file",
@@ -117,6 +120,14 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     )
     real("max_unknown_share", 0.1, "Most [UNK] among the text's tokens; more is an error.")
     boolean("plots", False, "Whether to draw the report as a page of plots, .png beside .json.")
+    flags.DEFINE_enum(
+        "runner",
+        "local",
+        ["local", "beam"],
+        "local: processes of this machine. beam: an Apache Beam pipeline; see beam_runner.py.",
+        flag_values=flag_values,
+    )
+    string("beam_options", "", "Beam's own: '--runner=DataflowRunner --project=...'.")
     flags.mark_flags_as_required(["input_file", "output_file"], flag_values=flag_values)
 
 
@@ -130,17 +141,17 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     """
     # Not on top: worker processes import this file too, and do without TensorFlow.
     import documents
-    import progress_bar
+    import local_runner
     import report_plots
     import shards
     import tensorflow as tf
 
     if flag_values.plots:
         report_plots.check_installed()
+    beam_runner = _import_beam_runner() if flag_values.runner == "beam" else None
     input_files = documents.list_input_files(flag_values.input_file)
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
     _check_output_files(output_files, input_files)
-    num_processes = _read_num_processes(flag_values)
     if not flag_values.block_megabytes > 0:
         raise ValueError(f"block_megabytes must be above 0, got {flag_values.block_megabytes}")
     vocabulary = parts.Vocabulary.of_files(
@@ -156,37 +167,24 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         text_field=flag_values.text_field,
         language=flag_values.language,
     )
-    read = functools.partial(documents.read_documents, settings=text_settings)
-    stats = [tf.io.gfile.stat(path) for path in input_files]
-    sizes = [stat.length for stat in stats]
-    settings = _list_settings(flag_values) | {"vocabulary": vocabulary.sha256}
-    for path, stat in zip(input_files, stats, strict=True):
-        settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
-
-    with shards.open_run(output_files, settings) as run:
-        cut = blocks.cut_blocks(
-            read,
-            input_files,
-            sizes,
-            len(output_files),
-            int(flag_values.block_megabytes * 1e6),
-            run.start,
-            run.num_whole,
-        )
-        make_part = functools.partial(parts.make_part, parts.Job(vocabulary, recipe, run.folder))
-        made = processes.map_in_order(make_part, cut, num_processes)
-        so_far = run.report
-        bar = progress_bar.ProgressBar(sum(sizes), run.start.position)
-        with bar, contextlib.closing(made):
-            for part in made:
-                run.append(part)
-                so_far.merge(part.report)
-                so_far.check_unknown_share(flag_values.max_unknown_share)
-                bar.advance(part.end.position, part.report.output_tokens)
-        if not so_far.documents:
-            raise ValueError(f"input_file: {flag_values.input_file} holds no text")
-        run.publish()
-    report = run.report
+    stats = {path: tf.io.gfile.stat(path) for path in input_files}
+    sizes = [stats[path].length for path in input_files]
+    cut_blocks = functools.partial(
+        blocks.cut_blocks,
+        functools.partial(documents.read_documents, settings=text_settings),
+        input_files,
+        sizes,
+        len(output_files),
+        int(flag_values.block_megabytes * 1e6),
+    )
+    plan = Plan(cut_blocks, vocabulary, recipe, output_files, flag_values.max_unknown_share)
+    if beam_runner:
+        report = beam_runner.run(plan, flag_values.beam_options)
+    else:
+        settings = _list_settings(flag_values) | {"vocabulary": vocabulary.sha256}
+        for path, stat in stats.items():
+            settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
+        report = local_runner.run(plan, settings, sum(sizes), flag_values.num_processes)
     report.measure_memory()
     report.save(report_path(flag_values.output_file, ".json"))
     if flag_values.plots:
@@ -194,12 +192,15 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     return report
 
 
-def _read_num_processes(flag_values: flags.FlagValues) -> int:
-    if flag_values.num_processes is None:
-        return processes.count_cores()
-    if flag_values.num_processes < 1:
-        raise ValueError(f"num_processes must be at least 1, got {flag_values.num_processes}")
-    return flag_values.num_processes
+def _import_beam_runner() -> ModuleType:
+    try:
+        import beam_runner
+    except ImportError as error:
+        raise ImportError(
+            f"--runner=beam needs the package {error.name!r}, which is not installed: "
+            "pip install 'albert_tf[beam]'"
+        ) from error
+    return beam_runner
 
 
 def _list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:

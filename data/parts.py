@@ -99,10 +99,8 @@ def make_part(job: Job, block: TextBlock) -> Part:
         OSError: the part can't be written.
     """
     tokenizer = load_tokenizer(job.vocabulary)
-    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
     word_starts = tokenizer.word_starts(job.recipe.word_starts)
-    report = Report()
-    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
+    tokens, report = tokenize_block(block, tokenizer, word_starts)
     path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
@@ -112,6 +110,16 @@ def make_part(job: Job, block: TextBlock) -> Part:
         raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
     report.measure_memory()
     return Part(path, block.shard, block.end, report)
+
+
+def tokenize_block(
+    block: TextBlock, tokenizer: Tokenizer, word_starts: np.ndarray
+) -> tuple[instances.TokenBlock, Report]:
+    """Tokenises a block and counts what it holds; `word_starts` <bool>[V] as the recipe has it."""
+    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
+    report = Report()
+    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
+    return tokens, report
 
 
 def _make_records(

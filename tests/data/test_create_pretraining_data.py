@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 import tracemalloc
 
 import create_pretraining_data
@@ -50,6 +51,8 @@ OUR_FLAGS = {
     "language": "en",
     "single_segment": "random",
     "word_starts": "latin",
+    "runner": "local",
+    "beam_options": "",
 }
 
 
@@ -294,6 +297,14 @@ def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path,
         run(output_file=tmp_path)
 
 
+def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch):
+    monkeypatch.delitem(sys.modules, "beam_runner", raising=False)
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    message = "error: --runner=beam needs the package 'apache_beam', which is not installed: pip"
+    with pytest.raises(SystemExit, match=message):
+        run(runner="beam", input_file="gone.txt")
+
+
 def test_input_file_is_not_overwritten(run, short_text):
     before = short_text.read_bytes()
     with pytest.raises(SystemExit, match="error: output_file: .*short.txt is an input file too"):
@@ -306,7 +317,7 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
     old.write_text("old")
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    with pytest.raises(SystemExit, match="error: input_file: .*empty.txt holds no text"):
+    with pytest.raises(SystemExit, match="error: input_file: there is no text in it"):
         run(input_file=empty)
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"Some words.\nMore words.\n\n\xff\n")
