@@ -11,6 +11,7 @@ import json
 
 import blocks
 import create_pretraining_data
+import generator_flags
 import pytest
 from absl import flags
 
@@ -45,7 +46,7 @@ def run(golden, texts, tmp_path):
 
     def run_with(runner, **changes):
         values = flags.FlagValues()
-        create_pretraining_data.define_flags(values)
+        generator_flags.define_flags(values)
         given = {
             "input_file": texts,
             "output_file": tmp_path / runner / "out.tfrecord",

@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 
 import create_pretraining_data
+import generator_flags
 import instances
 import numpy as np
 import parts
@@ -62,7 +63,7 @@ def run(golden, tmp_path):
 
     def run_with(**changes):
         values = flags.FlagValues()
-        create_pretraining_data.define_flags(values)
+        generator_flags.define_flags(values)
         given = {
             "input_file": golden / "pretrain_data" / "text.txt",
             "output_file": tmp_path / "out.tfrecord",
@@ -90,7 +91,7 @@ def short_text(golden, tmp_path):
 
 def test_flags_are_those_of_the_release_and_ours():
     values = flags.FlagValues()
-    create_pretraining_data.define_flags(values)
+    generator_flags.define_flags(values)
     assert {name: values[name].default for name in values} == RELEASED_FLAGS | OUR_FLAGS
     with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
         values(["create_pretraining_data.py", "--output_file=x"])

@@ -13,6 +13,7 @@ import collections
 import json
 
 import create_pretraining_data
+import generator_flags
 import numpy as np
 import pytest
 from absl import flags
@@ -33,7 +34,7 @@ T_LIMITS = {5: 6.869, 7: 5.408}
 
 def _generate(tmp_path, text, model, seed, **changes):
     values = flags.FlagValues()
-    create_pretraining_data.define_flags(values)
+    generator_flags.define_flags(values)
     output = tmp_path / f"{seed}.tfrecord"
     given = {"max_seq_length": 128, "dupe_factor": 5, "random_seed": seed} | changes
     given |= {"input_file": text, "output_file": output, "spm_model_file": model}

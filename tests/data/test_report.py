@@ -11,6 +11,7 @@ import os
 import sys
 
 import create_pretraining_data
+import generator_flags
 import instances
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def run(golden, tmp_path):
 
     def run_with(**changes):
         values = flags.FlagValues()
-        create_pretraining_data.define_flags(values)
+        generator_flags.define_flags(values)
         outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
         given = {
             "input_file": golden / "pretrain_data" / "text.txt",
