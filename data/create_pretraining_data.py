@@ -80,7 +80,8 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     if beam_runner:
         report = beam_runner.run(plan, flag_values.beam_options)
     else:
-        settings = generator_flags.list_settings(flag_values) | {"vocabulary": vocabulary.sha256}
+        settings = generator_flags.list_settings(flag_values)
+        settings |= {"vocabulary": vocabulary.sha256, "dupe_factor": recipe.dupe_factor}
         for path, stat in stats.items():
             settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
         report = local_runner.run(plan, settings, sum(sizes), flag_values.num_processes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import instances
@@ -23,6 +22,15 @@ _WITHOUT_EFFECT = (
     "input_file",
     "spm_model_file",
     "vocab_file",
+)
+# Fields of MaskingSettings that are flags.
+_MASKING_FLAGS = (
+    "masked_lm_prob",
+    "max_predictions_per_seq",
+    "ngram",
+    "favor_shorter_ngram",
+    "do_whole_word_mask",
+    "do_permutation",
 )
 
 
@@ -84,6 +92,14 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     real("masked_lm_prob", 0.15, "Share of the tokens to mask.")
     real("short_seq_prob", 0.1, "Share of documents that a pass cuts into short examples.")
     # The release has none of these:
+    flags.DEFINE_enum(
+        "masking",
+        "static",
+        ["static", "dynamic"],
+        "static: records hold masks. dynamic: they don't, run_pretraining.py --masking=dynamic "
+        "draws some each epoch; dupe_factor is then 1 unless given.",
+        flag_values=flag_values,
+    )
     integer(
         "num_output_shards",
         None,
@@ -122,6 +138,13 @@ def read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instance
     Raises:
         ValueError: a number is out of its range, or flags contradict each other.
     """
+    dynamic = flag_values.masking == "dynamic"
+    given = [name for name in _MASKING_FLAGS if flag_values[name].present]
+    if dynamic and given:
+        raise ValueError(
+            f"--{given[0]} says how to mask, and with --masking=dynamic no mask is written: give "
+            "it to run_pretraining.py"
+        )
     return instances.Recipe(
         pairs=segment_pairs.PairSettings(
             max_seq_length=flag_values.max_seq_length,
@@ -129,35 +152,23 @@ def read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instance
             random_next_sentence=flag_values.random_next_sentence,
             single_segment=flag_values.single_segment,
         ),
-        masking=masking.MaskingSettings(
-            vocab_size=tokenizer.vocab_size,
-            mask_id=tokenizer.mask_id,
-            masked_lm_prob=flag_values.masked_lm_prob,
-            max_predictions_per_seq=_count_predictions(flag_values),
-            ngram=flag_values.ngram,
-            favor_shorter_ngram=flag_values.favor_shorter_ngram,
-            do_whole_word_mask=flag_values.do_whole_word_mask,
-            do_permutation=flag_values.do_permutation,
+        masking=None if dynamic else _read_masking(flag_values, tokenizer),
+        dupe_factor=(
+            1 if dynamic and not flag_values["dupe_factor"].present else flag_values.dupe_factor
         ),
-        dupe_factor=flag_values.dupe_factor,
         random_seed=flag_values.random_seed,
         word_starts=flag_values.word_starts,
     )
 
 
-def _count_predictions(flag_values: flags.FlagValues) -> int:
-    """Masked tokens of an example at most; warns where a full example would want more."""
-    limit = flag_values.max_predictions_per_seq
-    wanted = flag_values.masked_lm_prob * flag_values.max_seq_length
-    if limit == 0:
-        return max(1, math.ceil(wanted))
-    if limit < wanted:
-        logging.warning(
-            "max_predictions_per_seq=%d masks %.1f %% of a full example, not %.1f %%: "
-            "%d predictions would do that",
-            limit,
-            100 * limit / flag_values.max_seq_length,
-            100 * flag_values.masked_lm_prob,
-            math.ceil(wanted),
+def _read_masking(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> masking.MaskingSettings:
+    given = {name: flag_values[name].value for name in _MASKING_FLAGS}
+    if given["max_predictions_per_seq"] == 0:
+        given["max_predictions_per_seq"] = masking.count_full_row(
+            flag_values.masked_lm_prob, flag_values.max_seq_length
         )
-    return limit
+    settings = masking.MaskingSettings(tokenizer.vocab_size, tokenizer.mask_id, **given)
+    shortfall = settings.shortfall(flag_values.max_seq_length)
+    if shortfall:
+        logging.warning("%s", shortfall)
+    return settings

@@ -132,10 +132,14 @@ def _make_records(
     """Yields the records of a block, a batch at a time."""
     if not block.documents:
         return
-    spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
+    if recipe.masking:
+        build = instances.build_examples
+        spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
+    else:
+        build, spec = instances.build_compact_examples, records.compact_spec()
     drawn = instances.draw_instances(block, recipe, word_starts)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-        examples = instances.build_examples(block.tokens, batch, recipe, tokenizer, word_starts)
+        examples = build(block.tokens, batch, recipe, tokenizer, word_starts)
         report.count_output(batch, examples, recipe)
         yield spec.serialize_batch(examples)

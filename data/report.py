@@ -14,6 +14,8 @@ from typing import Any
 import instances
 import numpy as np
 
+from albert_tf.rows import NUM_SPECIALS
+
 SCHEMA_VERSION = 1
 # Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
@@ -89,7 +91,7 @@ class Report:
     ) -> None:
         """Adds a batch of finished examples; masks are counted where the examples have any."""
         a_begin, a_end, b_begin, b_end, label, single = batch.pairs.T
-        lengths = a_end - a_begin + b_end - b_begin + 3
+        lengths = a_end - a_begin + b_end - b_begin + NUM_SPECIALS
         self.instances += len(lengths)
         self.row_tokens += len(lengths) * recipe.pairs.max_seq_length
         self.output_tokens += int(lengths.sum())

@@ -23,7 +23,7 @@ from absl.testing import flagsaver
 
 import run_pretraining
 from albert_tf.config import AlbertConfig
-from albert_tf.records import pretraining_spec
+from albert_tf.records import RowFormat, compact_spec, pretraining_spec
 
 LENGTH, PREDICTIONS = 23, 5
 CONFIG = {
@@ -83,6 +83,38 @@ def write_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> path
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in rows:
             writer.write(spec.serialize(row))
+    return path
+
+
+def compact_examples(
+    count: int, seed: int = 0, length: int = LENGTH, vocab_size: int = CONFIG["vocab_size"]
+) -> list[dict[str, np.ndarray]]:
+    """Returns in-memory features of compact records; as `examples`, there is something to learn."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        used = int(rng.integers(PREDICTIONS, length - 2))
+        label = int(rng.integers(2))
+        ids = 5 + np.minimum(rng.geometric(0.2, used), vocab_size - 6)
+        ids[0] = 5 + label
+        length_a = int(rng.integers(1, used))
+        rows.append(
+            {
+                "token_ids": ids,
+                "segment_lengths": np.array([length_a, used - length_a]),
+                "word_starts": rng.random(used) < 0.7,
+                "sentence_order_labels": np.int32(label),
+                "row_format": np.array(RowFormat(length, vocab_size, 0, 2, 3, 4)),
+            }
+        )
+    return rows
+
+
+def write_compact_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
+    """Writes compact examples as a TFRecord file."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            writer.write(compact_spec().serialize(row))
     return path
 
 

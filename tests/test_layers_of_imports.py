@@ -16,8 +16,17 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 LEVELS = (
     {"config", "word_starts", "example_encoding", "masking", "metrics"},
     {"tokenization", "records", "fusion"},
-    {"functional"},
-    {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
+    {"rows", "functional"},
+    {
+        "layers",
+        "optimization",
+        "distribution",
+        "checkpoint",
+        "input_files",
+        "input_pipeline",
+        "dynamic_masking",
+        "progress",
+    },
     {"modeling"},
     {"heads"},
     {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
@@ -67,6 +76,7 @@ LEAVES = (
     "examples",
     "experiments",
     "tests",
+    "pretraining_flags",
     "run_pretraining",
     "run_finetune",
 )

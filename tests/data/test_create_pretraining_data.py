@@ -42,6 +42,7 @@ RELEASED_FLAGS = {
 }
 
 OUR_FLAGS = {
+    "masking": "static",
     "num_output_shards": None,
     "num_processes": None,
     "block_megabytes": 4.0,
