@@ -21,6 +21,7 @@ Finish = Callable[[Features, tf.Tensor], Features]
 _READ_BYTES = 8 << 20
 _SHUFFLE_BUFFER = 16384
 _FILES_AT_ONCE = 16
+_SEED_FOR_0 = -1
 
 
 def training_dataset(
@@ -58,7 +59,8 @@ def training_dataset(
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
         # The seed of this function's graph: shuffle would take the program's global one instead.
-        tf.compat.v1.set_random_seed(seed)
+        # TensorFlow asks a global seed of 0 whether the epoch is 0 too, which a graph can't tell.
+        tf.compat.v1.set_random_seed(seed or _SEED_FOR_0)
         order = tf.random.experimental.stateless_shuffle(names, seed=[seed, epoch])
         return (
             tf.data.Dataset.from_tensor_slices(order)

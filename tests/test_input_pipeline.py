@@ -65,6 +65,7 @@ def test_epochs_and_seeds_differ(files, order):
     assert flat[:29] != sorted(flat[:29])
     assert flat[:29] != flat[29:58]
     assert batches(files, 5, seed=8) != order[:5]
+    assert batches(files, 5, seed=0) != order[:5]
 
 
 @pytest.mark.parametrize("first", [1, 4, 5, 17, 29])
