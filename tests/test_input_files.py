@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -168,17 +167,20 @@ def test_records_of_another_length(files, spec, message):
     [
         ("input_ids", 53, "input_ids from 0 to 53, the config allows 0 to 52"),
         ("input_ids", -1, "input_ids from -1 to .*, the config allows 0 to 52"),
-        ("sentence_order_labels", 2, "next_sentence_labels from 2 to 2, the config allows 0 to 1"),
+        ("next_sentence_labels", 2, "next_sentence_labels from 2 to 2, the config allows 0 to 1"),
     ],
 )
 def test_values_out_of_bounds(tmp_path, name, value, message):
     rows = runs.examples(7)
-    if name == "input_ids":
-        rows[3][name][-1] = value
-        rows[3][name][0] = 0
-    else:
-        rows[3][name] = np.int32(value)
-    path = str(runs.write_records(tmp_path / "a.tfrecord", rows))
+    rows[3]["input_ids"][0] = 0
+    serialized = [SPEC.serialize(row) for row in rows]
+    example = tf.train.Example.FromString(serialized[3])
+    example.features.feature[name].int64_list.value[-1] = value
+    serialized[3] = example.SerializeToString()
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in serialized:
+            writer.write(record)
     with pytest.raises(ValueError, match=f"a.tfrecord, record 3 holds {message}"):
         input_files.check_features([path], SPEC, LIMITS)
 

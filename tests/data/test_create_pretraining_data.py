@@ -13,11 +13,15 @@ import instances
 import numpy as np
 import parts
 import pytest
+import tensorflow as tf
 import train_sentencepiece
 from absl import app, flags
 from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
 
+from albert_tf import input_files
+from albert_tf.records import RowFormat, compact_spec
+from albert_tf.rows import Rows
 from albert_tf.tokenization import Tokenizer
 
 # Names and defaults: the release's, and then ours.
@@ -131,6 +135,38 @@ def test_token_boundaries_are_those_of_the_release(golden):
     special = np.isin(ids, (tokenizer.cls_id, tokenizer.sep_id))
     expected = is_token & (special | tokenizer.word_starts()[ids])
     np.testing.assert_array_equal(records["token_boundary"], expected)
+
+
+def test_compact_records_are_the_unmasked_rows_of_the_others(run, golden, short_text, tmp_path):
+    masked = read_records([run(input_file=short_text)])
+    path = tmp_path / "compact.tfrecord"
+    run(input_file=short_text, masking="dynamic", dupe_factor=None, output_file=path)
+    serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    shared = input_files.check_features([str(path)], compact_spec(), {})
+    row_format = RowFormat(*shared["row_format"].tolist())
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    assert row_format == (
+        128,
+        tokenizer.vocab_size,
+        tokenizer.pad_id,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+    )
+    examples = compact_spec().parse(tf.constant(serialized))
+    parts = [examples[name].numpy() for name in ("token_ids", "segment_lengths", "word_starts")]
+    rows = Rows.lay_out(*parts, row_format)
+    np.testing.assert_array_equal(rows.input_ids, restore_text(masked))
+    np.testing.assert_array_equal(rows.segment_ids, masked["segment_ids"])
+    np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
+    labels = examples["sentence_order_labels"]
+    np.testing.assert_array_equal(labels, masked["next_sentence_labels"][:, 0])
+
+
+def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):
+    with pytest.raises(SystemExit, match="^error: --ngram says how to mask, and with --masking=dy"):
+        run(masking="dynamic", ngram=2)
+    assert not list(tmp_path.iterdir())
 
 
 def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):
