@@ -69,7 +69,7 @@ class SentenceOrderHead(layers.AlbertLayer):
         self.built = True
 
     def call(self, pooled_output: Any) -> Any:
-        """Maps `<float>[B, H]` to `<float32>[B, 2]` logits."""
+        """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
         return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
 
@@ -215,7 +215,8 @@ class AlbertForPreTraining(ConfiguredModel):
     AlbertModel's outputs and
 
     - `masked_lm_logits` `<float32>[B, P, V]`,
-    - `sentence_order_logits` `<float32>[B, 2]`, of which 1 means swapped.
+    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), of which 1 means
+      swapped.
 
     Args: see ConfiguredModel.
     """

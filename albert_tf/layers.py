@@ -68,12 +68,13 @@ class Embeddings(AlbertLayer):
         self.norm = self.add_norm("LayerNorm", width)
         self.built = True
 
-    def call(self, input_ids: Any, segment_ids: Any, seed: Any = None) -> Any:
+    def call(self, input_ids: Any, segment_ids: Any, starts: Any = None, seed: Any = None) -> Any:
         """Embeds tokens.
 
         Args:
           input_ids: `<int32>[B, S]` in [0, V); padding is embedded like any piece.
           segment_ids: `<int32>[B, S]` in [0, type_vocab_size).
+          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
@@ -93,6 +94,9 @@ class Embeddings(AlbertLayer):
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
         types = ops.matmul(types, self.token_type_embeddings)
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]
+        if starts is not None:
+            columns = ops.arange(ops.shape(input_ids)[1], dtype=starts.dtype)
+            positions = ops.take(positions, columns - starts, axis=0)
         x = functional.layer_norm(words + types + positions, *self.norm)
         return functional.dropout(
             ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed
@@ -139,7 +143,8 @@ class SelfAttention(AlbertLayer):
         Args:
           weights: What `read` returned.
           x: `<float>[B, S, H]`.
-          masked_scores: `<float32>[B, 1, 1, S]` added to the scores: 0 or `MASKED_SCORE`.
+          masked_scores: `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, added to the
+            scores: 0 or `MASKED_SCORE`.
           seed: `<int>[2]` of this block; None when not training.
 
         Returns:

@@ -1,7 +1,8 @@
 """AlbertModel: embeddings -> E to H -> the shared block, called again and again -> pooler.
 
 Axis letters, here and everywhere: B batch, S sequence, P masked-LM predictions, V vocabulary,
-E embedding, H hidden, N heads, D head size, I intermediate, C classes or choices, K top-k.
+E embedding, H hidden, N heads, D head size, I intermediate, C classes or choices, K top-k, or
+examples of a packed row.
 """
 
 from __future__ import annotations
@@ -52,12 +53,16 @@ class Encoder(layers.AlbertLayer):
             sublayer.build()
         self.built = True
 
-    def call(self, embeddings: Any, input_mask: Any, seed: Any = None) -> list[Any]:
+    def call(
+        self, embeddings: Any, input_mask: Any, starts: Any = None, seed: Any = None
+    ) -> list[Any]:
         """Runs all blocks.
 
         Args:
           embeddings: `<float>[B, S, E]`.
           input_mask: `<int32>[B, S]`, 1 = attend to this position.
+          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows;
+            only positions of one example attend to each other.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
@@ -67,8 +72,11 @@ class Encoder(layers.AlbertLayer):
         if self.config.embedding_size != self.config.hidden_size:
             kernel = ops.cast(self.mapping_kernel, x.dtype)
             x = ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
-        masked = 1.0 - ops.cast(input_mask, "float32")
-        masked_scores = masked[:, None, None, :] * functional.MASKED_SCORE
+        masked = 1.0 - ops.cast(input_mask, "float32")[:, None, None, :]
+        if starts is not None:
+            others = starts[:, None, :, None] != starts[:, None, None, :]  # [B, 1, S, S]
+            masked = ops.maximum(masked, ops.cast(others, "float32"))
+        masked_scores = masked * functional.MASKED_SCORE
 
         # Each weight is read once, however many layers share it.
         attention_weights = [sublayer.read() for sublayer in self.attention]
@@ -100,7 +108,7 @@ class Encoder(layers.AlbertLayer):
 
 
 class Pooler(layers.AlbertLayer):
-    """Summarises a sequence: dense and tanh over its first position ([CLS])."""
+    """Summarises an example: dense and tanh over its first position ([CLS])."""
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
@@ -108,9 +116,12 @@ class Pooler(layers.AlbertLayer):
         self.bias = self.add_bias("bias", self.config.hidden_size)
         self.built = True
 
-    def call(self, sequence_output: Any) -> Any:
-        """Maps `<float>[B, S, H]` to `<float>[B, H]`."""
-        first = sequence_output[:, 0]
+    def call(self, sequence_output: Any, cls_positions: Any = None) -> Any:
+        """Maps `<float>[B, S, H]` to `<float>[B, H]`, or `[B, K, H]` where K [CLS] are given."""
+        if cls_positions is None:
+            first = sequence_output[:, 0]
+        else:
+            first = functional.gather_positions(sequence_output, cls_positions)
         pooled = ops.matmul(first, ops.cast(self.kernel, first.dtype))
         return ops.tanh(pooled + ops.cast(self.bias, first.dtype))
 
@@ -151,6 +162,12 @@ class AlbertModel(ConfiguredModel):
     - `embedding_output` `<float>[B, S, E]`.
 
     Padded positions are computed like any other; the mask only keeps keys from being attended to.
+
+    Rows are packed, that is each holds up to K examples one after the other, where the inputs
+    have `cls_positions` `<int32>[B, K]`: where each example begins, rising from 0; empty slots
+    are 0. Each example then gets the numbers that it would get alone: it attends only to itself,
+    its positions count from its [CLS], and `pooled_output` is `<float>[B, K, H]`, in empty slots
+    a copy of the first.
 
     Args: see ConfiguredModel.
 
@@ -201,6 +218,7 @@ class AlbertModel(ConfiguredModel):
         input_ids = inputs["input_ids"]
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
+        cls_positions = inputs.get("cls_positions")
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
@@ -209,11 +227,14 @@ class AlbertModel(ConfiguredModel):
             dropout_seed = None
         elif dropout_seed is None:
             dropout_seed = self.seed_generator.next()
-        embedding_output = self.embeddings(input_ids, segment_ids, seed=dropout_seed)
-        outputs = self.encoder(embedding_output, input_mask, seed=dropout_seed)
+        starts = None
+        if cls_positions is not None:
+            starts = functional.example_starts(cls_positions, ops.shape(input_ids)[1])
+        embedding_output = self.embeddings(input_ids, segment_ids, starts, seed=dropout_seed)
+        outputs = self.encoder(embedding_output, input_mask, starts, seed=dropout_seed)
         return {
             "sequence_output": outputs[-1],
-            "pooled_output": self.pooler(outputs[-1]),
+            "pooled_output": self.pooler(outputs[-1], cls_positions),
             "all_encoder_layers": outputs,
             "embedding_output": embedding_output,
         }

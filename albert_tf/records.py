@@ -173,10 +173,17 @@ def _unpack_bits(strings: tf.Tensor) -> tf.Tensor:
     return tf.reshape(bits > 0, [tf.shape(octets)[0], 8 * size])
 
 
-def pretraining_spec(max_seq_length: int, max_predictions_per_seq: int) -> FeatureSpec:
+def pretraining_spec(
+    max_seq_length: int, max_predictions_per_seq: int, max_examples_per_row: int = 1
+) -> FeatureSpec:
     """The eight features of a pre-training record (S = max_seq_length, P = predictions).
 
     `token_boundary` is written, as the release does, and not read: nothing in training uses it.
+
+    A packed row, where max_examples_per_row is above 1, holds several examples one after the
+    other: their tokens and predictions are the row's, each has a slot of its own for its order
+    label, and two more features tell which slots are filled (`sentence_order_weights`, 1 or 0)
+    and where each example's [CLS] stands (`cls_positions`, rising; 0 in an empty slot).
 
     Source: create_pretraining_data.py, write_instance_to_example_files.
     """
@@ -184,6 +191,12 @@ def pretraining_spec(max_seq_length: int, max_predictions_per_seq: int) -> Featu
     predictions = functools.partial(
         Feature, shape=(max_predictions_per_seq,), flag="max_predictions_per_seq"
     )
+    slots = functools.partial(Feature, shape=(max_examples_per_row,), flag="max_examples_per_row")
+    packed = max_examples_per_row > 1
+    packed_only = {
+        "sentence_order_weights": slots(np.float32, stored_as="next_sentence_weights"),
+        "cls_positions": slots(np.int32),
+    }
     return FeatureSpec(
         {
             "input_ids": sequence(np.int32),
@@ -194,7 +207,12 @@ def pretraining_spec(max_seq_length: int, max_predictions_per_seq: int) -> Featu
             "masked_lm_ids": predictions(np.int32),
             "masked_lm_weights": predictions(np.float32),
             # Shape () and not (1,): both store one value, and the batch is then <int32>[B].
-            "sentence_order_labels": Feature(np.int32, (), stored_as="next_sentence_labels"),
+            "sentence_order_labels": slots(
+                np.int32,
+                shape=(max_examples_per_row,) if packed else (),
+                stored_as="next_sentence_labels",
+            ),
+            **(packed_only if packed else {}),
         },
         strangers={"starts": "holds no masks: set --masking=dynamic"},
     )

@@ -44,6 +44,27 @@ def test_parse_reads_what_serialize_wrote_eagerly_and_in_a_dataset(example):
     _assert_is_batch_of(next(iter(dataset)), example, 3)
 
 
+def test_a_packed_row_has_slots_for_its_examples(example):
+    example["sentence_order_labels"] = np.array([1, 0, 0])
+    example["sentence_order_weights"] = np.array([1.0, 1.0, 0.0], "float32")
+    example["cls_positions"] = np.array([0, 7, 0])
+    spec = records.pretraining_spec(S, P, max_examples_per_row=3)
+    serialized = spec.serialize(example)
+    parsed = spec.parse(tf.constant([serialized] * 2))
+    for name in ("sentence_order_labels", "sentence_order_weights", "cls_positions"):
+        np.testing.assert_array_equal(parsed[name], [example[name]] * 2, err_msg=name)
+    stored = tf.train.Example.FromString(serialized).features.feature
+    assert list(stored["next_sentence_labels"].int64_list.value) == [1, 0, 0]
+    assert list(stored["next_sentence_weights"].float_list.value) == [1, 1, 0]
+    assert list(stored["cls_positions"].int64_list.value) == [0, 7, 0]
+
+
+def test_one_example_a_row_is_the_releases_record(example):
+    spec = records.pretraining_spec(S, P, max_examples_per_row=1)
+    assert spec.serialize(example) == records.pretraining_spec(S, P).serialize(example)
+    assert not {"cls_positions", "sentence_order_weights"} & spec.features.keys()
+
+
 def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
     record = tf.train.Example.FromString(records.pretraining_spec(S, P).serialize(example))
     stored = {
