@@ -55,6 +55,7 @@ flags.DEFINE_integer("random_seed", 12345, "Of fresh weights, the order of examp
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
 flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
 flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
+flags.DEFINE_integer("max_examples_per_row", 1, "What the records were packed with; 1: were not.")
 flags.DEFINE_bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
 flags.DEFINE_enum(
     "masking",
@@ -82,6 +83,7 @@ _LEAST = {
     "max_eval_steps": 1,
     "random_seed": 0,
     "gradient_accumulation_steps": 1,
+    "max_examples_per_row": 1,
 }
 _DYNAMIC_ONLY = ("ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation")
 
@@ -149,6 +151,11 @@ def _check_masking() -> None:
             "--masking=static takes those of the records: leave one of them out"
         )
     if is_dynamic():
+        if FLAGS.max_examples_per_row > 1:
+            raise ValueError(
+                f"--max_examples_per_row {FLAGS.max_examples_per_row} is for packed records, which "
+                "hold masks: leave out --masking=dynamic and --masked_lm_budget, or the packing"
+            )
         tpu = FLAGS.tpu_name or FLAGS.master or "local"
         if FLAGS.use_tpu and tpu != "local":
             raise ValueError(

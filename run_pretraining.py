@@ -114,7 +114,9 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
     if dynamic:
         spec = compact_spec()
     else:
-        spec = pretraining_spec(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
+        spec = pretraining_spec(
+            FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, FLAGS.max_examples_per_row
+        )
     limits = {
         "input_ids": config.vocab_size,
         "token_ids": config.vocab_size,
@@ -122,6 +124,7 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
         "masked_lm_positions": FLAGS.max_seq_length,
         "masked_lm_ids": config.vocab_size,
         "sentence_order_labels": 2,
+        "cls_positions": FLAGS.max_seq_length,
     }
     shared = input_files.check_features(files, spec, limits)
     row_format = RowFormat(*shared["row_format"].tolist()) if dynamic else None

@@ -150,7 +150,7 @@ def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[s
                 while content := file.read(_COPY_BYTES):
                     output.write(content)
                     num_bytes += len(content)
-    total.count_shard(output_files[shard], total.instances, num_bytes)
+    total.count_shard(output_files[shard], total.rows, num_bytes)
     return total
 
 

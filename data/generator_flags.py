@@ -100,6 +100,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "draws some each epoch; dupe_factor is then 1 unless given.",
         flag_values=flag_values,
     )
+    integer("max_examples_per_row", 1, "Most examples to pack into a record; 1 packs nothing.")
     integer(
         "num_output_shards",
         None,
@@ -158,6 +159,7 @@ def read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instance
         ),
         random_seed=flag_values.random_seed,
         word_starts=flag_values.word_starts,
+        max_examples_per_row=flag_values.max_examples_per_row,
     )
 
 

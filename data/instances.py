@@ -35,9 +35,11 @@ class Recipe:
         dupe_factor: passes over the text, each with other pairs and masks.
         random_seed: what every draw is a function of.
         word_starts: which letters may continue a word, as Tokenizer.word_starts takes it.
+        max_examples_per_row: examples that a record holds at most; 1 packs nothing.
 
     Raises:
-        ValueError: dupe_factor is below 1.
+        ValueError: dupe_factor or max_examples_per_row is below 1; examples without masks shall
+            be packed.
     """
 
     pairs: segment_pairs.PairSettings
@@ -45,10 +47,20 @@ class Recipe:
     dupe_factor: int
     random_seed: int
     word_starts: str = "latin"
+    max_examples_per_row: int = 1
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
             raise ValueError(f"dupe_factor must be at least 1, got {self.dupe_factor}")
+        if self.max_examples_per_row < 1:
+            raise ValueError(
+                f"max_examples_per_row must be at least 1, got {self.max_examples_per_row}"
+            )
+        if self.max_examples_per_row > 1 and self.masking is None:
+            raise ValueError(
+                "max_examples_per_row packs examples with their masks, and masking=dynamic draws "
+                "masks later: leave one of them out"
+            )
 
 
 class TokenBlock(NamedTuple):

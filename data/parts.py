@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import instances
 import numpy as np
+import packing
 from blocks import Place, TextBlock
 from report import Report
 
@@ -134,7 +135,9 @@ def _make_records(
         return
     if recipe.masking:
         build = instances.build_examples
-        spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
+        spec = records.pretraining_spec(
+            recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
+        )
     else:
         build, spec = instances.build_compact_examples, records.compact_spec()
     drawn = instances.draw_instances(block, recipe, word_starts)
@@ -142,4 +145,7 @@ def _make_records(
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
         examples = build(block.tokens, batch, recipe, tokenizer, word_starts)
         report.count_output(batch, examples, recipe)
+        if recipe.max_examples_per_row > 1:
+            examples = packing.pack(examples, recipe.max_examples_per_row, tokenizer.pad_id)
+        report.count_rows(len(examples["sentence_order_labels"]), recipe)
         yield spec.serialize_batch(examples)

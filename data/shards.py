@@ -168,7 +168,7 @@ class ShardRun:
         self._file.close()
         self._report.seconds += time.monotonic() - self._since
         path = self._paths[self.num_whole]
-        self._report.count_shard(path, self._report.instances, self._num_bytes)
+        self._report.count_shard(path, self._report.rows, self._num_bytes)
         self._whole.append(_Whole(self._num_bytes, self._end, self._report))
         self.save()
         self._file = None

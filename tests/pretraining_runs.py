@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import packing
 import tensorflow as tf
 from absl import app, flags
 from absl.testing import flagsaver
@@ -77,9 +78,19 @@ def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, 
     return rows
 
 
+def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list[dict]:
+    """Packs examples into rows of their length."""
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    batch = packing.pack(batch, max_examples_per_row, pad_id=0)
+    return [
+        {name: values[i] for name, values in batch.items()} for i in range(len(batch["input_ids"]))
+    ]
+
+
 def write_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
-    """Writes examples of one length as a TFRecord file."""
-    spec = pretraining_spec(len(rows[0]["input_ids"]), PREDICTIONS)
+    """Writes examples, or packed rows, of one shape as a TFRecord file."""
+    sizes = (rows[0][name].size for name in ("input_ids", "masked_lm_ids", "sentence_order_labels"))
+    spec = pretraining_spec(*sizes)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in rows:
             writer.write(spec.serialize(row))
@@ -278,3 +289,10 @@ def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:
             for value in event.summary.value:
                 found.setdefault(event.step, {})[value.tag] = float(tf.make_ndarray(value.tensor))
     return found
+
+
+def results(output_dir: pathlib.Path) -> dict[str, float]:
+    """Reads the numbers of eval_results.txt."""
+    lines = (output_dir / "eval_results.txt").read_text().splitlines()
+    pairs = (line.split(" = ") for line in lines if " = " in line)
+    return {name: float(value) for name, value in pairs}

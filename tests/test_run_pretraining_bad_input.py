@@ -35,6 +35,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text file": ({"input_file": "{tmp}/text"}, "text, record 0, is truncated or corrupt"),
     "other length": ({"max_seq_length": 19}, "record 0 holds 23 values of input_ids, .*--max_seq_"),
     "other predictions": ({"max_predictions_per_seq": 7}, "holds 5 .*--max_predictions_per_seq"),
+    "packed records": (
+        {"input_file": "{tmp}/packed"},
+        "packed, record 0 holds 3 values of next_sentence_labels, this run expects 1: "
+        "set --max_examples_per_row to what",
+    ),
+    "records that are not packed": (
+        {"max_examples_per_row": 3},
+        "record 0 holds 1 values of next_sentence_labels, this run expects 3: set --max_examples",
+    ),
+    "packed in another way": (
+        {"input_file": "{tmp}/packed", "max_examples_per_row": 2},
+        "record 0 holds 3 values of next_sentence_labels, this run expects 2: set --max_examples",
+    ),
+    "examples of a row": (
+        {"max_examples_per_row": 0},
+        "--max_examples_per_row must be at least 1, not 0",
+    ),
     "small vocabulary": (
         {"albert_config_file": "{tmp}/small.json"},
         "record 0 holds input_ids from 0 to .*, the config allows 0 to 6: use the config",
@@ -111,6 +128,7 @@ def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
     (tmp / "text").write_text("Four score and seven years ago\n" * 11)
     (tmp / "cut").write_bytes(data[:-7])
     (tmp / "flipped").write_bytes(data[:90] + bytes([data[90] ^ 4]) + data[91:])
+    runs.write_records(tmp / "packed", runs.packed(runs.examples(7), 3))
     runs.write_config(tmp / "small.json", vocab_size=7)
     runs.write_config(tmp / "fewer.json", vocab_size=52)
     runs.write_compact_records(tmp / "compact", runs.compact_examples(5))

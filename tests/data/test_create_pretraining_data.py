@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 import sys
@@ -47,6 +48,7 @@ RELEASED_FLAGS = {
 
 OUR_FLAGS = {
     "masking": "static",
+    "max_examples_per_row": 1,
     "num_output_shards": None,
     "num_processes": None,
     "block_megabytes": 4.0,
@@ -193,6 +195,38 @@ def test_permutation_doubles_the_label_slots(run, short_text):
     np.testing.assert_array_equal(records["masked_lm_weights"].sum(1), 2 * budget)
 
 
+def test_packed_rows_hold_the_examples_that_are_otherwise_alone(run, short_text, tmp_path):
+    given = {"input_file": short_text, "short_seq_prob": 1}
+    alone = read_records([run(**given)])
+    packed = read_records([run(**given, max_examples_per_row=5)])
+    assert run(**given, max_examples_per_row=1, output_file=tmp_path / "1").read_bytes() == (
+        run(**given, output_file=tmp_path / "none").read_bytes()
+    )
+    assert packed["input_mask"].sum() == alone["input_mask"].sum()
+    assert packed["masked_lm_weights"].sum() == alone["masked_lm_weights"].sum()
+    assert packed["next_sentence_labels"].shape == packed["cls_positions"].shape
+    assert packed["cls_positions"].shape == (len(packed["input_ids"]), 5)
+    assert len(packed["input_ids"]) < 0.75 * len(alone["input_ids"])
+
+    expected = collections.Counter(
+        (*ids[mask == 1].tolist(), label)
+        for ids, mask, label in zip(
+            restore_text(alone),
+            alone["input_mask"],
+            alone["next_sentence_labels"][:, 0],
+            strict=True,
+        )
+    )
+    found = collections.Counter()
+    for row, ids in enumerate(restore_text(packed)):
+        slots = np.flatnonzero(packed["next_sentence_weights"][row])
+        starts = [*packed["cls_positions"][row, slots], packed["input_mask"][row].sum()]
+        for slot, (start, end) in enumerate(itertools.pairwise(starts)):
+            label = packed["next_sentence_labels"][row, slot]
+            found[(*ids[start:end].tolist(), label)] += 1
+    assert found == expected
+
+
 def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
     run, short_text, tmp_path
 ):
@@ -299,6 +333,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"output_file": ""}, "error: output_file: expected names of files, got ''"),
         ({"output_file": "a,b,a"}, "error: output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: dupe_factor must be at least 1, got 0"),
+        ({"max_examples_per_row": 0}, "error: max_examples_per_row must be at least 1, got 0"),
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: num_processes must be at least 1, got 0"),
         ({"block_megabytes": 0}, "error: block_megabytes must be above 0, got 0"),

@@ -62,7 +62,7 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
     ids = [tokenizer.encode(line) for line in lines]
     lengths, masked = records["input_mask"].sum(1), records["masked_lm_weights"].sum()
-    assert value["schema_version"] == 1
+    assert value["schema_version"] == 2
     assert value["sentences"] == sum(map(bool, ids))
     assert value["input_tokens"] == sum(map(len, ids))
     assert value["unknown_tokens"] == sum(row.count(tokenizer.unk_id) for row in ids)
@@ -161,7 +161,7 @@ def test_examples_without_masks_are_counted_without_masks(golden):
 
 def test_json_of_another_schema_is_refused():
     value = Report().to_json() | {"schema_version": 0}
-    with pytest.raises(ValueError, match="expected a report of schema_version 1, got 0"):
+    with pytest.raises(ValueError, match="expected a report of schema_version 2, got 0"):
         Report.from_json(value)
 
 
