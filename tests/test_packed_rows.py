@@ -15,43 +15,6 @@ from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
 from tests import goldens, tolerances
 
-LENGTHS = (20, 12, 17, 4)
-# Examples of each row: one in the order of their numbers, one not, one with an empty slot.
-ROWS = ((3, 1, 2), (0,))
-WIDTH, PREDICTIONS, SLOTS = 37, 11, 3
-
-
-def pack(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Puts examples one after the other, value by value; padding is not what padding was."""
-    packed = {
-        name: np.zeros((len(ROWS), width), inputs[name].dtype)
-        for names, width in (
-            (("input_ids", "input_mask", "segment_ids"), WIDTH),
-            (("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), PREDICTIONS),
-        )
-        for name in names
-    }
-    packed["input_ids"] += 7
-    packed["sentence_order_labels"] = np.ones((len(ROWS), SLOTS), "int32")
-    packed["sentence_order_weights"] = np.zeros((len(ROWS), SLOTS), "float32")
-    packed["cls_positions"] = np.zeros((len(ROWS), SLOTS), "int32")
-    for row, members in enumerate(ROWS):
-        begin = predictions = 0
-        for slot, example in enumerate(members):
-            packed["cls_positions"][row, slot] = begin
-            packed["sentence_order_weights"][row, slot] = 1
-            packed["sentence_order_labels"][row, slot] = inputs["sentence_order_labels"][example]
-            for i in range(LENGTHS[example]):
-                for name in ("input_ids", "input_mask", "segment_ids"):
-                    packed[name][row, begin + i] = inputs[name][example, i]
-            for i in np.flatnonzero(inputs["masked_lm_weights"][example]):
-                for name in ("masked_lm_ids", "masked_lm_weights", "masked_lm_positions"):
-                    packed[name][row, predictions] = inputs[name][example, i]
-                packed["masked_lm_positions"][row, predictions] += begin
-                predictions += 1
-            begin += LENGTHS[example]
-    return packed
-
 
 def assert_close(actual, expected, atol=tolerances.OUTPUT, name=""):
     actual = keras.ops.convert_to_numpy(keras.ops.cast(actual, "float32"))
@@ -62,7 +25,7 @@ def check_log_probs(outputs, variant: str, atol: float) -> None:
     expected = goldens.outputs(variant)
     weights = goldens.inputs(variant)["masked_lm_weights"]
     piece_log_probs = expected["masked_lm_log_probs"].reshape(*weights.shape, -1)
-    for row, members in enumerate(ROWS):
+    for row, members in enumerate(goldens.ROWS):
         predictions = 0
         for slot, example in enumerate(members):
             order = keras.ops.log_softmax(outputs["sentence_order_logits"][row, slot])
@@ -77,18 +40,18 @@ def check_log_probs(outputs, variant: str, atol: float) -> None:
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_outputs_are_those_of_the_examples_alone(variant):
-    outputs = goldens.pretrained(variant)(pack(goldens.inputs(variant)))
-    assert outputs["sentence_order_logits"].shape == (len(ROWS), SLOTS, 2)
+    outputs = goldens.pretrained(variant)(goldens.packed(goldens.inputs(variant)))
+    assert outputs["sentence_order_logits"].shape == (len(goldens.ROWS), goldens.SLOTS, 2)
     check_log_probs(outputs, variant, tolerances.OUTPUT)
 
 
 def test_vectors_are_those_of_the_examples_alone():
-    outputs = goldens.pretrained("base").albert(pack(goldens.inputs("base")))
+    outputs = goldens.pretrained("base").albert(goldens.packed(goldens.inputs("base")))
     expected = goldens.outputs("base")
-    for row, members in enumerate(ROWS):
+    for row, members in enumerate(goldens.ROWS):
         begin = 0
         for slot, example in enumerate(members):
-            length = LENGTHS[example]
+            length = goldens.LENGTHS[example]
             vectors = outputs["sequence_output"][row, begin : begin + length]
             assert_close(vectors, expected["sequence_output"][example, :length])
             assert_close(outputs["pooled_output"][row, slot], expected["pooled_output"][example])
@@ -97,12 +60,14 @@ def test_vectors_are_those_of_the_examples_alone():
 
 def test_outputs_are_those_of_the_examples_alone_under_xla():
     model = tf.function(goldens.pretrained("base"), jit_compile=True)
-    check_log_probs(model(pack(goldens.inputs("base"))), "base", tolerances.OUTPUT)
+    check_log_probs(model(goldens.packed(goldens.inputs("base"))), "base", tolerances.OUTPUT)
 
 
 def test_bfloat16_is_near_float32():
     model = goldens.pretrained("base", dtype="mixed_bfloat16")
-    check_log_probs(model(pack(goldens.inputs("base"))), "base", tolerances.BFLOAT16_OUTPUT)
+    check_log_probs(
+        model(goldens.packed(goldens.inputs("base"))), "base", tolerances.BFLOAT16_OUTPUT
+    )
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla", "recompute"])
@@ -110,7 +75,7 @@ def test_losses_and_gradients_are_those_of_the_examples_alone(mode):
     model = goldens.pretrained("base", recompute=mode == "recompute")
     task = PretrainingTask(model.config)
     variables = {name: v.value for name, v in conversion.named_weights(model).items()}
-    features = pack(goldens.inputs("base"))
+    features = goldens.packed(goldens.inputs("base"))
 
     def forward_and_backward():
         with tf.GradientTape() as tape:
@@ -137,7 +102,7 @@ def test_losses_and_gradients_are_those_of_the_examples_alone(mode):
 
 def test_metrics_count_examples_not_slots():
     model, inputs = goldens.pretrained("base"), goldens.inputs("base")
-    task, packed = PretrainingTask(model.config), pack(inputs)
+    task, packed = PretrainingTask(model.config), goldens.packed(inputs)
     alone = task.metrics(model(inputs), inputs)
     together = task.metrics(model(packed), packed)
     assert float(together["sentence_order_accuracy"][1]) == 4
@@ -149,7 +114,7 @@ def test_metrics_count_examples_not_slots():
 
 
 def test_a_row_that_fills_up_a_batch_counts_nothing():
-    model, packed = goldens.pretrained("base"), pack(goldens.inputs("base"))
+    model, packed = goldens.pretrained("base"), goldens.packed(goldens.inputs("base"))
     task = PretrainingTask(model.config)
     filled = {**packed, "example_weights": np.array([1, 0], "float32")}
     first = {name: value[:1] for name, value in packed.items()}
