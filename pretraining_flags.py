@@ -55,7 +55,9 @@ flags.DEFINE_integer("random_seed", 12345, "Of fresh weights, the order of examp
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
 flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
 flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
-flags.DEFINE_integer("max_examples_per_row", 1, "What the records were packed with; 1: were not.")
+flags.DEFINE_integer(
+    "max_examples_per_row", 1, "What the records were packed with; batch sizes then count rows."
+)
 flags.DEFINE_bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
 flags.DEFINE_enum(
     "masking",
