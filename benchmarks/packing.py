@@ -4,9 +4,9 @@
 
 The text (one sentence a line, an empty line between documents) is taken as it is, and cut into
 documents of few sentences. From each come records of the same examples, packed and not. A model of
-configs/albert_tiny.json trains on both in turns, batches of as many rows, so that whatever else the
-machine does hits both alike; a time is the median of the turns. Both steps make the same matrix
-products: what a packed row costs more is its attention mask and its [CLS] vectors.
+configs/albert_tiny.json trains on both in turns, a step each, batches of as many rows, so that
+whatever else the machine does hits both alike; a time is the median. Both steps make the same
+matrix products: what a packed row costs more is its attention mask and its [CLS] vectors.
 """
 
 from __future__ import annotations
@@ -81,13 +81,12 @@ class Training:
         self.tokens_per_step = statistics.mean(int(np.sum(b["input_mask"])) for b in batches)
         self._step(next(self._batches))
 
-    def take_turn(self, steps: int) -> None:
-        """Makes some steps and keeps the time of one."""
+    def take_turn(self) -> None:
+        """Makes a step and keeps its time."""
+        batch = next(self._batches)
         started = time.perf_counter()
-        for _ in range(steps):
-            stats = self._step(next(self._batches))
-        float(stats[0])
-        self.seconds.append((time.perf_counter() - started) / steps)
+        float(self._step(batch)[0])
+        self.seconds.append(time.perf_counter() - started)
 
 
 def cut_documents(text: str, short: str) -> None:
@@ -137,7 +136,7 @@ def compare(text: str, title: str, length: int, args: argparse.Namespace, **flag
             trainings.append(Training(config, records, args.tokens // length, args.precision))
     for _ in range(args.rounds):
         for training in trainings:
-            training.take_turn(args.steps)
+            training.take_turn()
     rates = []
     for training, kind in zip(trainings, ("alone", "packed"), strict=True):
         seconds = statistics.median(training.seconds)
@@ -158,8 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--max_examples_per_row", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=4096, help="of a batch, padding included")
     parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each")
-    parser.add_argument("--steps", type=int, default=5, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=30, help="steps of each")
     args = parser.parse_args(arguments)
     print(
         f"{'documents':22} {'length':>6} {'':7} {'rows':>8} {'padding':>8} {'step':>11}"
