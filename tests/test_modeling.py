@@ -80,6 +80,42 @@ def edge_cases() -> dict[str, np.ndarray]:
     return goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
 
 
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_gathered_output_is_the_sequence_at_its_positions(variant):
+    model, inputs = encoder(variant), encoder_inputs(variant)
+    positions = goldens.inputs(variant)["masked_lm_positions"]
+    outputs = model(inputs, positions=positions)
+    expected = np.take_along_axis(
+        goldens.outputs(variant)["all_encoder_layers"][-1], positions[:, :, None], axis=1
+    )
+    assert_close(outputs["gathered_output"], expected, tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize("read, products", [("sequence_output", 0), ("gathered_output", 1)])
+def test_a_graph_computes_the_last_block_where_it_is_read(base, read, products):
+    """All blocks but the last have a feed-forward product over all rows; the last has its own."""
+    inputs = encoder_inputs("base")
+    positions = np.zeros((len(inputs["input_ids"]), 2), np.int32)
+
+    @tf.function
+    def call():
+        return base(inputs, positions=positions)[read]
+
+    graph = call.get_concrete_function().graph
+    needed = tf.compat.v1.graph_util.extract_sub_graph(
+        graph.as_graph_def(), [graph.outputs[0].op.name]
+    )
+    inner = base.config.intermediate_size
+    rows = [
+        graph.get_tensor_by_name(f"{node.name}:0").shape[0]
+        for node in needed.node
+        if node.op == "MatMul" and graph.get_tensor_by_name(f"{node.name}:0").shape[1] == inner
+    ]
+    assert len(rows) == len(base.encoder.schedule())
+    assert rows.count(inputs["input_ids"].size) == len(rows) - products
+    assert rows.count(3 * len(positions)) == products
+
+
 def test_mask_and_segments_may_be_left_out(base, edge_cases):
     outputs = base({"input_ids": goldens.inputs("base")["input_ids"]})
     for name in ("embedding_output", "sequence_output", "pooled_output"):
