@@ -254,7 +254,9 @@ class AlbertModel(ConfiguredModel):
         starts = None
         if cls_positions is not None:
             starts = functional.example_starts(cls_positions, ops.shape(input_ids)[1])
-        firsts = ops.zeros_like(input_ids[:, 0])[:, None] if cls_positions is None else cls_positions
+        firsts = (
+            ops.zeros_like(input_ids[:, 0])[:, None] if cls_positions is None else cls_positions
+        )
         wanted = firsts
         if positions is not None:
             wanted = ops.concatenate([firsts, ops.cast(positions, firsts.dtype)], axis=1)
