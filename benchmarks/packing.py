@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, Tokenizer, input_pipeline, optimization
+from albert_tf import AlbertConfig, Tokenizer, input_files, input_pipeline, optimization
 from albert_tf.records import pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.train_step import TrainStep
@@ -52,7 +52,7 @@ class Records:
         """Returns the number of rows, their share of padding, and some shuffled batches."""
         files = sorted(glob.glob(f"{self.pattern}*"))
         spec = pretraining_spec(self.length, self.predictions, self.max_examples_per_row)
-        counts = input_pipeline.count_records(files)
+        counts = input_files.count_records(files)
         context = tf.distribute.InputContext()
         args = (files, counts, spec, rows)
         whole = input_pipeline.evaluation_dataset(*args, sum(counts), context)

@@ -61,7 +61,7 @@ def write_plots(report: Report, path: str) -> None:
 
 
 def _draw_lengths(axes, report: Report) -> None:
-    longest = report.row_tokens // report.instances
+    longest = report.row_tokens // report.rows
     counts = np.zeros(longest + 1)
     for length, count in report.length_histogram.items():
         counts[length] = count

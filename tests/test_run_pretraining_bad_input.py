@@ -91,6 +91,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         },
         "the records are of 53 pieces and 2 token types, the config is for 52 and 2: use the con",
     ),
+    "packed rows and dynamic masks": (
+        {"masked_lm_budget": 0.1, "max_examples_per_row": 2},
+        "--max_examples_per_row 2 is for packed records, which hold masks: leave out --masking=dyn",
+    ),
     "ngram of static masks": ({"ngram": 2}, "--ngram is for --masking=dynamic: these masks are"),
     "ngram": (
         {"input_file": "{tmp}/compact", "masked_lm_budget": 0.1, "ngram": 0},

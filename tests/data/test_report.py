@@ -86,6 +86,21 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
     assert value["shares"]["masked_share"] == pytest.approx(masked / lengths.sum())
 
 
+def test_packed_examples_are_counted_as_they_are_alone_and_rows_as_they_are_written(run, tmp_path):
+    run(short_seq_prob=1)
+    alone = _load(tmp_path)
+    outputs = run(short_seq_prob=1, max_examples_per_row=3)
+    packed, records = _load(tmp_path), read_records(outputs)
+    assert alone["rows"] == alone["instances"]
+    for name in ("instances", "output_tokens", "label_1", "masked_tokens", "ngram_histogram"):
+        assert packed[name] == alone[name]
+    assert packed["rows"] == len(records["input_ids"]) < alone["rows"]
+    assert [shard["records"] for shard in packed["shards"].values()] == [
+        len(read_records([path])["input_ids"]) for path in outputs
+    ]
+    assert packed["shares"]["padding_share"] == pytest.approx(1 - records["input_mask"].mean())
+
+
 @pytest.mark.parametrize("changes", [{}, {"do_permutation": True}, {"ngram": 5}])
 def test_ngrams_are_the_runs_of_masked_words_in_the_records(run, tmp_path, changes):
     _, runs = count_words(read_records(run(**changes)), CLS_ID, SEP_ID)
@@ -126,6 +141,7 @@ def _count(report, block, tokenizer, recipe):
     arguments = recipe, tokenizer, tokenizer.word_starts()
     report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
     report.count_output(drawn, instances.build_examples(block.tokens, drawn, *arguments), recipe)
+    report.count_rows(len(drawn.seeds), recipe)
 
 
 def test_merged_parts_are_the_report_of_the_whole(golden):
