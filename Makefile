@@ -19,7 +19,7 @@ test: lint
 # Against the real transformers, torch and KerasHub: 0.5 GB with torch's build for CPUs, where pip
 # finds one, and several GB without.
 test-peers: $(PEERS)
-	$(BIN)/python -m pytest tests/peers
+	$(BIN)/python -m pytest tests/peers tests/conversion
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
