@@ -1,9 +1,12 @@
 # `make test` and `make demo` need Debian's python3 and python3-venv, and set up the rest in .venv.
+# `make test TF=2.20` tests with that release of TensorFlow and whatever else is newest, in
+# .venv-tf2.20.
 
 PYTHON ?= python3
-BIN := .venv/bin
-INSTALLED := .venv/.installed
-PEERS := .venv/.peers-installed
+VENV := .venv$(TF:%=-tf%)
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PEERS := $(VENV)/.peers-installed
 
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
@@ -13,7 +16,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
-test: lint
+test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Against the real transformers, torch and KerasHub: 0.5 GB with torch's build for CPUs, where pip
@@ -33,8 +36,12 @@ bench: $(PEERS)
 	$(BIN)/python benchmarks/train_step.py
 
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
+ifdef TF
+	$(BIN)/pip install --quiet -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
+else
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+endif
 	@touch $@
 
 $(PEERS): $(INSTALLED)
@@ -50,4 +57,4 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "error: '$(PYTHON)' can't make a virtual environment: apt-get install python3-venv" >&2; \
 	  exit 1; }
-	$(PYTHON) -m venv --clear .venv
+	$(PYTHON) -m venv --clear $(VENV)

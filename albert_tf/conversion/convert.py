@@ -62,7 +62,7 @@ def convert(
     config_file: str | None = None,
     spm_model_file: str | None = None,
     vocab_file: str | None = None,
-    do_lower_case: bool = True,
+    do_lower_case: bool | None = None,
     architecture: str | None = None,
     drop: Sequence[str] = (),
 ) -> str:
@@ -78,7 +78,7 @@ def convert(
       config_file: An albert_config.json, where none is beside the weights.
       spm_model_file: A SentencePiece model, where none is beside the weights.
       vocab_file: Or a WordPiece vocabulary.
-      do_lower_case: Whether the model is uncased.
+      do_lower_case: Whether the model is uncased; see vocabulary.find.
       architecture: The class of Hugging Face's that shall load it; follows from the heads if left
         out.
       drop: Beginnings of the release's names of weights that are left out.
@@ -178,13 +178,13 @@ def _check_size(source: Source) -> None:
 
 
 def _vocabulary(
-    source: Source, given: Mapping[str, str | None], do_lower_case: bool
+    source: Source, given: Mapping[str, str | None], do_lower_case: bool | None
 ) -> Vocabulary | None:
     if all(given.values()):
         raise ValueError("a model has one vocabulary: name an spm_model_file or a vocab_file")
     for name, path in given.items():
         if path:
-            found = Vocabulary.read(path, name == "vocab_file", do_lower_case)
+            found = Vocabulary.read(path, name == "vocab_file", do_lower_case is not False)
             break
     else:
         found = vocabulary.find(source.path, do_lower_case)
