@@ -19,8 +19,8 @@ demo: $(INSTALLED)
 test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Against the real transformers, torch and KerasHub: 0.5 GB with torch's build for CPUs, where pip
-# finds one, and several GB without.
+# Against the real transformers, torch and KerasHub: 1 GB where pip finds torch's build for CPUs,
+# several without.
 test-peers: $(PEERS)
 	$(BIN)/python -m pytest tests/peers tests/conversion
 
