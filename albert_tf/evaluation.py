@@ -11,7 +11,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import checkpoint, distribution
-from albert_tf.training import InputFn, Trainer
+from albert_tf.training import Trainer
+from albert_tf.training_input import InputFn
 
 RESULTS_FILE = "eval_results.txt"
 _BEST_FILE = "best_checkpoint.json"

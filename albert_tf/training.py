@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -20,8 +20,7 @@ from albert_tf import checkpoint, conversion, distribution
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.task import Features, Task
 from albert_tf.train_step import TrainStep
-
-InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+from albert_tf.training_input import InputByLength, InputFn, StepIterators
 
 # A loop on the device is kept this short, whatever steps_per_loop allows: a person wants to see a
 # line, and a process that gets SIGTERM has some 30 seconds to save.
@@ -79,7 +78,7 @@ class Trainer:
 
     def train(
         self,
-        input_fn: InputFn,
+        source: InputFn | InputByLength,
         progress: ProgressLog,
         num_train_steps: int,
         *,
@@ -92,7 +91,7 @@ class Trainer:
         SIGTERM ends it early, after a checkpoint.
 
         Args:
-          input_fn: Makes a host's dataset, from the step that the Trainer is at.
+          source: Makes a host's dataset, from the step that the Trainer is at.
           progress: Is told of every loop.
           num_train_steps: The step to reach.
           steps_per_loop: Steps on the device between two looks from the host, at most.
@@ -105,7 +104,7 @@ class Trainer:
         Raises:
           NonFiniteLossError: A loss is no number any more. Nothing is saved then.
         """
-        iterator = iter(self.strategy.distribute_datasets_from_function(input_fn))
+        iterators = StepIterators(self.strategy, source, self.step, num_train_steps)
         previous = _on_sigterm(self._stop_requested)
         step, saved, step_seconds, stop = self.step, self.step, math.inf, False
         try:
@@ -114,7 +113,7 @@ class Trainer:
                 quick_enough = max(1, int(_LOOP_SECONDS / step_seconds))
                 count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
                 start = time.monotonic()
-                stats = self._train_steps(iterator, tf.constant(count)).numpy()
+                stats = self._train_runs(iterators.runs(step, count))
                 step_seconds, stop = self._agree((time.monotonic() - start) / count)
                 self._check_finite(stats, step, saved)
                 step += count
@@ -130,6 +129,11 @@ class Trainer:
         if step < num_train_steps:
             logging.info("stopped at step %d by SIGTERM: the same command goes on from there", step)
         return step >= num_train_steps
+
+    def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
+        # Nothing is fetched before all are under way: the host must not wait between two runs.
+        stats = [self._train_steps(iterator, tf.constant(count)) for iterator, count in runs]
+        return tf.concat(stats, axis=0).numpy()
 
     @tf.function
     def _train_steps(self, iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
@@ -250,16 +254,17 @@ class Trainer:
 
     # --- evaluation -------------------------------------------------------------------------
 
-    def evaluate(self, input_fn: InputFn) -> dict[str, float]:
+    def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
         Args:
-          input_fn: Makes a host's dataset; it ends.
+          *input_fns: Each makes a host's dataset of a part; it ends.
         """
         totals: dict[str, np.ndarray] = {}
-        for batch in self.strategy.distribute_datasets_from_function(input_fn):
-            for name, value in self._eval_step(batch).items():
-                totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
+        for input_fn in input_fns:
+            for batch in self.strategy.distribute_datasets_from_function(input_fn):
+                for name, value in self._eval_step(batch).items():
+                    totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
         results = {name: float(value[0] / value[1]) for name, value in totals.items()}
         losses = [value for name, value in results.items() if name.endswith("_loss")]
         return {"loss": sum(losses), **results}

@@ -14,10 +14,18 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
 # Lowest first. A module imports those of lower levels only. `tasks` is the package's TASKS dict.
 LEVELS = (
-    {"config", "word_starts", "example_encoding", "masking", "metrics"},
+    {"config", "word_starts", "example_encoding", "masking", "metrics", "length_batches"},
     {"tokenization", "records", "fusion"},
     {"functional"},
-    {"layers", "optimization", "distribution", "checkpoint", "input_pipeline", "progress"},
+    {
+        "layers",
+        "optimization",
+        "distribution",
+        "checkpoint",
+        "input_pipeline",
+        "training_input",
+        "progress",
+    },
     {"modeling"},
     {"heads"},
     {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
@@ -30,7 +38,13 @@ LEVELS = (
     },
     {"conversion.layouts"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
-    {"tasks.losses", "tasks.squad_text", "train_step", "conversion.convert"},
+    {
+        "tasks.losses",
+        "tasks.squad_text",
+        "tasks.feature_table",
+        "train_step",
+        "conversion.convert",
+    },
     {
         "tasks.pretraining",
         "tasks.glue",
@@ -52,6 +66,7 @@ WITHOUT_TENSORFLOW = {
     "example_encoding",
     "masking",
     "metrics",
+    "length_batches",
     "functional",
     "layers",
     "modeling",
