@@ -14,7 +14,15 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
 # Lowest first. A module imports those of lower levels only. `tasks` is the package's TASKS dict.
 LEVELS = (
-    {"config", "word_starts", "example_encoding", "masking", "metrics", "length_batches"},
+    {
+        "config",
+        "word_starts",
+        "example_encoding",
+        "masking",
+        "metrics",
+        "length_batches",
+        "tasks.utf8_lines",
+    },
     {"tokenization", "records", "fusion"},
     {"functional"},
     {
@@ -55,6 +63,7 @@ LEVELS = (
         "training",
         "conversion.__main__",
     },
+    {"tasks.table"},
     {"tasks", "evaluation"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}

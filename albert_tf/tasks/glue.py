@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
+from albert_tf.tasks.utf8_lines import utf8_lines
+
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
@@ -140,9 +142,11 @@ def _rows(
     path: str, columns: tuple[str, ...] | None, wanted: list[str], skips_short_rows: bool
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields number of line and cells by column; a tab always parts cells, quoted or not."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
     skipped = []
-    for number, line in _lines(path):
-        cells = line.split("\t")
+    for number, line in utf8_lines(path):
+        cells = line.rstrip("\r\n").split("\t")
         if columns is None:
             columns = tuple(cells)
             missing = [name for name in wanted if name not in columns]
@@ -168,17 +172,3 @@ def _rows(
             len(skipped),
             skipped[0],
         )
-
-
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields numbers from 1, and lines without their ends."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
-    with open(path, "rb") as file:
-        for number, content in enumerate(file, start=1):
-            try:
-                # A file may begin with a byte order mark.
-                line = content.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path}:{number}: not UTF-8 text") from error
-            yield number, line.rstrip("\r\n")
