@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import app, flags, logging
 
-from albert_tf import checkpoint, distribution, evaluation, input_pipeline, optimization
+from albert_tf import distribution, evaluation, input_pipeline, optimization, running
 from albert_tf.config import AlbertConfig
 from albert_tf.progress import ProgressLog
 from albert_tf.records import pretraining_spec
@@ -93,13 +93,7 @@ def check_flags(config: AlbertConfig) -> None:
     for name in ("learning_rate", "poly_power"):
         if not 0 < FLAGS[name].value < math.inf:
             raise ValueError(f"--{name} must be above 0, not {FLAGS[name].value}")
-    if not FLAGS.output_dir:
-        raise ValueError("--output_dir is empty: name a directory; . is this one")
-    if FLAGS.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length {FLAGS.max_seq_length} is beyond the config's position table "
-            f"(max_position_embeddings {config.max_position_embeddings})"
-        )
+    running.check_positions(config, FLAGS.max_seq_length)
     if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
         raise ValueError(
             f"--max_predictions_per_seq {FLAGS.max_predictions_per_seq} is more than "
@@ -114,81 +108,29 @@ def check_flags(config: AlbertConfig) -> None:
         )
 
 
-def read_config(path: str) -> AlbertConfig:
-    """Reads a config wherever TensorFlow can read, gs:// too."""
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"ALBERT config {path} does not exist")
-    return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
-
-
-def check_same_model(config: AlbertConfig, output_dir: str) -> None:
-    """Compares the config with that of the run whose checkpoints are there: dropout may change.
-
-    Raises:
-      ValueError: It is another model's, even if its weights would fit.
-    """
-    stored = os.path.join(output_dir, "albert_config.json")
-    if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
-        return
-    before, now = read_config(stored).to_dict(), config.to_dict()
-    changed = [
-        f"{name} {before.get(name)} before, {now.get(name)} now"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name) and not name.endswith("dropout_prob")
-    ]
-    if changed:
-        raise ValueError(
-            f"--output_dir holds a run of another model ({'; '.join(changed)}): name another "
-            "directory, or the config it was started with"
-        )
-
-
 def check_strategy(strategy: tf.distribute.Strategy) -> None:
     """Checks that the replicas can share the batches, and that several workers can do the job.
 
     Raises:
       ValueError: They can't.
     """
-    num_replicas = strategy.num_replicas_in_sync
-    parts = num_replicas * FLAGS.gradient_accumulation_steps
-    if FLAGS.do_train and FLAGS.train_batch_size % parts:
-        raise ValueError(
-            f"--train_batch_size {FLAGS.train_batch_size} can't be shared by {num_replicas} "
-            f"replica(s) in {FLAGS.gradient_accumulation_steps} part(s) each: make it a multiple "
-            f"of {parts}"
+    if FLAGS.do_train:
+        running.check_train_batch_size(
+            FLAGS.train_batch_size, FLAGS.gradient_accumulation_steps, strategy
         )
-    if FLAGS.do_eval and FLAGS.eval_batch_size % num_replicas:
-        raise ValueError(
-            f"--eval_batch_size {FLAGS.eval_batch_size} can't be shared by {num_replicas} "
-            f"replicas: make it a multiple of {num_replicas}"
-        )
+    if FLAGS.do_eval:
+        running.check_batch_size("eval_batch_size", FLAGS.eval_batch_size, strategy)
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     if several and not FLAGS.do_train:
         # Each would pick its own newest checkpoint of a training run that goes on beside them.
         raise ValueError("--do_eval without --do_train is for one process: unset TF_CONFIG")
 
 
-def make_output_dir(path: str) -> None:
-    """Makes the output directory and writes to it once.
-
-    Raises:
-      ValueError: That is not possible.
-    """
-    probe = os.path.join(path, ".write_test")
-    try:
-        tf.io.gfile.makedirs(path)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
-    except tf.errors.OpError as error:
-        raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
-
-
 def prepare() -> tuple[Trainer, list[str], list[int]]:
     """Checks everything, and returns a Trainer with its first weights, the files, their counts."""
-    config = read_config(FLAGS.albert_config_file)
+    config = running.read_config(FLAGS.albert_config_file)
     check_flags(config)
-    check_same_model(config, FLAGS.output_dir)
+    running.check_same_model(config, FLAGS.output_dir)
     files = input_pipeline.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = distribution.create_strategy(
@@ -202,7 +144,7 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
     check_strategy(strategy)
     chief = distribution.is_chief(strategy)
     if chief:
-        make_output_dir(FLAGS.output_dir)
+        running.make_output_dir(FLAGS.output_dir)
     limits = {
         "input_ids": config.vocab_size,
         "segment_ids": config.type_vocab_size,
@@ -213,7 +155,7 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
     input_pipeline.check_features(files, _spec(), limits)
     cache = os.path.join(FLAGS.output_dir, "input_files.json") if chief else None
     counts = input_pipeline.count_records(files, cache)
-    logging.info("%d records in %d files; %s", sum(counts), len(files), _describe(strategy))
+    logging.info("%d records in %d files; %s", sum(counts), len(files), running.describe(strategy))
 
     dtype = "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
     trainer = Trainer(
@@ -228,8 +170,7 @@ def prepare() -> tuple[Trainer, list[str], list[int]]:
     if FLAGS.do_train:
         trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
         if chief:
-            path = os.path.join(FLAGS.output_dir, "albert_config.json")
-            checkpoint.write_text(path, config.to_json())
+            running.write_config(config, FLAGS.output_dir)
     return trainer, files, counts
 
 
@@ -285,10 +226,6 @@ def _make_optimizer():
         FLAGS.start_warmup_step,
         sum_over_replicas=False,
     )
-
-
-def _describe(strategy: tf.distribute.Strategy) -> str:
-    return f"{type(strategy).__name__} with {strategy.num_replicas_in_sync} replica(s)"
 
 
 def main(argv: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ LEVELS = (
         "training_input",
         "progress",
     },
-    {"modeling"},
+    {"modeling", "running"},
     {"heads"},
     {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
     {
