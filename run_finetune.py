@@ -1,111 +1,242 @@
 """Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD 1.1 and 2.0.
 
-Takes all flags of the release's run_classifier.py, run_race.py, run_squad_v1.py and
-run_squad_v2.py, with their names and defaults, and a few more.
+Its flags are in finetune_flags.py.
 """
 
 from __future__ import annotations
 
-import math
+import functools
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import tensorflow as tf
 from absl import app, flags, logging
 
-FLAGS = flags.FLAGS
-
-# What a task's script in the release has where run_classifier.py has another default, or no flag.
-RACE_DEFAULTS = {
-    "learning_rate": 1e-5,
-    "train_step": 12000,
-    "warmup_step": 1000,
-    "save_checkpoints_steps": 100,
-    "do_train": True,
-    "do_eval": True,
-}
-SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_proportion": 0.1}
-SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0}
-DEFAULTS = {"race": RACE_DEFAULTS, "squad_v1": SQUAD_V1_DEFAULTS, "squad_v2": SQUAD_DEFAULTS}
-
-flags.DEFINE_string(
-    "task_name",
-    None,
-    "cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only), race, "
-    "squad_v1 or squad_v2.",
-    required=True,
+import finetune_flags
+from albert_tf import (
+    checkpoint,
+    conversion,
+    distribution,
+    evaluation,
+    optimization,
+    running,
 )
-# Files.
-flags.DEFINE_string("data_dir", None, "Folder of GLUE's folders, or the one that holds RACE.")
-flags.DEFINE_string("train_file", None, "SQuAD: JSON file to train on.")
-flags.DEFINE_string("eval_file", None, "SQuAD: JSON file to evaluate on; default: predict_file.")
-flags.DEFINE_string("predict_file", None, "SQuAD: JSON file to predict.")
-flags.DEFINE_string("output_dir", None, "Checkpoints and results; a run goes on there.")
-flags.DEFINE_string("cached_dir", None, "Folder of the features made; default: in output_dir.")
-flags.DEFINE_string("train_feature_file", None, "SQuAD: how files of features to train on begin.")
-flags.DEFINE_string("predict_feature_file", None, "SQuAD: likewise, of features to predict.")
-flags.DEFINE_string("predict_feature_left_file", None, "SQuAD: not needed, and not written.")
-# The model.
-flags.DEFINE_string("albert_config_file", None, "Default: what lies beside init_checkpoint.")
-flags.DEFINE_string("init_checkpoint", None, "Pre-trained weights to start from, in any layout.")
-flags.DEFINE_string("albert_hub_module_handle", None, "The same, for a TF-Hub module on disk.")
-flags.DEFINE_string("spm_model_file", None, "SentencePiece model: its vocabulary.")
-flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
-flags.DEFINE_bool("do_lower_case", True, "Whether the model is uncased.")
-flags.DEFINE_float("dropout_prob", 0.1, "Dropout of the head (0 for squad_v1, which has none).")
-# What to do.
-flags.DEFINE_bool("do_train", False, "Whether to train (race: true).")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate each checkpoint, best kept (race: true).")
-flags.DEFINE_bool("do_predict", False, "Whether to predict with the best; SQuAD evaluates first.")
-flags.DEFINE_integer("train_batch_size", 32, "Examples of an update, over all devices.")
-flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step, over all devices.")
-flags.DEFINE_integer("predict_batch_size", 8, "Examples of a prediction step, over all devices.")
-flags.DEFINE_enum("optimizer", "adamw", ["adamw", "lamb"], "Optimizer.")
-flags.DEFINE_float("learning_rate", 5e-5, "Rate that the decay starts from (race: 1e-5).")
-flags.DEFINE_integer("train_step", 1000, "Updates (race: 12000; SQuAD: by num_train_epochs).")
-flags.DEFINE_float("num_train_epochs", None, "The same, in turns of the examples (SQuAD: 3).")
-flags.DEFINE_integer("warmup_step", 0, "Updates of warm-up (race: 1000).")
-flags.DEFINE_float("warmup_proportion", None, "The same, as a share of all (SQuAD: 0.1).")
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Updates between checkpoints (race: 100).")
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
-flags.DEFINE_alias("num_keep_checkpoint", "keep_checkpoint_max")
-flags.DEFINE_integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
-# Examples -> features -> answers.
-flags.DEFINE_integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
-flags.DEFINE_integer("max_qa_length", 128, "race: most pieces of a question with an option.")
-flags.DEFINE_bool("high_only", False, "race: only the level high.")
-flags.DEFINE_bool("middle_only", False, "race: only the level middle.")
-flags.DEFINE_integer("doc_stride", 128, "SQuAD: pieces from one window to the next.")
-flags.DEFINE_integer("max_query_length", 64, "SQuAD: most pieces of a question.")
-flags.DEFINE_integer("n_best_size", 20, "SQuAD: answers of nbest_predictions.json.")
-flags.DEFINE_integer("max_answer_length", 30, "SQuAD: most pieces of an answer.")
-flags.DEFINE_integer("start_n_top", 5, "squad_v2: beam of starts.")
-flags.DEFINE_integer("end_n_top", 5, "squad_v2: beam of ends for each start.")
-# Devices.
-flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU.")
-flags.DEFINE_string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
-flags.DEFINE_string("tpu_zone", None, "Zone of the TPU.")
-flags.DEFINE_string("gcp_project", None, "Project of the TPU.")
-flags.DEFINE_string("master", None, "grpc address of the TPU, where it has no name.")
-flags.DEFINE_integer("num_tpu_cores", 8, "Cores of the TPU.")
-flags.DEFINE_bool("use_einsum", True, "Of no effect: there is one way to multiply.")
-# A SavedModel.
-flags.DEFINE_string("export_dir", None, "Folder of a SavedModel to export.")
-flags.DEFINE_float("threshold_to_export", math.nan, "Threshold that is stored with it.")
-# Not in the release:
-flags.DEFINE_bool("from_scratch", False, "Start from noise, where there is no init_checkpoint.")
-flags.DEFINE_list("ensemble_dirs", None, "Output directories whose predictions are averaged.")
-flags.DEFINE_integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
-flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
-flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
-flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
-flags.DEFINE_bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
+from albert_tf.tasks import feature_cache
+from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.tasks.glue import GLUE_TASKS, read_glue
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.tokenization import Tokenizer
+from albert_tf.training import NonFiniteLossError, Trainer
+
+FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(finetune_flags)
+
+# A split -> the flag of what needs it, and that of its batch size.
+SPLITS = {
+    "train": ("do_train", "train_batch_size"),
+    "dev": ("do_eval", "eval_batch_size"),
+    "test": ("do_predict", "predict_batch_size"),
+}
+
+Reader = Callable[[str], list[Any]]
 
 
-def set_task_defaults() -> None:
-    """Gives flags that are not on the command line the task's defaults."""
-    for name, value in DEFAULTS.get(FLAGS.task_name, {}).items():
-        if not FLAGS[name].present:
-            FLAGS[name].value = value
+def check_weights() -> None:
+    """Checks that there are weights to start from.
+
+    Raises:
+      ValueError: There are none, and nobody asked for noise.
+    """
+    if not finetune_flags.initial_weights() and not FLAGS.from_scratch and not _newest():
+        raise ValueError(
+            f"no weights to start from: --output_dir {FLAGS.output_dir} holds no checkpoint; set "
+            "--init_checkpoint, or --from_scratch to train from noise"
+        )
+    if FLAGS.from_scratch and not FLAGS.do_train and not _newest():
+        raise ValueError("--from_scratch without --do_train would evaluate noise")
+
+
+def _newest() -> str | None:
+    return checkpoint.latest(FLAGS.output_dir) or checkpoint.best(FLAGS.output_dir)
+
+
+def load_config() -> AlbertConfig:
+    """Reads the model's config: as named, of the run that goes on, or beside the weights."""
+    if FLAGS.albert_config_file:
+        return running.read_config(FLAGS.albert_config_file)
+    beside = os.path.join(FLAGS.output_dir, running.CONFIG_FILE)
+    if _newest() and tf.io.gfile.exists(beside):
+        return running.read_config(beside)
+    if not finetune_flags.initial_weights():
+        raise ValueError("no config: set --albert_config_file")
+    return conversion.load_config(finetune_flags.initial_weights())
+
+
+def load_tokenizer(config: AlbertConfig) -> Tokenizer:
+    """Reads the vocabulary, which must be the model's."""
+    # The release prefers the SentencePiece model where both are named.
+    path = FLAGS.spm_model_file or FLAGS.vocab_file
+    vocabulary = Vocabulary.read(path, not FLAGS.spm_model_file, FLAGS.do_lower_case)
+    vocabulary.check(config)
+    return vocabulary.tokenizer
+
+
+def make_task(config: AlbertConfig | None) -> tuple[SupervisedTask, Reader]:
+    """Returns the task, and what reads the examples of a split.
+
+    Args:
+      config: The model's; None if only files of predictions are read.
+    """
+    options = tokenizer = None
+    if config:
+        dtype = "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
+        options = ModelOptions(config, FLAGS.dropout_prob, dtype, FLAGS.recompute)
+        tokenizer = load_tokenizer(config)
+    common = (options, tokenizer, FLAGS.max_seq_length)
+    name = FLAGS.task_name
+    if name in GLUE_TASKS:
+        row = GLUE_TASKS[name]
+        file = f"{row.submission or row.folder}.tsv"
+        task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
+        return task, functools.partial(read_glue, name, _folder())
+    raise ValueError(f"--task_name {name!r} is none of {', '.join(GLUE_TASKS)}")
+
+
+def _folder() -> str:
+    if not FLAGS.data_dir:
+        raise ValueError(f"--task_name={FLAGS.task_name} reads files in --data_dir: set that too")
+    return FLAGS.data_dir
+
+
+def read_splits(read: Reader) -> dict[str, list[Any]]:
+    """Reads the examples of the splits that are needed."""
+    return {split: read(split) for split, (flag, _) in SPLITS.items() if FLAGS[flag].value}
+
+
+def make_splits(task: SupervisedTask, examples: dict[str, list[Any]]) -> dict[str, Split]:
+    """Makes the features of examples, or finds them made."""
+    folder = FLAGS.cached_dir or os.path.join(FLAGS.output_dir, "features")
+    splits = {}
+    for name, (_, batch_size) in SPLITS.items():
+        if name in examples:
+            is_training = name == "train"
+            features = feature_cache.load_or_make(
+                examples[name],
+                functools.partial(task.rows, is_training=is_training),
+                {**task.settings, "is_training": is_training},
+                os.path.join(folder, f"{FLAGS.task_name}_{name}"),
+            )
+            lengths = (FLAGS.max_seq_length,)
+            splits[name] = Split(examples[name], features, FLAGS[batch_size].value, lengths)
+    return splits
+
+
+def create_strategy() -> tf.distribute.Strategy:
+    """Chooses the devices, which must be able to share the batches."""
+    strategy = distribution.create_strategy(
+        FLAGS.use_tpu,
+        FLAGS.tpu_name,
+        FLAGS.tpu_zone,
+        FLAGS.gcp_project,
+        FLAGS.master,
+        FLAGS.num_tpu_cores,
+    )
+    if FLAGS.do_train:
+        running.check_train_batch_size(
+            FLAGS.train_batch_size, FLAGS.gradient_accumulation_steps, strategy
+        )
+    for name in ("eval_batch_size", "predict_batch_size"):
+        running.check_batch_size(name, FLAGS[name].value, strategy)
+    return strategy
+
+
+def prepare() -> tuple[SupervisedRun, int]:
+    """Checks everything, and returns a run with its first weights, and its last step."""
+    check_weights()
+    config = load_config()
+    running.check_positions(config, FLAGS.max_seq_length)
+    running.check_same_model(config, FLAGS.output_dir)
+    # Before any other TensorFlow operation: workers can be connected only then.
+    strategy = create_strategy()
+    task, read = make_task(config)
+    examples = read_splits(read)
+    chief = distribution.is_chief(strategy)
+    if chief:
+        running.make_output_dir(FLAGS.output_dir)
+    splits = make_splits(task, examples)
+    num_train_steps = _num_train_steps(len(examples["train"])) if FLAGS.do_train else 0
+    rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob, FLAGS.dropout_prob)
+    logging.info(
+        "%s; dropout: hidden %g, attention %g, head %g", running.describe(strategy), *rates
+    )
+    trainer = Trainer(
+        task,
+        strategy,
+        FLAGS.output_dir,
+        functools.partial(_make_optimizer, num_train_steps) if FLAGS.do_train else None,
+        seed=FLAGS.random_seed,
+        jit_compile=FLAGS.jit_compile and not FLAGS.use_tpu,
+        accumulation_steps=FLAGS.gradient_accumulation_steps,
+    )
+    if FLAGS.do_train:
+        start = trainer.initialise(finetune_flags.initial_weights())
+        if chief:
+            if start != "resume":
+                evaluation.forget(FLAGS.output_dir)
+            running.write_config(config, FLAGS.output_dir)
+    return SupervisedRun(task, trainer, splits, finetune_flags.initial_weights()), num_train_steps
+
+
+def _num_train_steps(num_examples: int) -> int:
+    if FLAGS.num_train_epochs is None:
+        return FLAGS.train_step
+    return max(1, int(num_examples / FLAGS.train_batch_size * FLAGS.num_train_epochs))
+
+
+def _make_optimizer(num_train_steps: int) -> Any:
+    share = FLAGS.warmup_proportion
+    num_warmup_steps = FLAGS.warmup_step if share is None else int(share * num_train_steps)
+    return optimization.create_optimizer(
+        FLAGS.learning_rate,
+        num_train_steps,
+        num_warmup_steps,
+        FLAGS.optimizer,
+        sum_over_replicas=False,
+    )
+
+
+def do_steps(run: SupervisedRun, num_train_steps: int) -> None:
+    """Trains, evaluates and predicts, as the flags say."""
+    if FLAGS.do_train:
+        finished = run.train(
+            num_train_steps,
+            FLAGS.random_seed,
+            steps_per_loop=FLAGS.iterations_per_loop,
+            save_steps=FLAGS.save_checkpoints_steps,
+            keep_max=FLAGS.keep_checkpoint_max,
+        )
+        if not finished:
+            return
+    if FLAGS.do_eval and not run.evaluate_saved() and not FLAGS.do_train:
+        run.evaluate_best()
+    if FLAGS.do_predict:
+        run.predict_best()
+
+
+def combine() -> None:
+    """Averages the predictions of several output directories."""
+    task, read = make_task(None)
+    examples = read_splits(read)
+    found = {split: task.average(FLAGS.ensemble_dirs, split, examples[split]) for split in examples}
+    running.make_output_dir(FLAGS.output_dir)
+    source = f"the ensemble of {', '.join(FLAGS.ensemble_dirs)}"
+    for split, predictions in found.items():
+        write_predictions(task, FLAGS.output_dir, source, split, examples[split], predictions)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -113,8 +244,19 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(logging.INFO)
-    set_task_defaults()
-    sys.exit("error: the tasks are not built yet")
+    finetune_flags.set_task_defaults()
+    try:
+        finetune_flags.check_flags()
+        if FLAGS.ensemble_dirs:
+            combine()
+            return
+        run, num_train_steps = prepare()
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    try:
+        do_steps(run, num_train_steps)
+    except (ValueError, NonFiniteLossError) as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

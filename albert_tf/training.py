@@ -85,6 +85,7 @@ class Trainer:
         steps_per_loop: int,
         save_steps: int,
         keep_max: int,
+        after_save: Callable[[], None] = lambda: None,
     ) -> bool:
         """Trains up to a step, saving on the way and at the end.
 
@@ -97,6 +98,8 @@ class Trainer:
           steps_per_loop: Steps on the device between two looks from the host, at most.
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
+          after_save: Is called after each checkpoint but one that SIGTERM asked for. It may change
+            weights, moments and step, if it restores that checkpoint.
 
         Returns:
           Whether the step was reached.
@@ -124,6 +127,8 @@ class Trainer:
                 if step % save_steps == 0 or step == num_train_steps or stop:
                     self.save(keep_max)
                     saved = step
+                    if not stop:
+                        after_save()
         finally:
             _restore_sigterm(previous)
         if step < num_train_steps:
@@ -204,7 +209,7 @@ class Trainer:
         # 2. Start from other weights.
         if init_checkpoint:
             report = conversion.load_weights(
-                self.model, init_checkpoint, expand_group0=expand_group0
+                self.model, init_checkpoint, expand_group0=expand_group0, replace_heads=True
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
@@ -269,6 +274,39 @@ class Trainer:
         losses = [value for name, value in results.items() if name.endswith("_loss")]
         return {"loss": sum(losses), **results}
 
+    def predict(self, input_fns: Iterable[InputFn], num_rows: int) -> Any:
+        """Returns the model's outputs on N rows, as arrays `[N, ...]` in the order of the rows.
+
+        Args:
+          input_fns: Each makes a host's dataset; it ends. Beside the features a batch has
+            `example_rows` `<int32>[B]`, their numbers, and `example_weights` `<float32>[B]`, 0 for
+            rows that only fill it up. The longest rows come first: an output that is shorter for
+            shorter rows ends in -inf.
+          num_rows: The number of rows N.
+        """
+        results: list[np.ndarray] = []
+        for input_fn in input_fns:
+            for batch in self.strategy.distribute_datasets_from_function(input_fn):
+                outputs, rows, weights = self._predict_step(batch)
+                counted = weights.numpy() > 0
+                values = [value.numpy()[counted] for value in tf.nest.flatten(outputs)]
+                if not results:
+                    results = [_blank((num_rows, *value.shape[1:]), value) for value in values]
+                for result, value in zip(results, values, strict=True):
+                    place = (rows.numpy()[counted], *(slice(size) for size in value.shape[1:]))
+                    result[place] = value
+        return tf.nest.pack_sequence_as(outputs, results)
+
+    @tf.function
+    def _predict_step(self, batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
+        def replica_outputs(batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
+            features = dict(batch)
+            rows, weights = features.pop("example_rows"), features.pop("example_weights")
+            return self.model(features, training=False), rows, weights
+
+        replicas = self.strategy.run(replica_outputs, args=(batch,))
+        return tf.nest.map_structure(lambda x: self.strategy.gather(x, axis=0), replicas)
+
     @tf.function
     def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
         def replica_metrics(features: Features) -> dict[str, tf.Tensor]:
@@ -281,6 +319,10 @@ class Trainer:
             name: self.strategy.experimental_local_results(pair)[0]
             for name, pair in replicas.items()
         }
+
+
+def _blank(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
+    return np.full(shape, -np.inf if like.dtype.kind == "f" else 0, like.dtype)
 
 
 def _on_sigterm(event: threading.Event) -> Any:

@@ -72,6 +72,7 @@ def load_weights(
     *,
     expand_group0: bool = False,
     strict: bool = True,
+    replace_heads: bool = False,
 ) -> LoadReport:
     """Fills a model from stored weights.
 
@@ -87,6 +88,8 @@ def load_weights(
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
       strict: Whether a difference in the encoder, or between the model's config and the one
         beside the weights, is an error. Shapes always are.
+      replace_heads: Whether a head of another shape, as that of another task, is one that only the
+        checkpoint has.
 
     Returns:
       What was loaded, missing and unused.
@@ -104,6 +107,8 @@ def load_weights(
     values = layout.read_weights(path)
     named = named_weights(model)
     sources = {name: _source(name, values, expand_group0) for name in named}
+    if replace_heads:
+        _leave_other_heads(path, named, sources, values)
     _check_shapes(path, named, sources, values)
 
     missing = [name for name, source in sources.items() if source is None]
@@ -128,6 +133,26 @@ def _source(name: str, values: dict[str, Any], expand_group0: bool) -> str | Non
         return name
     from_group0 = re.sub(r"/group_\d+/", "/group_0/", name)
     return from_group0 if expand_group0 and from_group0 in values else None
+
+
+def _leave_other_heads(
+    path: str,
+    named: dict[str, keras.Variable],
+    sources: dict[str, str | None],
+    values: dict[str, np.ndarray],
+) -> None:
+    """Takes the source from variables outside the encoder whose shape is another."""
+    others = [
+        name
+        for name, source in sources.items()
+        if source is not None
+        and not name.startswith("bert/")
+        and tuple(values[source].shape) != tuple(named[name].shape)
+    ]
+    if others:
+        found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
+        logging.warning("%s has the head of another task (%s): it is left out", path, found)
+    sources.update(dict.fromkeys(others))
 
 
 def _check_shapes(

@@ -27,7 +27,7 @@ def test_examples_are_those_that_the_release_reads(golden):
     stored = json.loads((golden / "features/race.json").read_text())["examples"]
     examples = race.read_race(golden / "features/race_data", "train")
     for example, row in zip(examples, stored, strict=True):
-        assert example.passage_id == row["example_id"]
+        assert example.guid.rpartition("-")[0] == row["example_id"]
         assert preprocess_text(example.context) == row["context"]
         assert [preprocess_text(ending) for ending in example.endings] == row["endings"]
         assert example.label == row["label"]
@@ -48,8 +48,10 @@ def test_both_layouts_give_the_same(tmp_path):
     write(tree, "7.txt", PASSAGE)
     examples = race.read_race(one_file, "dev", ("middle",))
     assert examples == race.read_race(tree, "dev", ("middle",))
-    assert [(e.passage_id, e.label) for e in examples] == [
-        (name, label) for name in ("middle7.txt", "middle10.txt") for label in (0, 3)
+    assert [(e.guid, e.label, e.level) for e in examples] == [
+        (f"{name}-{number}", label, "middle")
+        for name in ("middle7.txt", "middle10.txt")
+        for number, label in ((1, 0), (2, 3))
     ]
     assert examples[0].endings[1] == "Who has a cat? Ann"
     assert examples[1].endings[0] == "cat has a cat ."
