@@ -94,6 +94,7 @@ LEAVES = (
     "run_pretraining",
     "run_finetune",
     "finetune_flags",
+    "finetune_tasks",
 )
 
 

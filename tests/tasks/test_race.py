@@ -60,6 +60,7 @@ def test_both_layouts_give_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"id": "middle7.txt"}, "passage middle7.txt is there twice, see .*all.txt:1"),
         ({"answers": ["A"]}, "as many questions as options and answers: 2, 2, 1"),
         ({"answers": ["A", "E"]}, "question 2: expected 4 options .* got 4 options and 'E'"),
         ({"answers": ["", "A"]}, "question 1: expected 4 options .* and ''"),
@@ -67,7 +68,7 @@ def test_both_layouts_give_the_same(tmp_path):
     ],
 )
 def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
-    folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, **changes})
+    folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, "id": "next", **changes})
     with pytest.raises(ValueError, match=f"all.txt:2: .*{message}"):
         race.read_race(folder, "dev", ("middle",))
 
