@@ -186,8 +186,6 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
     if values.from_scratch and initial_weights(values):
         raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
-    if not values.spm_model_file and not values.vocab_file:
-        raise ValueError("no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one")
 
 
 def initial_weights(values: flags.FlagValues) -> str | None:

@@ -94,6 +94,8 @@ def _folder(values: flags.FlagValues) -> str:
 
 def _tokenizer(values: flags.FlagValues, config: AlbertConfig) -> Tokenizer:
     """Reads the vocabulary, which must be the model's."""
+    if not values.spm_model_file and not values.vocab_file:
+        raise ValueError("no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one")
     # The release prefers the SentencePiece model where both are named.
     path = values.spm_model_file or values.vocab_file
     vocabulary = Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
