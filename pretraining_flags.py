@@ -10,6 +10,7 @@ import math
 import tensorflow as tf
 from absl import flags
 
+from albert_tf import running
 from albert_tf.config import AlbertConfig
 from albert_tf.masking import MaskingSettings
 from albert_tf.records import RowFormat
@@ -104,13 +105,7 @@ def check_flags(config: AlbertConfig) -> None:
     for name in ("learning_rate", "poly_power"):
         if not 0 < FLAGS[name].value < math.inf:
             raise ValueError(f"--{name} must be above 0, not {FLAGS[name].value}")
-    if not FLAGS.output_dir:
-        raise ValueError("--output_dir is empty: name a directory; . is this one")
-    if FLAGS.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length {FLAGS.max_seq_length} is beyond the config's position table "
-            f"(max_position_embeddings {config.max_position_embeddings})"
-        )
+    running.check_positions(config, FLAGS.max_seq_length)
     if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
         raise ValueError(
             f"--max_predictions_per_seq {FLAGS.max_predictions_per_seq} is more than "
@@ -179,19 +174,12 @@ def check_strategy(strategy: tf.distribute.Strategy) -> None:
     Raises:
       ValueError: They can't.
     """
-    num_replicas = strategy.num_replicas_in_sync
-    parts = num_replicas * FLAGS.gradient_accumulation_steps
-    if FLAGS.do_train and FLAGS.train_batch_size % parts:
-        raise ValueError(
-            f"--train_batch_size {FLAGS.train_batch_size} can't be shared by {num_replicas} "
-            f"replica(s) in {FLAGS.gradient_accumulation_steps} part(s) each: make it a multiple "
-            f"of {parts}"
+    if FLAGS.do_train:
+        running.check_train_batch_size(
+            FLAGS.train_batch_size, FLAGS.gradient_accumulation_steps, strategy
         )
-    if FLAGS.do_eval and FLAGS.eval_batch_size % num_replicas:
-        raise ValueError(
-            f"--eval_batch_size {FLAGS.eval_batch_size} can't be shared by {num_replicas} "
-            f"replicas: make it a multiple of {num_replicas}"
-        )
+    if FLAGS.do_eval:
+        running.check_batch_size("eval_batch_size", FLAGS.eval_batch_size, strategy)
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     if several and not FLAGS.do_train:
         # Each would pick its own newest checkpoint of a training run that goes on beside them.

@@ -11,17 +11,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-import tensorflow as tf
 from absl import app, flags, logging
 
 import pretraining_flags
 from albert_tf import (
-    checkpoint,
     distribution,
     evaluation,
     input_files,
     input_pipeline,
     optimization,
+    running,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.dynamic_masking import DynamicMasking
@@ -57,51 +56,6 @@ class Records:
             return None
         settings = pretraining_flags.masking_settings(self.row_format)
         return DynamicMasking(self.row_format, settings, seed)
-
-
-def read_config(path: str) -> AlbertConfig:
-    """Reads a config wherever TensorFlow can read, gs:// too."""
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"ALBERT config {path} does not exist")
-    return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
-
-
-def check_same_model(config: AlbertConfig, output_dir: str) -> None:
-    """Compares the config with that of the run whose checkpoints are there: dropout may change.
-
-    Raises:
-      ValueError: It is another model's, even if its weights would fit.
-    """
-    stored = os.path.join(output_dir, "albert_config.json")
-    if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
-        return
-    before, now = read_config(stored).to_dict(), config.to_dict()
-    changed = [
-        f"{name} {before.get(name)} before, {now.get(name)} now"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name) and not name.endswith("dropout_prob")
-    ]
-    if changed:
-        raise ValueError(
-            f"--output_dir holds a run of another model ({'; '.join(changed)}): name another "
-            "directory, or the config it was started with"
-        )
-
-
-def make_output_dir(path: str) -> None:
-    """Makes the output directory and writes to it once.
-
-    Raises:
-      ValueError: That is not possible.
-    """
-    probe = os.path.join(path, ".write_test")
-    try:
-        tf.io.gfile.makedirs(path)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
-    except tf.errors.OpError as error:
-        raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
 
 
 def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> Records:
@@ -153,9 +107,9 @@ def _check_row_format(row_format: RowFormat, config: AlbertConfig) -> None:
 
 def prepare() -> tuple[Trainer, Records]:
     """Checks everything, and returns a Trainer with its first weights, and the records."""
-    config = read_config(FLAGS.albert_config_file)
+    config = running.read_config(FLAGS.albert_config_file)
     pretraining_flags.check_flags(config)
-    check_same_model(config, FLAGS.output_dir)
+    running.check_same_model(config, FLAGS.output_dir)
     files = input_files.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = distribution.create_strategy(
@@ -169,10 +123,12 @@ def prepare() -> tuple[Trainer, Records]:
     pretraining_flags.check_strategy(strategy)
     chief = distribution.is_chief(strategy)
     if chief:
-        make_output_dir(FLAGS.output_dir)
+        running.make_output_dir(FLAGS.output_dir)
     cache = os.path.join(FLAGS.output_dir, "input_files.json") if chief else None
     records = check_records(files, config, cache)
-    logging.info("%d records in %d files; %s", sum(records.counts), len(files), _describe(strategy))
+    logging.info(
+        "%d records in %d files; %s", sum(records.counts), len(files), running.describe(strategy)
+    )
 
     dtype = "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
     trainer = Trainer(
@@ -187,8 +143,7 @@ def prepare() -> tuple[Trainer, Records]:
     if FLAGS.do_train:
         trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
         if chief:
-            path = os.path.join(FLAGS.output_dir, "albert_config.json")
-            checkpoint.write_text(path, config.to_json())
+            running.write_config(config, FLAGS.output_dir)
     return trainer, records
 
 
@@ -242,10 +197,6 @@ def _make_optimizer():
         FLAGS.start_warmup_step,
         sum_over_replicas=False,
     )
-
-
-def _describe(strategy: tf.distribute.Strategy) -> str:
-    return f"{type(strategy).__name__} with {strategy.num_replicas_in_sync} replica(s)"
 
 
 def main(argv: Sequence[str]) -> None:

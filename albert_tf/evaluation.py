@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import checkpoint, distribution
-from albert_tf.training import InputFn, Trainer
+from albert_tf.training import Trainer
+from albert_tf.training_input import InputFn
 
 RESULTS_FILE = "eval_results.txt"
+TRIAL_FILE = "best_trial.txt"
 _BEST_FILE = "best_checkpoint.json"
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
@@ -54,16 +57,125 @@ def evaluate_checkpoints(
             continue  # The training run has just deleted it for a newer one.
         results = {"global_step": step, **trainer.evaluate(input_fn)}
         evaluated, waiting_since = prefix, None
-        logging.info("***** Eval results of %s *****", prefix)
-        for key in sorted(results):
-            logging.info("  %s = %s", key, results[key])
-            lines.append(f"{key} = {results[key]}")
+        lines += log_results(prefix, results)
         if distribution.is_chief(trainer.strategy):
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
             checkpoint.write_text(
                 os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n"
             )
     return results
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What is known of the checkpoints of a directory.
+
+    Attributes:
+      last_step: That of the last one evaluated.
+      best_step: That of the best.
+      best_value: Its key metric.
+    """
+
+    last_step: int = -1
+    best_step: int = -1
+    best_value: float = -1.0
+
+    @classmethod
+    def read(cls, directory: str) -> Trial:
+        """Reads best_trial.txt; where there is none, nothing is known.
+
+        Raises:
+          ValueError: It is something else.
+        """
+        path = os.path.join(directory, TRIAL_FILE)
+        if not tf.io.gfile.exists(path):
+            return cls()
+        with tf.io.gfile.GFile(path) as file:
+            text = file.read()
+        try:
+            last_step, best_step, best_value = text.split(":")
+            return cls(int(last_step), int(best_step), float(best_value))
+        except ValueError:
+            raise ValueError(
+                f"{path} must be <step>:<best step>:<best value>, not {text!r}"
+            ) from None
+
+    def write(self, directory: str) -> None:
+        """Writes best_trial.txt."""
+        text = f"{self.last_step}:{self.best_step}:{self.best_value}"
+        checkpoint.write_text(os.path.join(directory, TRIAL_FILE), text)
+
+
+def forget(directory: str) -> None:
+    """Removes what an earlier run's evaluation left in a directory that a fresh run starts in."""
+    best = f"{checkpoint.BASENAME}-{checkpoint.BEST}.index"
+    for name in (TRIAL_FILE, RESULTS_FILE, best):
+        path = os.path.join(directory, name)
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+
+
+def evaluate_saved(
+    trainer: Trainer, evaluate: Callable[[], dict[str, float]], write: Callable[[], None]
+) -> int:
+    """Evaluates the checkpoints of the output directory that have not been, oldest first.
+
+    Adds to eval_results.txt, keeps best_trial.txt, and copies a checkpoint to model.ckpt-best when
+    the task's key metric is higher than ever before. The trainer then holds the newest checkpoint.
+
+    Args:
+      trainer: Its weights are replaced by each checkpoint's.
+      evaluate: Returns metrics of the trainer's weights.
+      write: Is called after `evaluate` if that was the best; writes what else is to be kept of it.
+
+    Returns:
+      How many there were.
+
+    Source: run_classifier.py, main.
+    Differs: checkpoints that are not the best are deleted by --keep_checkpoint_max alone; the best
+    is copied at once; evaluation does not wait for a training run beside it.
+    """
+    directory = trainer.output_dir
+    trial = Trial.read(directory)
+    count = 0
+    for prefix in checkpoint.listed(directory):
+        if int(prefix.rpartition("-")[2]) <= trial.last_step:
+            continue
+        step = trainer.restore(prefix)
+        results = {"global_step": step, **evaluate()}
+        count += 1
+        lines = log_results(prefix, results)
+        value = results[trainer.task.key_metric]
+        is_best = value > trial.best_value
+        best = (step, value) if is_best else (trial.best_step, trial.best_value)
+        trial = Trial(step, *best)
+        if distribution.is_chief(trainer.strategy):
+            if is_best:
+                lines += _copy_to_best(prefix)
+                write()
+            lines.append(f"best = {trial.best_value}")
+            append_results(os.path.join(directory, RESULTS_FILE), lines)
+            # Last: a run killed before this evaluates the checkpoint again.
+            trial.write(directory)
+    return count
+
+
+def append_results(path: str, lines: Sequence[str]) -> None:
+    """Adds the metrics of a checkpoint to a file, below those of others."""
+    before = ""
+    if tf.io.gfile.exists(path):
+        with tf.io.gfile.GFile(path) as file:
+            before = file.read()
+    checkpoint.write_text(path, before + "\n".join([*lines, "=" * 50]) + "\n")
+
+
+def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
+    """Logs the metrics of a checkpoint; returns them as lines of text."""
+    logging.info("***** Eval results of %s *****", prefix)
+    lines = [f"{key} = {results[key]}" for key in sorted(results)]
+    for line in lines:
+        logging.info("  %s", line)
+    return lines
 
 
 def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) -> list[str]:
@@ -77,13 +189,19 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
     if results[key_metric] <= best:
         return []
     try:
-        target = checkpoint.copy_to_best(prefix)
+        lines = _copy_to_best(prefix)
     except tf.errors.NotFoundError:
         logging.warning("%s was the best, but deleted before it could be kept", prefix)
         return []
     checkpoint.write_text(
         record, json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n"
     )
+    return lines
+
+
+def _copy_to_best(prefix: str) -> list[str]:
+    """Copies a checkpoint to model.ckpt-best; returns the release's lines about it."""
+    target = checkpoint.copy_to_best(prefix)
     logging.info("saving %s to %s", prefix, target)
     return [
         f"saved {prefix}.{ending} to {target}.{ending}"

@@ -61,6 +61,24 @@ def spearman(labels: Any, predictions: Any, weights: Any = None) -> float:
     return pearson(*(_ranks(np.asarray(values)[counted]) for values in (labels, predictions)))
 
 
+def softmax(logits: Any) -> np.ndarray:
+    """Returns probabilities `<float64>[B, C]` of logits `<float>[B, C]`."""
+    logits = np.asarray(logits, np.float64)
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def log_loss(labels: Any, probabilities: Any) -> float:
+    """Returns the mean of -log p of the right class: `<int>[B]` against `<float>[B, C]`."""
+    chosen = np.take_along_axis(np.asarray(probabilities), np.asarray(labels)[:, None], axis=-1)
+    return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
+
+
+def mean_squared_error(labels: Any, predictions: Any) -> float:
+    """Returns the mean square of the differences of `<float>[B]` and `<float>[B]`."""
+    return float(np.mean(np.square(np.asarray(labels) - np.asarray(predictions))))
+
+
 def _weights(values: Any, weights: Any) -> np.ndarray:
     return np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import string
@@ -70,6 +71,7 @@ class Tokenizer:
     Attributes:
       do_lower_case: As given.
       vocab_size: Number of pieces V.
+      digest: Tells it from a tokenizer that would give other ids: of the file and the case.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
     Raises:
@@ -96,7 +98,9 @@ class Tokenizer:
         self.do_lower_case = do_lower_case
         vocabulary_class = _SentencePiece if spm_model_file else _WordPiece
         path = os.fspath(spm_model_file or vocab_file)
-        self._vocabulary = vocabulary_class(_read_file(path), path, do_lower_case)
+        content = _read_file(path)
+        self.digest = hashlib.sha256(content + bytes([do_lower_case])).hexdigest()
+        self._vocabulary = vocabulary_class(content, path, do_lower_case)
         self.vocab_size = len(self._vocabulary.pieces)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
             self._vocabulary, path

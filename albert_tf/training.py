@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -20,8 +20,7 @@ from albert_tf import checkpoint, conversion, distribution
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.task import Features, Task
 from albert_tf.train_step import TrainStep
-
-InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+from albert_tf.training_input import InputByLength, InputFn, StepIterators
 
 # A loop on the device is kept this short, whatever steps_per_loop allows: a person wants to see a
 # line, and a process that gets SIGTERM has some 30 seconds to save.
@@ -79,25 +78,28 @@ class Trainer:
 
     def train(
         self,
-        input_fn: InputFn,
+        source: InputFn | InputByLength,
         progress: ProgressLog,
         num_train_steps: int,
         *,
         steps_per_loop: int,
         save_steps: int,
         keep_max: int,
+        after_save: Callable[[], None] = lambda: None,
     ) -> bool:
         """Trains up to a step, saving on the way and at the end.
 
         SIGTERM ends it early, after a checkpoint.
 
         Args:
-          input_fn: Makes a host's dataset, from the step that the Trainer is at.
+          source: Makes a host's dataset, from the step that the Trainer is at.
           progress: Is told of every loop.
           num_train_steps: The step to reach.
           steps_per_loop: Steps on the device between two looks from the host, at most.
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
+          after_save: Is called after each checkpoint but one that SIGTERM asked for. It may change
+            weights, moments and step, if it restores that checkpoint.
 
         Returns:
           Whether the step was reached.
@@ -105,7 +107,7 @@ class Trainer:
         Raises:
           NonFiniteLossError: A loss is no number any more. Nothing is saved then.
         """
-        iterator = iter(self.strategy.distribute_datasets_from_function(input_fn))
+        iterators = StepIterators(self.strategy, source, self.step, num_train_steps)
         previous = _on_sigterm(self._stop_requested)
         step, saved, step_seconds, stop = self.step, self.step, math.inf, False
         try:
@@ -114,7 +116,7 @@ class Trainer:
                 quick_enough = max(1, int(_LOOP_SECONDS / step_seconds))
                 count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
                 start = time.monotonic()
-                stats = self._train_steps(iterator, tf.constant(count)).numpy()
+                stats = self._train_runs(iterators.runs(step, count))
                 step_seconds, stop = self._agree((time.monotonic() - start) / count)
                 self._check_finite(stats, step, saved)
                 step += count
@@ -125,11 +127,18 @@ class Trainer:
                 if step % save_steps == 0 or step == num_train_steps or stop:
                     self.save(keep_max)
                     saved = step
+                    if not stop:
+                        after_save()
         finally:
             _restore_sigterm(previous)
         if step < num_train_steps:
             logging.info("stopped at step %d by SIGTERM: the same command goes on from there", step)
         return step >= num_train_steps
+
+    def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
+        # Nothing is fetched before all are under way: the host must not wait between two runs.
+        stats = [self._train_steps(iterator, tf.constant(count)) for iterator, count in runs]
+        return tf.concat(stats, axis=0).numpy()
 
     @tf.function
     def _train_steps(self, iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
@@ -200,7 +209,7 @@ class Trainer:
         # 2. Start from other weights.
         if init_checkpoint:
             report = conversion.load_weights(
-                self.model, init_checkpoint, expand_group0=expand_group0
+                self.model, init_checkpoint, expand_group0=expand_group0, replace_heads=True
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
@@ -250,19 +259,53 @@ class Trainer:
 
     # --- evaluation -------------------------------------------------------------------------
 
-    def evaluate(self, input_fn: InputFn) -> dict[str, float]:
+    def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
         Args:
-          input_fn: Makes a host's dataset; it ends.
+          *input_fns: Each makes a host's dataset of a part; it ends.
         """
         totals: dict[str, np.ndarray] = {}
-        for batch in self.strategy.distribute_datasets_from_function(input_fn):
-            for name, value in self._eval_step(batch).items():
-                totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
+        for input_fn in input_fns:
+            for batch in self.strategy.distribute_datasets_from_function(input_fn):
+                for name, value in self._eval_step(batch).items():
+                    totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
         results = {name: float(value[0] / value[1]) for name, value in totals.items()}
         losses = [value for name, value in results.items() if name.endswith("_loss")]
         return {"loss": sum(losses), **results}
+
+    def predict(self, input_fns: Iterable[InputFn], num_rows: int) -> Any:
+        """Returns the model's outputs on N rows, as arrays `[N, ...]` in the order of the rows.
+
+        Args:
+          input_fns: Each makes a host's dataset; it ends. Beside the features a batch has
+            `example_rows` `<int32>[B]`, their numbers, and `example_weights` `<float32>[B]`, 0 for
+            rows that only fill it up. The longest rows come first: an output that is shorter for
+            shorter rows ends in -inf.
+          num_rows: The number of rows N.
+        """
+        results: list[np.ndarray] = []
+        for input_fn in input_fns:
+            for batch in self.strategy.distribute_datasets_from_function(input_fn):
+                outputs, rows, weights = self._predict_step(batch)
+                counted = weights.numpy() > 0
+                values = [value.numpy()[counted] for value in tf.nest.flatten(outputs)]
+                if not results:
+                    results = [_blank((num_rows, *value.shape[1:]), value) for value in values]
+                for result, value in zip(results, values, strict=True):
+                    place = (rows.numpy()[counted], *(slice(size) for size in value.shape[1:]))
+                    result[place] = value
+        return tf.nest.pack_sequence_as(outputs, results)
+
+    @tf.function
+    def _predict_step(self, batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
+        def replica_outputs(batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
+            features = dict(batch)
+            rows, weights = features.pop("example_rows"), features.pop("example_weights")
+            return self.model(features, training=False), rows, weights
+
+        replicas = self.strategy.run(replica_outputs, args=(batch,))
+        return tf.nest.map_structure(lambda x: self.strategy.gather(x, axis=0), replicas)
 
     @tf.function
     def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
@@ -276,6 +319,10 @@ class Trainer:
             name: self.strategy.experimental_local_results(pair)[0]
             for name, pair in replicas.items()
         }
+
+
+def _blank(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
+    return np.full(shape, -np.inf if like.dtype.kind == "f" else 0, like.dtype)
 
 
 def _on_sigterm(event: threading.Event) -> Any:

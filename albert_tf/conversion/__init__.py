@@ -71,8 +71,8 @@ def load_weights(
     path: str | os.PathLike[str],
     *,
     expand_group0: bool = False,
-    heads: bool = True,
     strict: bool = True,
+    replace_heads: bool = False,
 ) -> LoadReport:
     """Fills a model from stored weights.
 
@@ -86,10 +86,10 @@ def load_weights(
       model: A built model.
       path: A directory, a checkpoint's prefix, or a file.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
-      heads: Whether heads are loaded too. Without them a model of two classes starts from one of
-        three; the report names those left out.
       strict: Whether a difference in the encoder, or between the model's config and the one
         beside the weights, is an error. Shapes always are.
+      replace_heads: Whether a head of another shape, as that of another task, is one that only the
+        checkpoint has.
 
     Returns:
       What was loaded, missing and unused.
@@ -106,10 +106,9 @@ def load_weights(
     layout = layouts.find(path)
     values = layout.read_weights(path)
     named = named_weights(model)
-    sources = {
-        name: _source(name, values, expand_group0) if heads or _is_encoder(name) else None
-        for name in named
-    }
+    sources = {name: _source(name, values, expand_group0) for name in named}
+    if replace_heads:
+        _leave_other_heads(path, named, sources, values)
     _check_shapes(path, named, sources, values)
 
     missing = [name for name, source in sources.items() if source is None]
@@ -140,6 +139,26 @@ def _source(name: str, values: dict[str, Any], expand_group0: bool) -> str | Non
     return from_group0 if expand_group0 and from_group0 in values else None
 
 
+def _leave_other_heads(
+    path: str,
+    named: dict[str, keras.Variable],
+    sources: dict[str, str | None],
+    values: dict[str, np.ndarray],
+) -> None:
+    """Takes the source from variables outside the encoder whose shape is another."""
+    others = [
+        name
+        for name, source in sources.items()
+        if source is not None
+        and not name.startswith("bert/")
+        and tuple(values[source].shape) != tuple(named[name].shape)
+    ]
+    if others:
+        found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
+        logging.warning("%s has the head of another task (%s): it is left out", path, found)
+    sources.update(dict.fromkeys(others))
+
+
 def _check_shapes(
     path: str,
     named: dict[str, keras.Variable],
@@ -155,7 +174,7 @@ def _check_shapes(
     if wrong:
         remedy = "use the albert_config.json that belongs to it"
         if not any(_is_encoder(name) for name in wrong):
-            remedy = "load it without its heads (heads=False)"
+            remedy = "leave its head out (replace_heads=True)"
         raise ValueError(
             f"checkpoint {path} is of another shape than the model ({'; '.join(wrong.values())}): "
             f"{remedy}"

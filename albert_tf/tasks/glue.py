@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
+from albert_tf.tasks.utf8_lines import utf8_lines
+
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
@@ -25,6 +27,8 @@ class GlueTask:
       files: File of each split that the task has: train, dev, test. Test files have no labels.
       headless: Splits whose file has no header, and the columns that it would name.
       skips_short_rows: Whether rows that lack columns are passed over, not an error.
+      key_metric: By which checkpoints are compared, as the release calls it.
+      submission: What the leaderboard calls the task; None calls it as its folder.
     """
 
     folder: str
@@ -35,6 +39,8 @@ class GlueTask:
     files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _SPLITS)
     headless: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     skips_short_rows: bool = False
+    key_metric: str = "eval_accuracy"
+    submission: str | None = None
 
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -51,17 +57,28 @@ _SENTENCES = ("sentence1", "sentence2")
 # Source: classifier_utils.py, the eleven subclasses of DataProcessor.
 # Differs: the release counts columns; here the header's names are looked up.
 GLUE_TASKS: Mapping[str, GlueTask] = {
-    "cola": GlueTask("CoLA", "sentence", headless={"train": _COLA, "dev": _COLA}),
-    "mnli": GlueTask("MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("matched")),
-    "mismnli": GlueTask("MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("mismatched")),
+    "cola": GlueTask(
+        "CoLA",
+        "sentence",
+        headless={"train": _COLA, "dev": _COLA},
+        key_metric="matthew_corr",
+    ),
+    "mnli": GlueTask(
+        "MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("matched"), submission="MNLI-m"
+    ),
+    "mismnli": GlueTask(
+        "MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("mismatched"), submission="MNLI-mm"
+    ),
     "mrpc": GlueTask("MRPC", "#1 String", "#2 String", "Quality"),
     "qnli": GlueTask("QNLI", "question", "sentence", labels=_ENTAILS),
     "qqp": GlueTask("QQP", "question1", "question2", "is_duplicate", skips_short_rows=True),
     "rte": GlueTask("RTE", *_SENTENCES, labels=_ENTAILS),
     "sst-2": GlueTask("SST-2", "sentence"),
-    "sts-b": GlueTask("STS-B", *_SENTENCES, "score", labels=()),
+    "sts-b": GlueTask("STS-B", *_SENTENCES, "score", labels=(), key_metric="pearson"),
     "wnli": GlueTask("WNLI", *_SENTENCES),
-    "ax": GlueTask("diagnostic", *_SENTENCES, labels=_NLI, files={"test": "diagnostic.tsv"}),
+    "ax": GlueTask(
+        "diagnostic", *_SENTENCES, labels=_NLI, files={"test": "diagnostic.tsv"}, submission="AX"
+    ),
 }
 
 
@@ -73,13 +90,13 @@ class TextExample:
       guid: What names it: the index that its file gives it, or the number of its line.
       text_a: Raw text; may be empty.
       text_b: The second text, or None.
-      label: Id of the class, or a regression's number; 0 in a test file, which has none.
+      label: Id of the class, or a regression's number; None in a test file, which has none.
     """
 
     guid: str
     text_a: str
     text_b: str | None
-    label: int | float
+    label: int | float | None
 
 
 def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> list[TextExample]:
@@ -93,7 +110,8 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The task isn't known or lacks this split; the file isn't UTF-8, or lacks a
-        column or a text, or has a label that isn't known. The message names file and line.
+        column or a text, or has a label that isn't known, or an id twice. The message names file
+        and line.
 
     Source: classifier_utils.py, DataProcessor.
     """
@@ -106,17 +124,22 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
     wanted = [task.text_a, *([task.text_b] if task.text_b else [])]
     if split != "test":
         wanted.append(task.label)
-    examples = []
+    examples: list[TextExample] = []
+    lines: dict[str, int] = {}
     rows = _rows(path, task.headless.get(split), wanted, task.skips_short_rows)
     for number, row in rows:
         named = [row[name] for name in _ID_COLUMNS if name in row]
+        # The release counts lines from 0, the header among them.
+        guid = named[0] if named else f"{split}-{number - 1}"
+        if guid in lines:
+            raise ValueError(f"{path}:{number}: id {guid!r} is that of line {lines[guid]} too")
+        lines[guid] = number
         examples.append(
             TextExample(
-                # The release counts lines from 0, the header among them.
-                guid=named[0] if named else f"{split}-{number - 1}",
+                guid=guid,
                 text_a=row[task.text_a],
                 text_b=row[task.text_b] if task.text_b else None,
-                label=0 if split == "test" else _label(task, row[task.label], path, number),
+                label=None if split == "test" else _label(task, row[task.label], path, number),
             )
         )
     if not examples:
@@ -140,9 +163,11 @@ def _rows(
     path: str, columns: tuple[str, ...] | None, wanted: list[str], skips_short_rows: bool
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields number of line and cells by column; a tab always parts cells, quoted or not."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
     skipped = []
-    for number, line in _lines(path):
-        cells = line.split("\t")
+    for number, line in utf8_lines(path):
+        cells = line.rstrip("\r\n").split("\t")
         if columns is None:
             columns = tuple(cells)
             missing = [name for name in wanted if name not in columns]
@@ -168,17 +193,3 @@ def _rows(
             len(skipped),
             skipped[0],
         )
-
-
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields numbers from 1, and lines without their ends."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
-    with open(path, "rb") as file:
-        for number, content in enumerate(file, start=1):
-            try:
-                # A file may begin with a byte order mark.
-                line = content.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path}:{number}: not UTF-8 text") from error
-            yield number, line.rstrip("\r\n")

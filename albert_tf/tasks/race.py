@@ -18,16 +18,18 @@ class ChoiceExample:
     """A question on a passage.
 
     Attributes:
-      passage_id: What its file calls the passage.
+      guid: What names it: what its file calls the passage, and the number of the question.
       context: Raw text of the passage.
       endings: The question with each option, raw.
-      label: Which of them is right, from 0.
+      label: Which of them is right, from 0; None if that isn't known.
+      level: Of the examination.
     """
 
-    passage_id: str
+    guid: str
     context: str
     endings: tuple[str, ...]
-    label: int
+    label: int | None
+    level: str = ""
 
 
 def read_race(
@@ -43,16 +45,25 @@ def read_race(
 
     Raises:
       FileNotFoundError: There is no such folder, or no text file in it.
-      ValueError: A file isn't UTF-8 JSON or no passage of RACE. The message names file and line.
+      ValueError: A file isn't UTF-8 JSON or no passage of RACE, or has the id of another one. The
+        message names file and line.
 
     Source: race_utils.py, RaceProcessor.
     Differs: the release reads all.txt only.
     """
-    examples = []
+    examples: list[ChoiceExample] = []
     for level in levels:
         folder = pathlib.Path(data_dir, "RACE", split, level)
+        places: dict[str, str] = {}
         for where, content in _passages(folder):
-            examples += _examples(content, where)
+            passage = _passage(content, where)
+            name = str(passage["id"])
+            if name in places:
+                raise ValueError(f"{where}: passage {name} is there twice, see {places[name]}")
+            places[name] = where
+            examples += _examples(passage, level, where)
+    if not examples:
+        raise ValueError(f"{data_dir} has no examples in RACE/{split} of {' or '.join(levels)}")
     return examples
 
 
@@ -75,7 +86,7 @@ def _passages(folder: pathlib.Path) -> Iterator[tuple[str, bytes]]:
         yield str(path), path.read_bytes()
 
 
-def _examples(content: bytes, where: str) -> Iterator[ChoiceExample]:
+def _passage(content: bytes, where: str) -> dict[str, Any]:
     try:
         passage = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -85,6 +96,10 @@ def _examples(content: bytes, where: str) -> Iterator[ChoiceExample]:
     names = ("id", "article", "questions", "options", "answers")
     if not isinstance(passage, dict) or not all(name in passage for name in names):
         raise ValueError(f"{where}: expected a passage with the keys {', '.join(names)}")
+    return passage
+
+
+def _examples(passage: dict[str, Any], level: str, where: str) -> Iterator[ChoiceExample]:
     questions = _aligned(passage, where)
     for number, (question, options, answer) in enumerate(questions, start=1):
         label = "ABCD".find(answer) if len(answer) == 1 else -1
@@ -94,10 +109,11 @@ def _examples(content: bytes, where: str) -> Iterator[ChoiceExample]:
                 f"A to D, got {len(options)} options and {answer!r}"
             )
         yield ChoiceExample(
-            passage_id=str(passage["id"]),
+            guid=f"{passage['id']}-{number}",
             context=passage["article"],
             endings=tuple(_ending(question, option) for option in options),
             label=label,
+            level=level,
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from albert_tf.tokenization import Tokenizer
 
 # What a padded position holds, where it isn't 0: no answer can start or end there.
-_PADDING = {"p_mask": 1}
+PADDING = {"p_mask": 1}
 
 
 def pair_features(
@@ -103,5 +103,5 @@ def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, n
         if missing < 0:
             raise ValueError(f"{name} has {value.shape[-1]} positions, more than {length}")
         widths = [(0, 0)] * (value.ndim - 1) + [(0, missing)]
-        padded[name] = np.pad(value, widths, constant_values=_PADDING.get(name, 0))
+        padded[name] = np.pad(value, widths, constant_values=PADDING.get(name, 0))
     return padded

@@ -37,6 +37,10 @@ class Task(abc.ABC):
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
         """Returns the weighted sum of each loss, `<float32>[]` by name; total is their ratios'."""
 
-    @abc.abstractmethod
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
-        """Returns sum and weight of each metric, `<float32>[]` by name, over a batch."""
+        """Returns sum and weight of each metric, `<float32>[]` by name, over a batch.
+
+        By default these are the losses.
+        """
+        sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
+        return {name: (sums[name], weights[name]) for name in sums}

@@ -32,6 +32,9 @@ def test_examples_are_those_that_the_release_reads(golden, name):
             assert preprocess_text(example.text_a) == row["text_a"]
             second = None if example.text_b is None else preprocess_text(example.text_b)
             assert second == row["text_b"]
+            if split == "test":
+                assert example.label is None
+                continue
             assert example.label == row["features"]["label_id"]
             assert (labels[example.label] if labels else example.label) == row["label"]
 
@@ -40,8 +43,8 @@ def test_the_diagnostic_set_is_read_for_prediction_only(tmp_path):
     text = "index\tsentence1\tsentence2\n0\tA cat.\tAn animal.\n7\tB.\tC.\n"
     folder = write(tmp_path, "diagnostic/diagnostic.tsv", text)
     assert glue.read_glue("ax", folder, "test") == [
-        glue.TextExample("0", "A cat.", "An animal.", 0),
-        glue.TextExample("7", "B.", "C.", 0),
+        glue.TextExample("0", "A cat.", "An animal.", None),
+        glue.TextExample("7", "B.", "C.", None),
     ]
     with pytest.raises(ValueError, match="task ax has no train split, only test"):
         glue.read_glue("ax", folder, "train")
@@ -82,6 +85,11 @@ def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
             "STS-B",
             "sentence1\tsentence2\tscore\na\tb\tfive\n",
             "train.tsv:2: label 'five' is not a number",
+        ),
+        (
+            "WNLI",
+            "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n",
+            "train.tsv:4: id '7' is that of line 2 too",
         ),
     ],
 )

@@ -27,7 +27,7 @@ def test_examples_are_those_that_the_release_reads(golden):
     stored = json.loads((golden / "features/race.json").read_text())["examples"]
     examples = race.read_race(golden / "features/race_data", "train")
     for example, row in zip(examples, stored, strict=True):
-        assert example.passage_id == row["example_id"]
+        assert example.guid.rpartition("-")[0] == row["example_id"]
         assert preprocess_text(example.context) == row["context"]
         assert [preprocess_text(ending) for ending in example.endings] == row["endings"]
         assert example.label == row["label"]
@@ -48,8 +48,10 @@ def test_both_layouts_give_the_same(tmp_path):
     write(tree, "7.txt", PASSAGE)
     examples = race.read_race(one_file, "dev", ("middle",))
     assert examples == race.read_race(tree, "dev", ("middle",))
-    assert [(e.passage_id, e.label) for e in examples] == [
-        (name, label) for name in ("middle7.txt", "middle10.txt") for label in (0, 3)
+    assert [(e.guid, e.label, e.level) for e in examples] == [
+        (f"{name}-{number}", label, "middle")
+        for name in ("middle7.txt", "middle10.txt")
+        for number, label in ((1, 0), (2, 3))
     ]
     assert examples[0].endings[1] == "Who has a cat? Ann"
     assert examples[1].endings[0] == "cat has a cat ."
@@ -58,6 +60,7 @@ def test_both_layouts_give_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"id": "middle7.txt"}, "passage middle7.txt is there twice, see .*all.txt:1"),
         ({"answers": ["A"]}, "as many questions as options and answers: 2, 2, 1"),
         ({"answers": ["A", "E"]}, "question 2: expected 4 options .* got 4 options and 'E'"),
         ({"answers": ["", "A"]}, "question 1: expected 4 options .* and ''"),
@@ -65,7 +68,7 @@ def test_both_layouts_give_the_same(tmp_path):
     ],
 )
 def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
-    folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, **changes})
+    folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, "id": "next", **changes})
     with pytest.raises(ValueError, match=f"all.txt:2: .*{message}"):
         race.read_race(folder, "dev", ("middle",))
 

@@ -1,0 +1,150 @@
+"""Which rows make which batch, and how long it is: less padding, in a handful of static lengths.
+
+A plan is arithmetic on the lengths of all rows. It is a function of its arguments alone, so that a
+run that starts again at step t needs nothing but t, and it knows of no replica: those share out
+each batch afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+# A chunk of this many batches is sorted by length: short enough that the order stays random, long
+# enough that few of its batches hold two lengths.
+_BATCHES_A_CHUNK = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthBatches:
+    """The batches of T steps.
+
+    Attributes:
+      rows: `<int64>[T, B]`, which rows are in it.
+      lengths: `<int64>[T]`, the positions that each row of it is padded to.
+      weights: `<float32>[T, B]`, 0 for rows that only fill up the last batch.
+    """
+
+    rows: np.ndarray
+    lengths: np.ndarray
+    weights: np.ndarray
+
+
+def choose_static_lengths(
+    row_lengths: np.ndarray, max_seq_length: int, count: int = 4, multiple: int = 8
+) -> tuple[int, ...]:
+    """Chooses the lengths at which rows, each padded to the next one, have least padding.
+
+    Args:
+      row_lengths: `<int>[N]`, positions of each row, at most `max_seq_length`.
+      max_seq_length: The longest length allowed.
+      count: Lengths to choose, at most: each is compiled once.
+      multiple: What they are multiples of, but for `max_seq_length` itself.
+
+    Returns:
+      The lengths in ascending order, no row longer than the last.
+    """
+    candidates = np.unique(
+        np.minimum(-(-np.asarray(row_lengths) // multiple) * multiple, max_seq_length)
+    )
+    # fitting[i]: rows that fit into the first i candidates.
+    fitting = np.searchsorted(np.sort(row_lengths), candidates, side="right")
+    fitting = np.concatenate([[0], fitting])
+    # least[i]: fewest positions of the first fitting[i] rows, and the lengths that give them; with
+    # one length more at each turn.
+    least = [(0.0, ())] + [(np.inf, ())] * len(candidates)
+    for _ in range(min(count, len(candidates))):
+        least = [least[0]] + [
+            min(
+                (least[j][0] + (fitting[i] - fitting[j]) * length, (*least[j][1], int(length)))
+                for j in range(i)
+            )
+            for i, length in enumerate(candidates, start=1)
+        ]
+    return least[-1][1]
+
+
+def training_batches(
+    row_lengths: np.ndarray,
+    batch_size: int,
+    static_lengths: Sequence[int],
+    seed: int,
+    num_steps: int,
+) -> LengthBatches:
+    """Plans a training run: every row once an epoch, but for the remainder of a batch.
+
+    Each epoch draws an order of all rows, cuts it into chunks of many batches, sorts each chunk by
+    static length and cuts it into batches, whose order it then draws. Rows of one static length
+    stay in random order.
+
+    Args:
+      row_lengths: `<int>[N]`, positions of each row.
+      batch_size: Rows of a batch B, over all replicas.
+      static_lengths: The lengths allowed, ascending.
+      seed: Of the order.
+      num_steps: Batches to plan, T.
+
+    Raises:
+      ValueError: A row is longer than all lengths, or there are fewer rows than a batch has.
+    """
+    buckets = _buckets(row_lengths, static_lengths)
+    steps_an_epoch = len(buckets) // batch_size
+    if not steps_an_epoch:
+        raise ValueError(
+            f"{len(buckets)} training examples are fewer than a batch of {batch_size}: lower "
+            "--train_batch_size"
+        )
+    epochs = range(-(-num_steps // steps_an_epoch))
+    rows = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
+    rows = np.concatenate([np.empty((0, batch_size), np.int64), *rows])[:num_steps]
+    weights = np.ones(rows.shape, np.float32)
+    return LengthBatches(rows, _batch_lengths(rows, buckets, static_lengths), weights)
+
+
+def evaluation_batches(
+    row_lengths: np.ndarray, batch_size: int, static_lengths: Sequence[int]
+) -> LengthBatches:
+    """Plans one pass over all rows, the longest first: what doesn't fit into memory shows at once.
+
+    Args: see training_batches. The last batch is filled up with a row of its own, of weight 0.
+    """
+    buckets = _buckets(row_lengths, static_lengths)
+    order = np.argsort(-buckets, kind="stable")
+    filling = -len(order) % batch_size
+    rows = np.concatenate([order, np.repeat(order[-1:], filling)]).reshape(-1, batch_size)
+    weights = np.ones(rows.size, np.float32)
+    weights[len(order) :] = 0.0
+    return LengthBatches(
+        rows, _batch_lengths(rows, buckets, static_lengths), weights.reshape(rows.shape)
+    )
+
+
+def _buckets(row_lengths: np.ndarray, static_lengths: Sequence[int]) -> np.ndarray:
+    """Returns the number of each row's static length, the least that it fits into."""
+    buckets = np.searchsorted(static_lengths, row_lengths)
+    if np.any(buckets == len(static_lengths)):
+        raise ValueError(
+            f"a row has {np.max(row_lengths)} positions, more than {static_lengths[-1]}, the "
+            "longest length allowed"
+        )
+    return buckets
+
+
+def _epoch(
+    buckets: np.ndarray, batch_size: int, steps_an_epoch: int, seed: int, epoch: int
+) -> np.ndarray:
+    """Returns the rows of an epoch's batches, `<int64>[steps_an_epoch, B]`."""
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(buckets))[: steps_an_epoch * batch_size]
+    # By chunk, then by length; stable, so that rows of one length stay in the order drawn.
+    chunks = np.arange(len(order)) // (_BATCHES_A_CHUNK * batch_size)
+    batches = order[np.lexsort((buckets[order], chunks))].reshape(-1, batch_size)
+    return batches[rng.permutation(len(batches))]
+
+
+def _batch_lengths(
+    rows: np.ndarray, buckets: np.ndarray, static_lengths: Sequence[int]
+) -> np.ndarray:
+    return np.asarray(static_lengths, np.int64)[buckets[rows].max(axis=1, initial=0)]

@@ -1,0 +1,221 @@
+"""Tasks that choose one of some classes, or give a number: GLUE, RACE, a table of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import checkpoint, finetuning, metrics
+from albert_tf.tasks import losses, sequence_features
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.tasks.task import Features
+from albert_tf.tokenization import Tokenizer
+
+
+class ScoringTask(SupervisedTask):
+    """Base of the tasks here. Predictions are probabilities `<float64>[N, C]`, or numbers `[N, 1]`.
+
+    Args:
+      options: See SupervisedTask.
+      tokenizer: See SupervisedTask.
+      max_seq_length: See SupervisedTask.
+      classes: Names of the classes, by id; empty for a regression.
+      key_metric: The metric by which checkpoints are compared.
+      results_file: What the file of ids and predicted labels is called.
+      number_range: Least and largest number that a regression's file may hold.
+    """
+
+    labels = ("label_ids",)
+
+    def __init__(
+        self,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        max_seq_length: int,
+        classes: Sequence[str],
+        key_metric: str = "eval_accuracy",
+        results_file: str = "predictions.tsv",
+        number_range: tuple[float, float] = (-np.inf, np.inf),
+    ) -> None:
+        super().__init__(options, tokenizer, max_seq_length)
+        self.classes = tuple(classes)
+        self.key_metric = key_metric
+        self.results_file = results_file
+        self.number_range = number_range
+        self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
+
+    def label(self, example: Any) -> Any:
+        """Returns an example's label as a feature; 0 if it has none."""
+        return (np.int32 if self.classes else np.float32)(example.label or 0)
+
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+        """Returns cross entropy, or squared error."""
+        (name,) = self.loss_names
+        loss = losses.classification_loss if self.classes else losses.regression_loss
+        return {name: loss(features["label_ids"], outputs)}
+
+    def predictions(
+        self, examples: Sequence[Any], features: FeatureTable, outputs: Any
+    ) -> np.ndarray:
+        """Turns logits into probabilities; a regression's stay as they are."""
+        return metrics.softmax(outputs) if self.classes else np.asarray(outputs, np.float64)
+
+    def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
+        """Returns the release's metrics, and those of the leaderboards."""
+        if any(example.label is None for example in examples):
+            return {}
+        labels = np.array([example.label for example in examples])
+        if not self.classes:
+            numbers = predictions[:, 0]
+            return {
+                "pearson": metrics.pearson(labels, numbers),
+                "spearman": metrics.spearman(labels, numbers),
+                "eval_loss": metrics.mean_squared_error(labels, numbers),
+            }
+        chosen = predictions.argmax(axis=-1)
+        result = {"eval_accuracy": metrics.accuracy(labels, chosen)}
+        if len(self.classes) == 2:
+            result["f1"] = metrics.f1(labels, chosen)
+            result["matthew_corr"] = metrics.matthews_correlation(labels, chosen)
+        result["eval_loss"] = metrics.log_loss(labels, predictions)
+        return result
+
+    def write(
+        self, directory: str, split: str, examples: Sequence[Any], predictions: np.ndarray
+    ) -> None:
+        """Writes <split>_probabilities.json and, of a test, test_results.tsv and `results_file`.
+
+        test_results.tsv is the release's: the probabilities of an example on each line.
+        `results_file` is what GLUE's leaderboard takes: a header, then index and label.
+        """
+        stored = {"ids": _ids(examples), "probabilities": predictions.tolist()}
+        checkpoint.write_text(_stored_file(directory, split), json.dumps(stored) + "\n")
+        if split != "test":
+            return
+        rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
+        _write_lines(os.path.join(directory, "test_results.tsv"), rows)
+        if self.classes:
+            labels = [self.classes[i] for i in predictions.argmax(axis=-1)]
+        else:
+            labels = [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.number_range)]
+        pairs = zip(_ids(examples), labels, strict=True)
+        lines = ["index\tprediction", *("\t".join(pair) for pair in pairs)]
+        _write_lines(os.path.join(directory, self.results_file), lines)
+
+    def average(
+        self, directories: Sequence[str], split: str, examples: Sequence[Any]
+    ) -> np.ndarray:
+        """Returns the mean probabilities or numbers; see SupervisedTask."""
+        stored = [_read_stored(_stored_file(path, split), _ids(examples)) for path in directories]
+        if len({values.shape for values in stored}) > 1:
+            raise ValueError(f"the predictions in {', '.join(directories)} are of other classes")
+        return np.mean(stored, axis=0)
+
+
+class SequenceClassificationTask(ScoringTask):
+    """Classifies a text or a pair of texts (examples: TextExample), or gives it a number.
+
+    Args: see ScoringTask.
+
+    Source: run_classifier.py.
+    """
+
+    def build_model(self) -> keras.Model:
+        """Returns a fresh AlbertForSequenceClassification."""
+        return finetuning.AlbertForSequenceClassification(
+            num_labels=len(self.classes) or 1, **self.options.arguments
+        )
+
+    def rows(
+        self, examples: Sequence[TextExample], is_training: bool
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields a row for each example."""
+        for example in examples:
+            features = sequence_features.pair_features(
+                self.tokenizer, example.text_a, example.text_b, self.max_seq_length
+            )
+            yield {**features, "label_ids": self.label(example)}
+
+
+class MultipleChoiceTask(ScoringTask):
+    """Chooses an ending of a context (examples: ChoiceExample).
+
+    Args:
+      max_qa_length: Most pieces of an ending.
+      *args: ScoringTask's; the classes are the choices.
+      **kwargs: Likewise.
+
+    Source: run_race.py.
+    """
+
+    def __init__(self, max_qa_length: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_qa_length = max_qa_length
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {**super().settings, "max_qa_length": self.max_qa_length}
+
+    def build_model(self) -> keras.Model:
+        """Returns a fresh AlbertForMultipleChoice."""
+        return finetuning.AlbertForMultipleChoice(**self.options.arguments)
+
+    def rows(
+        self, examples: Sequence[ChoiceExample], is_training: bool
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields a row for each example."""
+        for example in examples:
+            features = sequence_features.choice_features(
+                self.tokenizer,
+                example.context,
+                example.endings,
+                self.max_seq_length,
+                self.max_qa_length,
+            )
+            yield {**features, "label_ids": self.label(example)}
+
+    def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
+        """Returns the metrics, and the accuracy on each level where there are several."""
+        result = super().scores(examples, predictions)
+        levels = sorted({example.level for example in examples})
+        for level in levels if result and len(levels) > 1 else ():
+            chosen = [i for i, example in enumerate(examples) if example.level == level]
+            labels = [examples[i].label for i in chosen]
+            result[f"{level}_accuracy"] = metrics.accuracy(
+                labels, predictions[chosen].argmax(axis=-1)
+            )
+        return result
+
+
+def _ids(examples: Sequence[Any]) -> list[str]:
+    return [example.guid for example in examples]
+
+
+def _stored_file(directory: str, split: str) -> str:
+    return os.path.join(directory, f"{split}_probabilities.json")
+
+
+def _read_stored(path: str, ids: list[str]) -> np.ndarray:
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(
+            f"{path} does not exist: run --do_predict (for test) or --do_eval (for dev) there first"
+        )
+    with tf.io.gfile.GFile(path) as file:
+        stored = json.load(file)
+    if stored["ids"] != ids:
+        raise ValueError(f"{path} is of other examples than those to be predicted")
+    return np.array(stored["probabilities"])
+
+
+def _write_lines(path: str, lines: Sequence[str]) -> None:
+    checkpoint.write_text(path, "\n".join(lines) + "\n")

@@ -1,0 +1,95 @@
+"""Features on disk, made once: in a file whose name tells all that shaped them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.tasks.feature_table import FeatureTable
+
+# To be raised whenever the same examples and settings give other features than before.
+_FORMAT = 1
+_LOG_EVERY = 10_000
+
+Row = Mapping[str, np.ndarray]
+
+
+def load_or_make(
+    examples: Sequence[Any],
+    make_rows: Callable[[Sequence[Any]], Iterable[Row]],
+    settings: Mapping[str, Any],
+    stem: str,
+) -> FeatureTable:
+    """Returns the features of examples, from a file if there is one with just these.
+
+    The file's name ends in a digest of the examples and the settings, and the file appears in one
+    rename: what is there is whole, and never stale.
+
+    Args:
+      examples: Dataclasses whose `repr` tells all that they hold.
+      make_rows: Their features, as FeatureTable.from_rows takes them.
+      settings: All else that shapes the features, as JSON.
+      stem: What the file's name begins with, its directory included.
+
+    Raises:
+      ValueError: The examples give no row at all; what `make_rows` raises.
+    """
+    path = f"{stem}-{_digest(examples, settings)}.npz"
+    if tf.io.gfile.exists(path):
+        logging.info("features of %d examples are those of %s", len(examples), path)
+        return _read(path)
+    rows = list(_counted(make_rows(examples), len(examples)))
+    if not rows:
+        raise ValueError(f"none of {len(examples)} examples gives any features")
+    table = FeatureTable.from_rows(rows)
+    _write(path, table)
+    logging.info("features of %d examples: %d rows, in %s", len(examples), len(rows), path)
+    return table
+
+
+def _digest(examples: Sequence[Any], settings: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps([_FORMAT, settings], sort_keys=True).encode())
+    for example in examples:
+        digest.update(repr(example).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()[:16]
+
+
+def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
+    for count, row in enumerate(rows, start=1):
+        if count % _LOG_EVERY == 0:
+            logging.info("features: %d rows of %d examples so far", count, num_examples)
+        yield row
+
+
+def _write(path: str, table: FeatureTable) -> None:
+    content = io.BytesIO()
+    np.savez(
+        content,
+        lengths=table.lengths,
+        **{f"scalars/{name}": values for name, values in table.scalars.items()},
+        **{f"sequences/{name}": values for name, values in table.sequences.items()},
+    )
+    # Several processes may make the same file.
+    temporary = f"{path}.{os.getpid()}.tmp"
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    with tf.io.gfile.GFile(temporary, "wb") as file:
+        file.write(content.getvalue())
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+def _read(path: str) -> FeatureTable:
+    with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as stored:
+        found = {kind: {} for kind in ("scalars", "sequences")}
+        for name in stored.files:
+            kind, _, feature = name.partition("/")
+            if feature:
+                found[kind][feature] = stored[name]
+        return FeatureTable(stored["lengths"], **found)

@@ -1,0 +1,130 @@
+"""Features of a whole set in memory, each row as long as its text -> batches padded to a length.
+
+A fine-tuning set is small: SQuAD is some 100 MB. Reading rows in any order needs no file then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.length_batches import LengthBatches
+from albert_tf.tasks.sequence_features import PADDING
+from albert_tf.training_input import InputByLength, InputFn
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureTable:
+    """Features of N rows.
+
+    Attributes:
+      lengths: `<int64>[N]`, positions of each row.
+      scalars: By name, features of one value a row, `[N]`.
+      sequences: By name, features of the positions of all rows, one row after the other:
+        `[sum of lengths, ...]`. Their first axis is the last one of a row's feature.
+    """
+
+    lengths: np.ndarray
+    scalars: Mapping[str, np.ndarray]
+    sequences: Mapping[str, np.ndarray]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, np.ndarray]]) -> FeatureTable:
+        """Collects rows.
+
+        Args:
+          rows: Features by name, the same of each row: of shape `[]`, or `[..., L]` with L the
+            length of that row's `input_ids`.
+        """
+        rows = list(rows)
+        scalars, sequences = {}, {}
+        for name, first in rows[0].items():
+            if np.ndim(first) == 0:
+                scalars[name] = np.stack([row[name] for row in rows])
+            else:
+                sequences[name] = np.concatenate([np.moveaxis(row[name], -1, 0) for row in rows])
+        lengths = np.array([row["input_ids"].shape[-1] for row in rows], np.int64)
+        return cls(lengths, scalars, sequences)
+
+    def training_input(self, batches: LengthBatches, first_step: int) -> InputByLength:
+        """Returns the batches of a plan from a step on, as the Trainer takes them."""
+        steps = np.arange(len(batches.lengths)) >= first_step
+        input_fns = {
+            length: functools.partial(self._dataset, batches.rows[steps & chosen], None, length)
+            for length, chosen in _by_length(batches)
+        }
+        return InputByLength(input_fns, batches.lengths)
+
+    def evaluation_inputs(self, batches: LengthBatches) -> list[InputFn]:
+        """Returns the batches of a plan, those of each length from a function.
+
+        Beside the features they have `example_weights` `<float32>[B]`, the plan's, and
+        `example_rows` `<int32>[B]`, which row of the table this is.
+        """
+        return [
+            functools.partial(self._dataset, batches.rows[chosen], batches.weights[chosen], length)
+            for length, chosen in _by_length(batches)
+        ]
+
+    @functools.cached_property
+    def _tensors(self) -> tuple[dict[str, tf.Tensor], dict[str, tf.RaggedTensor]]:
+        with tf.device("CPU:0"):
+            splits = tf.constant(np.concatenate([[0], np.cumsum(self.lengths)]))
+            return {name: tf.constant(value) for name, value in self.scalars.items()}, {
+                name: tf.RaggedTensor.from_row_splits(tf.constant(value), splits)
+                for name, value in self.sequences.items()
+            }
+
+    def _dataset(
+        self,
+        rows: np.ndarray,
+        weights: np.ndarray | None,
+        length: int,
+        context: tf.distribute.InputContext,
+    ) -> tf.data.Dataset:
+        """Returns one host's share of batches `<int64>[T, B]`, a batch of each replica in turn."""
+        scalars, sequences = self._tensors  # Here: inside of `read` they would be of its graph.
+        plan = {"rows": _share(rows, context)}
+        if weights is not None:
+            plan["weights"] = _share(weights, context)
+
+        def read(part: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            rows = part["rows"]
+            features = {name: tf.gather(values, rows) for name, values in scalars.items()}
+            for name, values in sequences.items():
+                shape = [rows.shape[0], length]
+                features[name] = _pad(tf.gather(values, rows), PADDING.get(name, 0), shape)
+            if weights is not None:
+                features["example_weights"] = part["weights"]
+                features["example_rows"] = tf.cast(rows, tf.int32)
+            return features
+
+        dataset = tf.data.Dataset.from_tensor_slices(plan)
+        dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _pad(rows: tf.RaggedTensor, value: int, shape: list[int]) -> tf.Tensor:
+    """Makes `[B, L, ...]` of unequal L one tensor `[B, ..., L]`, `shape` being `[B, L]`."""
+    shape = [*shape, *rows.shape[2:]]
+    # to_tensor forgets a part of the shape that it is given.
+    padded = tf.ensure_shape(rows.to_tensor(value, shape=shape), shape)
+    return tf.transpose(padded, [0, *range(2, len(shape)), 1])
+
+
+def _by_length(batches: LengthBatches) -> list[tuple[int, np.ndarray]]:
+    """Returns each length of a plan, the longest first, and where it stands, `<bool>[T]`."""
+    lengths = np.unique(batches.lengths)[::-1].tolist()
+    return [(length, batches.lengths == length) for length in lengths]
+
+
+def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarray:
+    """Cuts batches `[T, B]` into those of this host's replicas, `[T * replicas, B / replicas]`."""
+    hosts, replicas = context.num_input_pipelines, context.num_replicas_in_sync
+    size = batches.shape[1] // hosts
+    own = batches[:, context.input_pipeline_id * size :][:, :size]
+    return own.reshape(-1, batches.shape[1] // replicas)

@@ -1,0 +1,307 @@
+"""SQuAD: spans of a paragraph that answer a question (1.1), or that there is none (2.0)."""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import checkpoint, finetuning, metrics
+from albert_tf.tasks import losses, squad_predictions, squad_text
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.squad_predictions import Predictions
+from albert_tf.tasks.squad_text import SquadExample, SquadWindow
+from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.tasks.task import Features
+
+# Of a window, what places its pieces in the paragraph: for each position, as all sequences are.
+_PLACES = ("char_starts", "char_ends", "is_max_context")
+
+
+class SquadTask(SupervisedTask):
+    """Base of the two tasks. Examples are SquadExamples, a row is a window on a paragraph.
+
+    Args:
+      doc_stride: See squad_windows.
+      max_query_length: See squad_windows.
+      n_best_size: See predict_v1.
+      max_answer_length: See predict_v1.
+      *args: SupervisedTask's.
+    """
+
+    key_metric = "f1"
+    labels: tuple[str, ...] = ("start_positions", "end_positions")
+    loss_names: tuple[str, ...] = ("start_loss", "end_loss")
+
+    def __init__(
+        self,
+        doc_stride: int,
+        max_query_length: int,
+        n_best_size: int,
+        max_answer_length: int,
+        *args: Any,
+    ) -> None:
+        super().__init__(*args)
+        self.doc_stride = doc_stride
+        self.max_query_length = max_query_length
+        self.n_best_size = n_best_size
+        self.max_answer_length = max_answer_length
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        windows = {"doc_stride": self.doc_stride, "max_query_length": self.max_query_length}
+        return {**super().settings, **windows}
+
+    def rows(
+        self, examples: Sequence[SquadExample], is_training: bool
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields a row for each window."""
+        for window in squad_text.squad_windows(
+            examples,
+            self.tokenizer,
+            self.max_seq_length,
+            self.doc_stride,
+            self.max_query_length,
+            is_training,
+        ):
+            numbers = {
+                "start_positions": window.start_position,
+                "end_positions": window.end_position,
+                "is_impossible": window.is_impossible,
+                "example_index": window.example_index,
+                "doc_offset": window.doc_offset,
+            }
+            places = {name: _at_positions(getattr(window, name), window) for name in _PLACES}
+            scalars = {name: np.int32(value) for name, value in numbers.items()}
+            yield {**window.features, **scalars, **places}
+
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+        """Returns half the loss of the start and half that of the end."""
+        return losses.span_losses(outputs, features)
+
+    def write(
+        self, directory: str, split: str, examples: Sequence[Any], predictions: Predictions
+    ) -> None:
+        """Writes predictions.json, nbest_predictions.json and, if there are any, null_odds.json.
+
+        Those of "dev" are called dev_predictions.json and so on.
+        """
+        _write_json(directory, split, "predictions", self.texts(examples, predictions))
+        _write_json(directory, split, "nbest_predictions", predictions.nbest)
+        if predictions.null_odds:
+            _write_json(directory, split, "null_odds", predictions.null_odds)
+
+    def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
+        """Returns the answers that count, by question."""
+        return predictions.texts
+
+    def average(
+        self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
+    ) -> Predictions:
+        """Returns the answers of the highest mean probability, and mean null odds.
+
+        An answer that is not among a model's n best has probability 0 there.
+
+        Source: the paper, section 4.9, which averages the scores of spans and of no answer.
+        """
+        qas_ids = {example.qas_id for example in examples}
+        found = [_read_json(path, split, "nbest_predictions", qas_ids) for path in directories]
+        nbest = {
+            example.qas_id: _mean_entries([each[example.qas_id] for each in found])
+            for example in examples
+        }
+        nbest = {qas_id: entries[: self.n_best_size] for qas_id, entries in nbest.items()}
+        texts = {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
+        return Predictions(texts, nbest, {})
+
+
+class SquadV1Task(SquadTask):
+    """SQuAD 1.1: each question has an answer.
+
+    Args: see SquadTask.
+
+    Source: run_squad_v1.py.
+    """
+
+    def build_model(self) -> keras.Model:
+        """Returns a fresh AlbertForQuestionAnswering."""
+        return finetuning.AlbertForQuestionAnswering(**self.options.arguments)
+
+    def predictions(
+        self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
+    ) -> Predictions:
+        """Returns the best answers."""
+        return squad_predictions.predict_v1(
+            examples, _windows(features), outputs, self.n_best_size, self.max_answer_length
+        )
+
+    def scores(
+        self, examples: Sequence[SquadExample], predictions: Predictions
+    ) -> dict[str, float]:
+        """Returns the official `exact_match` and `f1`, in percent."""
+        if not is_labelled(examples):
+            return {}
+        return metrics.squad_v1_scores(predictions.texts, _answers(examples))
+
+
+class SquadV2Task(SquadTask):
+    """SQuAD 2.0: a question may have no answer.
+
+    Args:
+      start_n_top: See AlbertForQuestionAnsweringV2.
+      end_n_top: See AlbertForQuestionAnsweringV2.
+      *args: SquadTask's.
+
+    Source: run_squad_v2.py.
+    """
+
+    inputs = (*SquadTask.inputs, "p_mask")
+    labels = (*SquadTask.labels, "is_impossible")
+    loss_names = (*SquadTask.loss_names, "answerability_loss")
+
+    def __init__(self, start_n_top: int, end_n_top: int, *args: Any) -> None:
+        super().__init__(*args)
+        self.start_n_top = start_n_top
+        self.end_n_top = end_n_top
+
+    def build_model(self) -> keras.Model:
+        """Returns a fresh AlbertForQuestionAnsweringV2."""
+        return finetuning.AlbertForQuestionAnsweringV2(
+            start_n_top=self.start_n_top, end_n_top=self.end_n_top, **self.options.arguments
+        )
+
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+        """Returns half the losses of start, end and answerability."""
+        loss = losses.answerability_loss(outputs, features)
+        return {**super().example_losses(outputs, features), "answerability_loss": loss}
+
+    def predictions(
+        self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
+    ) -> Predictions:
+        """Returns the best answers, and how much speaks for none."""
+        return squad_predictions.predict_v2(
+            examples, _windows(features), outputs, self.n_best_size, self.max_answer_length
+        )
+
+    def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
+        """Returns the answers; "" from the threshold on at which the set scores best in F1.
+
+        Of a set without labels that threshold isn't known: it is 0 then, even odds.
+        """
+        threshold = 0.0
+        if is_labelled(examples):
+            threshold = self.scores(examples, predictions)["best_f1_thresh"]
+        else:
+            logging.info("no answers to find the best null threshold with: it is 0")
+        return squad_predictions.apply_null_threshold(predictions, threshold)
+
+    def scores(
+        self, examples: Sequence[SquadExample], predictions: Predictions
+    ) -> dict[str, float]:
+        """Returns what the official evaluator says of predictions.json, in percent, and more.
+
+        That is `exact`, `f1` and their likes of the questions with and without an answer;
+        `best_exact`, `best_f1` and the null thresholds at which they are reached.
+
+        Source: squad_utils.py, evaluate_v2.
+        Differs: the release takes null odds of more than 1 for "no answer", whatever the threshold.
+        """
+        if not is_labelled(examples):
+            return {}
+        answers, odds = _answers(examples), predictions.null_odds
+        result = metrics.squad_v2_scores(predictions.texts, odds, answers, math.inf)
+        texts = squad_predictions.apply_null_threshold(predictions, result["best_f1_thresh"])
+        final = metrics.squad_v2_scores(texts, odds, answers, math.inf)
+        return {name: (result if name.startswith("best_") else final)[name] for name in result}
+
+    def average(
+        self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
+    ) -> Predictions:
+        """Returns the answers of the highest mean probability, and mean null odds."""
+        averaged = super().average(directories, split, examples)
+        qas_ids = set(averaged.texts)
+        odds = [_read_json(path, split, "null_odds", qas_ids) for path in directories]
+        means = {
+            qas_id: float(np.mean([each[qas_id] for each in odds])) for qas_id in averaged.texts
+        }
+        return Predictions(averaged.texts, averaged.nbest, means)
+
+
+def is_labelled(examples: Sequence[SquadExample]) -> bool:
+    """Whether anything is known of the answers."""
+    return any(example.answers or example.is_impossible for example in examples)
+
+
+def _answers(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
+    return {example.qas_id: [answer.text for answer in example.answers] for example in examples}
+
+
+def _at_positions(values: np.ndarray, window: SquadWindow) -> np.ndarray:
+    """Puts what a paragraph's pieces have to their positions in the window; 0 elsewhere."""
+    row = np.zeros(len(window.features["input_ids"]), np.int32)
+    row[window.doc_offset : window.doc_offset + len(values)] = values
+    return row
+
+
+def _windows(features: FeatureTable) -> list[SquadWindow]:
+    """Returns the windows of rows, without their features and labels."""
+    ends = np.cumsum(features.lengths)
+    windows = []
+    for i, (end, length) in enumerate(zip(ends, features.lengths, strict=True)):
+        offset = int(features.scalars["doc_offset"][i])
+        # The last position is [SEP].
+        paragraph = slice(end - length + offset, end - 1)
+        places = {name: features.sequences[name][paragraph] for name in _PLACES}
+        places["is_max_context"] = places["is_max_context"].astype(bool)
+        windows.append(
+            SquadWindow(
+                unique_id=i,
+                example_index=int(features.scalars["example_index"][i]),
+                span_index=0,
+                features={},
+                doc_offset=offset,
+                start_position=0,
+                end_position=0,
+                is_impossible=False,
+                **places,
+            )
+        )
+    return windows
+
+
+def _mean_entries(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Averages the n best of several models, the most probable first."""
+    totals: dict[str, float] = collections.defaultdict(float)
+    for entries in nbests:
+        for entry in entries:
+            totals[entry["text"]] += entry["probability"] / len(nbests)
+    ordered = sorted(totals.items(), key=lambda item: item[1], reverse=True)
+    return [{"text": text, "probability": probability} for text, probability in ordered]
+
+
+def _json_file(directory: str, split: str, name: str) -> str:
+    return os.path.join(directory, f"{'' if split == 'test' else split + '_'}{name}.json")
+
+
+def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any]) -> None:
+    checkpoint.write_text(_json_file(directory, split, name), json.dumps(content, indent=4) + "\n")
+
+
+def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict[str, Any]:
+    path = _json_file(directory, split, name)
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"{path} does not exist: run --do_predict there first")
+    with tf.io.gfile.GFile(path) as file:
+        content = json.load(file)
+    if content.keys() != qas_ids:
+        raise ValueError(f"{path} is of other questions than those to be predicted")
+    return content

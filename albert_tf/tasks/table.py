@@ -1,0 +1,213 @@
+"""A user's own table: texts, or questions with choices, from a CSV, TSV or JSON Lines file."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.utf8_lines import utf8_lines
+
+_FORMATS = (".csv", ".tsv", ".jsonl")
+
+
+@dataclasses.dataclass(frozen=True)
+class TableColumns:
+    """Which columns of a table (or keys of its JSON objects) hold what.
+
+    Attributes:
+      text: The text; with choices, what is to be known to choose.
+      text_pair: The second text; with choices, a question that stands before each of them. None
+        where there is none.
+      label: The class, a regression's number, or the right choice: its column or its number from 0.
+      choices: The choices, a column each; empty where there is nothing to choose.
+    """
+
+    text: str = "text"
+    text_pair: str | None = None
+    label: str = "label"
+    choices: tuple[str, ...] = ()
+
+    def names(self, labelled: bool) -> list[str]:
+        """Returns all columns that a file must have."""
+        pair = [self.text_pair] if self.text_pair else []
+        return [self.text, *pair, *self.choices, *([self.label] if labelled else [])]
+
+
+def find_labels(path: str, columns: TableColumns) -> tuple[str, ...]:
+    """Returns the classes of a training file: numbers by size, or else all by name.
+
+    Raises:
+      ValueError: There are fewer than two; see also read_texts.
+    """
+    labels = {row[columns.label] for _, row in _rows(path, columns.names(labelled=True))}
+    if len(labels) < 2:
+        raise ValueError(f"{path}: column {columns.label!r} holds one label only: {labels.pop()!r}")
+    numbers = all(label.isascii() and label.isdigit() for label in labels)
+    return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
+
+
+def write_labels(path: str, labels: Sequence[str]) -> None:
+    """Stores classes in the order of their ids, one a line."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("".join(json.dumps(label, ensure_ascii=False) + "\n" for label in labels))
+
+
+def read_labels(path: str) -> tuple[str, ...]:
+    """Returns what write_labels stored.
+
+    Raises:
+      FileNotFoundError: It is not there.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
+    return tuple(json.loads(line) for _, line in utf8_lines(path))
+
+
+def read_texts(
+    path: str, columns: TableColumns, labels: Sequence[str], labelled: bool = True
+) -> list[TextExample]:
+    """Reads texts, or pairs of them, to be classified or scored.
+
+    Args:
+      path: Of a .csv file (cells in quotes if they hold commas, quotes or line ends), a .tsv file
+        (a tab always parts cells, quotes are text) or a .jsonl file (an object a line), in UTF-8.
+        The first line of a .csv or .tsv file names the columns.
+      columns: Where texts and labels stand.
+      labels: The classes in the order of their ids; empty for a regression.
+      labelled: Whether the file has labels; if not, all are 0.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It is of another format, lacks a column, a text or any row, or holds a label
+        that isn't known, or no number for a regression. The message names file and line.
+    """
+    return [
+        TextExample(
+            guid=str(number),
+            text_a=row[columns.text],
+            text_b=row[columns.text_pair] if columns.text_pair else None,
+            label=_label(row[columns.label], labels, path, number) if labelled else 0,
+        )
+        for number, row in _rows(path, columns.names(labelled))
+    ]
+
+
+def read_choices(path: str, columns: TableColumns, labelled: bool = True) -> list[ChoiceExample]:
+    """Reads questions with choices; see read_texts."""
+    return [
+        ChoiceExample(
+            passage_id=str(number),
+            context=row[columns.text],
+            endings=tuple(_ending(row, columns, choice) for choice in columns.choices),
+            label=_choice(row[columns.label], columns.choices, path, number) if labelled else 0,
+        )
+        for number, row in _rows(path, columns.names(labelled))
+    ]
+
+
+def _label(text: str, labels: Sequence[str], path: str, line: int) -> int | float:
+    if labels:
+        if text not in labels:
+            raise ValueError(
+                f"{path}:{line}: label {text!r} is not one of those trained on: {', '.join(labels)}"
+            )
+        return labels.index(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{path}:{line}: label {text!r} is not a number")
+    return number
+
+
+def _choice(text: str, choices: Sequence[str], path: str, line: int) -> int:
+    names = [*choices, *map(str, range(len(choices)))]
+    if text not in names:
+        raise ValueError(
+            f"{path}:{line}: label {text!r} is neither a column of choices "
+            f"({', '.join(choices)}) nor a number from 0 to {len(choices) - 1}"
+        )
+    return names.index(text) % len(choices)
+
+
+def _ending(row: dict[str, str], columns: TableColumns, choice: str) -> str:
+    return f"{row[columns.text_pair]} {row[choice]}" if columns.text_pair else row[choice]
+
+
+def _rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields number of line and wanted cells by column, none of them empty."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist")
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in _FORMATS:
+        raise ValueError(f"{path}: expected a file that ends in {', '.join(_FORMATS)}")
+    number = 0
+    for number, row in _objects(path) if ending == ".jsonl" else _cells(path, ending, wanted):
+        missing = [name for name in wanted if not row.get(name, "").strip()]
+        if missing:
+            raise ValueError(f"{path}:{number}: nothing stands in {', '.join(map(repr, missing))}")
+        yield number, {name: row[name].strip() for name in wanted}
+    if not number:
+        raise ValueError(f"{path} has no examples")
+
+
+def _objects(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, line in utf8_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
+        yield number, {name: _text(value) for name, value in row.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value)
+
+
+def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    lines = (line for _, line in utf8_lines(path))
+    if ending == ".csv":
+        rows = csv.reader(lines, strict=True)
+    else:
+        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    columns: list[str] | None = None
+    number = 1
+    try:
+        for cells in rows:
+            if columns is None:
+                columns = cells
+                _check_header(path, columns, wanted)
+            elif cells:
+                if len(cells) != len(columns):
+                    raise ValueError(
+                        f"{path}:{number}: expected {len(columns)} cells as in the header, got "
+                        f"{len(cells)}"
+                    )
+                yield number, dict(zip(columns, cells, strict=True))
+            # A row of a .csv file may have several lines: it is named by its first.
+            number = rows.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{path}:{number}: not a row of a {ending} file: {error}") from error
+
+
+def _check_header(path: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if columns.count(name) != 1]
+    if missing:
+        raise ValueError(
+            f"{path}:1: expected a header that names {', '.join(map(repr, missing))} once, got "
+            f"{', '.join(map(repr, columns))}"
+        )

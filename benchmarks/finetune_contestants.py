@@ -1,0 +1,183 @@
+"""The contestants of benchmarks/finetune.py: how each makes and pads the batches of an epoch.
+
+A step is one update of ALBERT-base v2 (dropout 0) with a classifier of two classes, in float32:
+forward and backward pass, clip to a global norm of 1, AdamW. Each contestant reads the same rows
+from memory, and reading is a part of its step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
+LEARNING_RATE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """An epoch, step by step.
+
+    Attributes:
+      sizes: Positions of each step's batch, padding included.
+      warm_up: Makes a step of each shape that has to be compiled.
+      step: Makes the next step; it returns when the update is done.
+    """
+
+    sizes: list[int]
+    warm_up: Callable[[], None]
+    step: Callable[[], None]
+
+
+def albert_tf(
+    row_lengths: np.ndarray, batch_size: int, max_seq_length: int, by_length: bool
+) -> Contestant:
+    """This project: the step that the Trainer runs, on its input."""
+    import tensorflow as tf
+
+    from albert_tf import length_batches
+    from albert_tf.tasks.feature_table import FeatureTable
+
+    table = FeatureTable.from_rows(_rows(row_lengths))
+    allowed = (max_seq_length,)
+    if by_length:
+        allowed = length_batches.choose_static_lengths(row_lengths, max_seq_length)
+    plan = length_batches.training_batches(
+        row_lengths, batch_size, allowed, 0, len(row_lengths) // batch_size
+    )
+    source = table.training_input(plan, first_step=0)
+    context = tf.distribute.InputContext(1, 0, 1)
+    update = _albert_tf_update()
+
+    def warm_up() -> None:
+        for make in source.input_fns.values():
+            update(next(iter(make(context)))).numpy()
+
+    iterators = {length: iter(make(context)) for length, make in source.input_fns.items()}
+    lengths = iter(plan.lengths.tolist())
+    sizes = (batch_size * plan.lengths).tolist()
+    return Contestant(sizes, warm_up, lambda: update(next(iterators[next(lengths)])).numpy())
+
+
+def _albert_tf_update():
+    import tensorflow as tf
+    from keras import ops
+
+    from albert_tf.config import AlbertConfig
+    from albert_tf.finetuning import AlbertForSequenceClassification
+    from albert_tf.optimization import create_optimizer
+    from albert_tf.tasks.losses import classification_loss
+    from albert_tf.tasks.task import Task
+    from albert_tf.train_step import TrainStep
+
+    class Classes(Task):
+        def build_model(self):
+            config = AlbertConfig.from_json_file(CONFIG_FILE)
+            return AlbertForSequenceClassification(config, 2, classifier_dropout_prob=0.0)
+
+        def loss_weights(self, features):
+            return {"loss": tf.constant(float(features["label_ids"].shape[0]))}
+
+        def loss_sums(self, outputs, features):
+            return {"loss": ops.sum(classification_loss(features["label_ids"], outputs))}
+
+        def metrics(self, outputs, features):
+            raise NotImplementedError
+
+    task = Classes()
+    model = task.build_model()
+    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    return tf.function(TrainStep(task, model, optimizer))
+
+
+def hugging_face(
+    row_lengths: np.ndarray, batch_size: int, max_seq_length: int, grouped: bool
+) -> Contestant:
+    """Hugging Face on torch, eager as run_glue.py is: a batch is as long as its longest row."""
+    import torch
+    import transformers
+    from transformers.trainer_pt_utils import LengthGroupedSampler
+
+    del max_seq_length
+    names = {"input_ids": "input_ids", "input_mask": "attention_mask"}
+    names |= {"segment_ids": "token_type_ids", "label_ids": "labels"}
+    rows = [
+        {names[name]: torch.tensor(value, dtype=torch.long) for name, value in row.items()}
+        for row in _rows(row_lengths)
+    ]
+    torch.manual_seed(0)
+    sampler = torch.utils.data.RandomSampler(rows)
+    if grouped:
+        sampler = LengthGroupedSampler(batch_size, lengths=row_lengths.tolist())
+    batches = list(torch.utils.data.BatchSampler(sampler, batch_size, drop_last=True))
+
+    def collate(examples):
+        batch = {"labels": torch.stack([example["labels"] for example in examples])}
+        for name in ("input_ids", "attention_mask", "token_type_ids"):
+            values = [example[name] for example in examples]
+            batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True)
+        return batch
+
+    loader = iter(torch.utils.data.DataLoader(rows, batch_sampler=batches, collate_fn=collate))
+    update = _hugging_face_update(transformers, torch)
+    sizes = [batch_size * int(row_lengths[batch].max()) for batch in batches]
+    first = collate([rows[i] for i in batches[0]])
+    return Contestant(sizes, lambda: update(first), lambda: update(next(loader)))
+
+
+def _hugging_face_update(transformers, torch):
+    sizes = json.loads(CONFIG_FILE.read_text())
+    wanted = (
+        "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads "
+        "intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
+    )
+    config = transformers.AlbertConfig(
+        **{name: sizes[name] for name in wanted.split()},
+        hidden_act="gelu_new",
+        classifier_dropout_prob=0.0,
+    )
+    model = transformers.AlbertForSequenceClassification(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+
+    def update(batch) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        loss.item()
+
+    return update
+
+
+def _rows(row_lengths: np.ndarray) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    vocab_size = json.loads(CONFIG_FILE.read_text())["vocab_size"]
+    return [
+        {
+            "input_ids": rng.integers(5, vocab_size, length).astype(np.int32),
+            "input_mask": np.ones(length, np.int32),
+            "segment_ids": np.zeros(length, np.int32),
+            "label_ids": np.int32(rng.integers(2)),
+        }
+        for length in row_lengths
+    ]
+
+
+# By name, in the order of the table.
+CONTESTANTS: dict[str, Callable[..., Contestant]] = {
+    "albert_tf, by length": partial(albert_tf, by_length=True),
+    "albert_tf, padded": partial(albert_tf, by_length=False),
+    "Hugging Face, dynamic padding": partial(hugging_face, grouped=False),
+    "Hugging Face, grouped by length": partial(hugging_face, grouped=True),
+}

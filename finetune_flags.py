@@ -1,0 +1,193 @@
+"""The flags of run_finetune.py: those of the release's four scripts, and a few more.
+
+Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Names and defaults
+are theirs; where a task's script has another default than run_classifier.py, its help says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from absl import flags
+
+# Flags that say the same; the first one counts.
+_SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+# What a task's script in the release has where run_classifier.py has another default, or no flag.
+RACE_DEFAULTS = {
+    "learning_rate": 1e-5,
+    "train_step": 12000,
+    "warmup_step": 1000,
+    "save_checkpoints_steps": 100,
+    "do_train": True,
+    "do_eval": True,
+}
+SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_proportion": 0.1}
+SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0}
+DEFAULTS = {"race": RACE_DEFAULTS, "squad_v1": SQUAD_V1_DEFAULTS, "squad_v2": SQUAD_DEFAULTS}
+
+_LEAST = {
+    "train_batch_size": 1,
+    "eval_batch_size": 1,
+    "predict_batch_size": 1,
+    "train_step": 1,
+    "warmup_step": 0,
+    "save_checkpoints_steps": 1,
+    "keep_checkpoint_max": 0,
+    "iterations_per_loop": 1,
+    "max_seq_length": 4,
+    "max_qa_length": 1,
+    "max_query_length": 1,
+    "n_best_size": 1,
+    "max_answer_length": 1,
+    "start_n_top": 1,
+    "end_n_top": 1,
+    "random_seed": 0,
+    "gradient_accumulation_steps": 1,
+}
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Declares the flags."""
+    flags.DEFINE_string(
+        "task_name",
+        None,
+        "cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only), race, "
+        "squad_v1 or squad_v2.",
+        flag_values=values,
+        required=True,
+    )
+    for define in (_define_files, _define_model, _define_steps, _define_text, _define_devices):
+        define(values)
+
+
+def _define_files(values: flags.FlagValues) -> None:
+    real = functools.partial(flags.DEFINE_float, flag_values=values)
+    string = functools.partial(flags.DEFINE_string, flag_values=values)
+    string("data_dir", None, "Folder of GLUE's folders, or the one that holds RACE.")
+    string("train_file", None, "SQuAD: JSON file to train on.")
+    string("eval_file", None, "SQuAD: JSON file to evaluate on; default: predict_file.")
+    string("predict_file", None, "SQuAD: JSON file to predict.")
+    string("output_dir", None, "Checkpoints and results; a run goes on there.")
+    string("cached_dir", None, "Folder of the features made; default: in output_dir.")
+    string("train_feature_file", None, "SQuAD: how files of features to train on begin.")
+    string("predict_feature_file", None, "SQuAD: likewise, of features to predict.")
+    string("predict_feature_left_file", None, "SQuAD: not needed, and not written.")
+    string("export_dir", None, "Folder of a SavedModel to export.")
+    real("threshold_to_export", math.nan, "Threshold that is stored with it.")
+
+
+def _define_model(values: flags.FlagValues) -> None:
+    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
+    real = functools.partial(flags.DEFINE_float, flag_values=values)
+    string = functools.partial(flags.DEFINE_string, flag_values=values)
+    string("albert_config_file", None, "Default: what lies beside init_checkpoint.")
+    string("init_checkpoint", None, "Pre-trained weights to start from, in any layout.")
+    string("albert_hub_module_handle", None, "The same, for a TF-Hub module on disk.")
+    string("spm_model_file", None, "SentencePiece model: its vocabulary.")
+    string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
+    boolean("do_lower_case", True, "Whether the model is uncased.")
+    real("dropout_prob", 0.1, "Dropout of the head (0 for squad_v1, which has none).")
+
+
+def _define_steps(values: flags.FlagValues) -> None:
+    alias = functools.partial(flags.DEFINE_alias, flag_values=values)
+    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
+    enum = functools.partial(flags.DEFINE_enum, flag_values=values)
+    real = functools.partial(flags.DEFINE_float, flag_values=values)
+    integer = functools.partial(flags.DEFINE_integer, flag_values=values)
+    names = functools.partial(flags.DEFINE_list, flag_values=values)
+    boolean("do_train", False, "Whether to train (race: true).")
+    boolean("do_eval", False, "Whether to evaluate each checkpoint, best kept (race: true).")
+    boolean("do_predict", False, "Whether to predict with the best; SQuAD evaluates first.")
+    integer("train_batch_size", 32, "Examples of an update, over all devices.")
+    integer("eval_batch_size", 8, "Examples of an evaluation step, over all devices.")
+    integer("predict_batch_size", 8, "Examples of a prediction step, over all devices.")
+    enum("optimizer", "adamw", ["adamw", "lamb"], "Optimizer.")
+    real("learning_rate", 5e-5, "Rate that the decay starts from (race: 1e-5).")
+    integer("train_step", 1000, "Updates (race: 12000; SQuAD: by num_train_epochs).")
+    real("num_train_epochs", None, "The same, in turns of the examples (SQuAD: 3).")
+    integer("warmup_step", 0, "Updates of warm-up (race: 1000).")
+    real("warmup_proportion", None, "The same, as a share of all (SQuAD: 0.1).")
+    integer("save_checkpoints_steps", 1000, "Updates between checkpoints (race: 100).")
+    integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
+    alias("num_keep_checkpoint", "keep_checkpoint_max")
+    integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
+    # Not in the release:
+    boolean("from_scratch", False, "Start from noise, where there is no init_checkpoint.")
+    names("ensemble_dirs", None, "Output directories whose predictions are averaged.")
+    integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
+    enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
+    boolean("jit_compile", False, "Compile with XLA; a TPU always does.")
+    integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
+    boolean("recompute", False, "Save memory: compute blocks again in the backward pass.")
+
+
+def _define_text(values: flags.FlagValues) -> None:
+    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
+    integer = functools.partial(flags.DEFINE_integer, flag_values=values)
+    integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
+    integer("max_qa_length", 128, "race: most pieces of a question with an option.")
+    boolean("high_only", False, "race: only the level high.")
+    boolean("middle_only", False, "race: only the level middle.")
+    integer("doc_stride", 128, "SQuAD: pieces from one window to the next.")
+    integer("max_query_length", 64, "SQuAD: most pieces of a question.")
+    integer("n_best_size", 20, "SQuAD: answers of nbest_predictions.json.")
+    integer("max_answer_length", 30, "SQuAD: most pieces of an answer.")
+    integer("start_n_top", 5, "squad_v2: beam of starts.")
+    integer("end_n_top", 5, "squad_v2: beam of ends for each start.")
+
+
+def _define_devices(values: flags.FlagValues) -> None:
+    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
+    integer = functools.partial(flags.DEFINE_integer, flag_values=values)
+    string = functools.partial(flags.DEFINE_string, flag_values=values)
+    boolean("use_tpu", False, "Whether to run on a TPU.")
+    string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
+    string("tpu_zone", None, "Zone of the TPU.")
+    string("gcp_project", None, "Project of the TPU.")
+    string("master", None, "grpc address of the TPU, where it has no name.")
+    integer("num_tpu_cores", 8, "Cores of the TPU.")
+    boolean("use_einsum", True, "Of no effect: there is one way to multiply.")
+
+
+def set_task_defaults(values: flags.FlagValues) -> None:
+    """Gives flags that are not on the command line the task's defaults."""
+    for name, value in DEFAULTS.get(values.task_name, {}).items():
+        if not values[name].present and not values[_SAME.get(name, name)].present:
+            values[name].value = value
+    if values.task_name in ("squad_v1", "squad_v2") and not values["do_eval"].present:
+        values.do_eval = values.do_predict  # As there, the best checkpoint is still to be found.
+
+
+def check_flags(values: flags.FlagValues) -> None:
+    """Compares the flags with each other.
+
+    Raises:
+      ValueError: They contradict.
+    """
+    if not (values.do_train or values.do_eval or values.do_predict):
+        raise ValueError("nothing to do: set --do_train, --do_eval or --do_predict")
+    for name, least in _LEAST.items():
+        if values[name].value < least:
+            raise ValueError(f"--{name} must be at least {least}, not {values[name].value}")
+    if not 0 < values.learning_rate < math.inf:
+        raise ValueError(f"--learning_rate must be above 0, not {values.learning_rate}")
+    for name, other in _SAME.items():
+        if values[name].present and values[other].present:
+            raise ValueError(f"--{name} and --{other} say the same: set one of them")
+    if values.num_train_epochs is not None and not 0 < values.num_train_epochs < math.inf:
+        raise ValueError(f"--num_train_epochs must be above 0, not {values.num_train_epochs}")
+    if values.warmup_proportion is not None and not 0 <= values.warmup_proportion <= 1:
+        raise ValueError(f"--warmup_proportion must be in [0, 1], not {values.warmup_proportion}")
+    if values.high_only and values.middle_only:
+        raise ValueError("--high_only and --middle_only leave nothing: set one of them")
+    if values.init_checkpoint and values.albert_hub_module_handle:
+        raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
+    if values.from_scratch and initial_weights(values):
+        raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
+
+
+def initial_weights(values: flags.FlagValues) -> str | None:
+    """Returns where weights come from that output_dir hasn't."""
+    return values.init_checkpoint or values.albert_hub_module_handle

@@ -1,0 +1,241 @@
+"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD 1.1 and 2.0.
+
+Its flags are in finetune_flags.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import app, flags, logging
+
+import finetune_flags
+import finetune_tasks
+from albert_tf import (
+    checkpoint,
+    conversion,
+    distribution,
+    evaluation,
+    optimization,
+    running,
+)
+from albert_tf.config import AlbertConfig
+from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
+from albert_tf.tasks import feature_cache
+from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.training import NonFiniteLossError, Trainer
+
+# A split -> the flag of what needs it, and that of its batch size.
+SPLITS = {
+    "train": ("do_train", "train_batch_size"),
+    "dev": ("do_eval", "eval_batch_size"),
+    "test": ("do_predict", "predict_batch_size"),
+}
+
+
+def check_weights(values: flags.FlagValues) -> None:
+    """Checks that there are weights to start from.
+
+    Raises:
+      ValueError: There are none, and nobody asked for noise.
+    """
+    if (
+        not finetune_flags.initial_weights(values)
+        and not values.from_scratch
+        and not _newest(values)
+    ):
+        raise ValueError(
+            f"no weights to start from: {values.output_dir} holds no checkpoint yet; set "
+            "--init_checkpoint, or --from_scratch to train from noise"
+        )
+    if values.from_scratch and not values.do_train and not _newest(values):
+        raise ValueError("--from_scratch without --do_train would evaluate noise")
+
+
+def _newest(values: flags.FlagValues) -> str | None:
+    return checkpoint.latest(values.output_dir) or checkpoint.best(values.output_dir)
+
+
+def load_config(values: flags.FlagValues) -> AlbertConfig:
+    """Reads the model's config: as named, of the run that goes on, or beside the weights."""
+    if values.albert_config_file:
+        return running.read_config(values.albert_config_file)
+    beside = os.path.join(values.output_dir, running.CONFIG_FILE)
+    if _newest(values) and tf.io.gfile.exists(beside):
+        return running.read_config(beside)
+    if not finetune_flags.initial_weights(values):
+        raise ValueError("no config: set --albert_config_file")
+    return conversion.load_config(finetune_flags.initial_weights(values))
+
+
+def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
+    """Reads the examples of the splits that are needed."""
+    return {split: read(split) for split, (flag, _) in SPLITS.items() if values[flag].value}
+
+
+def make_splits(
+    values: flags.FlagValues, task: SupervisedTask, examples: dict[str, list[Any]]
+) -> dict[str, Split]:
+    """Makes the features of examples, or finds them made."""
+    splits = {}
+    for name, (_, batch_size) in SPLITS.items():
+        if name in examples:
+            is_training = name == "train"
+            features = feature_cache.load_or_make(
+                examples[name],
+                functools.partial(task.rows, is_training=is_training),
+                {**task.settings, "is_training": is_training},
+                _feature_stem(values, is_training),
+            )
+            lengths = (values.max_seq_length,)
+            splits[name] = Split(examples[name], features, values[batch_size].value, lengths)
+    return splits
+
+
+def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
+    # Where "dev" and "test" are the same examples, they share a file.
+    folder = values.cached_dir or os.path.join(values.output_dir, "features")
+    default = os.path.join(folder, f"{values.task_name}_{'train' if is_training else 'predict'}")
+    return (values.train_feature_file if is_training else values.predict_feature_file) or default
+
+
+def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
+    """Chooses the devices, which must be able to share the batches."""
+    strategy = distribution.create_strategy(
+        values.use_tpu,
+        values.tpu_name,
+        values.tpu_zone,
+        values.gcp_project,
+        values.master,
+        values.num_tpu_cores,
+    )
+    if values.do_train:
+        running.check_train_batch_size(
+            values.train_batch_size, values.gradient_accumulation_steps, strategy
+        )
+    for name in ("eval_batch_size", "predict_batch_size"):
+        running.check_batch_size(name, values[name].value, strategy)
+    return strategy
+
+
+def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
+    """Checks everything, and returns a run with its first weights, and its last step."""
+    check_weights(values)
+    config = load_config(values)
+    running.check_positions(config, values.max_seq_length)
+    running.check_same_model(config, values.output_dir)
+    # Before any other TensorFlow operation: workers can be connected only then.
+    strategy = create_strategy(values)
+    task, read = finetune_tasks.make_task(values, config)
+    examples = read_splits(values, read)
+    chief = distribution.is_chief(strategy)
+    if chief:
+        running.make_output_dir(values.output_dir)
+    splits = make_splits(values, task, examples)
+    num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
+    rates = (
+        config.hidden_dropout_prob,
+        config.attention_probs_dropout_prob,
+        values.dropout_prob,
+    )
+    logging.info(
+        "%s; dropout: hidden %g, attention %g, head %g", running.describe(strategy), *rates
+    )
+    trainer = Trainer(
+        task,
+        strategy,
+        values.output_dir,
+        functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
+        seed=values.random_seed,
+        jit_compile=values.jit_compile and not values.use_tpu,
+        accumulation_steps=values.gradient_accumulation_steps,
+    )
+    if values.do_train:
+        start = trainer.initialise(finetune_flags.initial_weights(values))
+        if chief:
+            if start != "resume":
+                evaluation.forget(values.output_dir)
+            running.write_config(config, values.output_dir)
+    return SupervisedRun(
+        task, trainer, splits, finetune_flags.initial_weights(values)
+    ), num_train_steps
+
+
+def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
+    if values.num_train_epochs is None:
+        return values.train_step
+    return max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
+
+
+def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
+    share = values.warmup_proportion
+    num_warmup_steps = values.warmup_step if share is None else int(share * num_train_steps)
+    return optimization.create_optimizer(
+        values.learning_rate,
+        num_train_steps,
+        num_warmup_steps,
+        values.optimizer,
+        sum_over_replicas=False,
+    )
+
+
+def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int) -> None:
+    """Trains, evaluates and predicts, as the flags say."""
+    if values.do_train:
+        finished = run.train(
+            num_train_steps,
+            values.random_seed,
+            steps_per_loop=values.iterations_per_loop,
+            save_steps=values.save_checkpoints_steps,
+            keep_max=values.keep_checkpoint_max,
+        )
+        if not finished:
+            return
+    if values.do_eval and not run.evaluate_saved() and not values.do_train:
+        run.evaluate_best()
+    if values.do_predict:
+        run.predict_best()
+
+
+def combine(values: flags.FlagValues) -> None:
+    """Averages the predictions of several output directories."""
+    task, read = finetune_tasks.make_task(values, None)
+    examples = read_splits(values, read)
+    found = {
+        split: task.average(values.ensemble_dirs, split, examples[split]) for split in examples
+    }
+    running.make_output_dir(values.output_dir)
+    source = f"the ensemble of {', '.join(values.ensemble_dirs)}"
+    for split, predictions in found.items():
+        write_predictions(task, values.output_dir, source, split, examples[split], predictions)
+
+
+def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """Does what the flags say."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    logging.set_verbosity(logging.INFO)
+    finetune_flags.set_task_defaults(values)
+    try:
+        finetune_flags.check_flags(values)
+        if values.ensemble_dirs:
+            combine(values)
+            return
+        run, num_train_steps = prepare(values)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    try:
+        do_steps(values, run, num_train_steps)
+    except (ValueError, NonFiniteLossError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    finetune_flags.define_flags(flags.FLAGS)
+    flags.adopt_module_key_flags(finetune_flags)
+    app.run(main)

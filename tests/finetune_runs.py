@@ -1,0 +1,89 @@
+"""Runs of run_finetune.py on a tiny model and the release's tiny files."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from absl import flags
+
+import finetune_flags
+import run_finetune
+from albert_tf.config import AlbertConfig
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+CONFIG = {
+    "vocab_size": 6000,
+    "embedding_size": 5,
+    "hidden_size": 6,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "intermediate_size": 11,
+    "max_position_embeddings": 67,
+    "hidden_dropout_prob": 0.1,
+    "initializer_range": 0.2,
+}
+_SQUAD = {
+    "max_seq_length": 61,
+    "doc_stride": 20,
+    "max_query_length": 12,
+    "n_best_size": 5,
+    "start_n_top": 3,
+    "end_n_top": 2,
+}
+
+
+def write_config(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """Writes the tiny model's config; returns its path."""
+    path = folder / "tiny.json"
+    path.write_text(AlbertConfig.from_dict({**CONFIG, **changes}).to_json())
+    return path
+
+
+def command(task_name: str, folder: pathlib.Path, **changes: Any) -> list[str]:
+    """Returns the flags of a run from scratch; features are cached in `folder`, if made."""
+    values = {
+        "task_name": task_name,
+        "spm_model_file": GOLDEN / "spm/en_small.model",
+        "output_dir": folder / "out",
+        "cached_dir": folder / "features",
+        "from_scratch": True,
+        "train_step": 4,
+        "warmup_step": 1,
+        "save_checkpoints_steps": 2,
+        "train_batch_size": 3,
+        "eval_batch_size": 4,
+        "predict_batch_size": 4,
+        "learning_rate": 0.01,
+        **_files(task_name),
+        **changes,
+    }
+    if "albert_config_file" not in values:
+        values["albert_config_file"] = write_config(folder)
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+
+def _files(task_name: str) -> dict[str, Any]:
+    features = GOLDEN / "features"
+    if task_name.startswith("squad"):
+        files = {
+            f"{split}_file": features / f"{task_name}_{name}.json"
+            for split, name in (("train", "train"), ("predict", "dev"))
+        }
+        return {**_SQUAD, **files}
+    if task_name == "race":
+        return {"data_dir": features / "race_data", "max_seq_length": 37, "max_qa_length": 13}
+    return {"data_dir": features / "glue_data", "max_seq_length": 23}
+
+
+def parse(arguments: list[str]) -> flags.FlagValues:
+    """Returns flags with the values of a command line."""
+    values = flags.FlagValues()
+    finetune_flags.define_flags(values)
+    values(["run_finetune.py", *arguments])
+    return values
+
+
+def main(arguments: list[str]) -> None:
+    """Runs run_finetune.py's main here."""
+    run_finetune.main(["run_finetune.py"], parse(arguments))

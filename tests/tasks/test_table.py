@@ -1,0 +1,133 @@
+"""A user's own tables: three formats, four kinds of task, and everything that can be wrong."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from albert_tf.tasks import table
+from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.table import TableColumns
+
+TEXT = TableColumns("review", None, "mood")
+PAIR = TableColumns("first", "second", "score")
+CHOICE = TableColumns("passage", "question", "answer", ("one", "two", "three"))
+
+
+def write(folder: pathlib.Path, name: str, content: str | bytes) -> str:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", 'id,review,mood\n7,"so, so",meh\n8,"a ""b""\nc",good\n\n9,ü,meh\n'),
+        ("t.CSV", '\ufeffreview,mood\r\n"so, so",meh\r\n"a ""b""\nc",good\r\n\r\nü,meh'),
+        ("t.jsonl", '{"review":"so, so","mood":"meh"}\n{"mood":"good","review":"a \\"b\\"\\nc"}\n'),
+    ],
+)
+def test_texts_are_read_with_the_lines_they_begin_in(tmp_path, name, content):
+    if name == "t.jsonl":
+        content += "\n\n" + json.dumps({"review": " ü ", "mood": "meh", "x": [1]})
+    path = write(tmp_path, name, content)
+    labels = table.find_labels(path, TEXT)
+    assert labels == ("good", "meh")
+    lines = ("1", "2", "5") if name == "t.jsonl" else ("2", "3", "6")
+    assert table.read_texts(path, TEXT, labels) == [
+        TextExample(lines[0], "so, so", None, 1),
+        TextExample(lines[1], 'a "b"\nc', None, 0),
+        TextExample(lines[2], "ü", None, 1),
+    ]
+
+
+def test_a_tab_always_parts_cells_and_a_quote_is_text(tmp_path):
+    path = write(tmp_path, "t.tsv", 'score\tfirst\tsecond\n1.5\t"a\tb, c"\n-2e1\td""\t"\n')
+    assert table.read_texts(path, PAIR, labels=()) == [
+        TextExample("2", '"a', 'b, c"', 1.5),
+        TextExample("3", 'd""', '"', -20.0),
+    ]
+
+
+def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_path):
+    rows = [
+        {"passage": "p", "question": "q", "one": "a", "two": "b", "three": "c", "answer": answer}
+        for answer in ("two", 2, "0")
+    ]
+    path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
+    examples = table.read_choices(path, CHOICE)
+    assert [example.label for example in examples] == [1, 2, 0]
+    assert examples[0] == ChoiceExample("1", "p", ("q a", "q b", "q c"), 1)
+    without = table.read_choices(
+        path, TableColumns("passage", None, "answer", ("one", "two")), False
+    )
+    assert without[0] == ChoiceExample("1", "p", ("a", "b"), 0)
+
+
+def test_a_file_to_predict_needs_no_labels(tmp_path):
+    path = write(tmp_path, "t.csv", "review\nfine\n")
+    assert table.read_texts(path, TEXT, ("a", "b"), False) == [TextExample("2", "fine", None, 0)]
+
+
+def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
+    rows = [{"review": "x", "mood": mood} for mood in (10, 9, 2, "9")]
+    path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
+    assert table.find_labels(path, TEXT) == ("2", "9", "10")
+    rows += [{"review": "x", "mood": mood} for mood in ("ä\n\u2028b", True)]
+    path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
+    labels = table.find_labels(path, TEXT)
+    assert labels == ("10", "2", "9", "true", "ä\n\u2028b")
+    table.write_labels(str(tmp_path / "labels"), labels)
+    assert table.read_labels(str(tmp_path / "labels")) == labels
+    with pytest.raises(FileNotFoundError, match="none does not exist: it tells the labels"):
+        table.read_labels(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.txt", "a", "t.txt: expected a file that ends in .csv, .tsv, .jsonl"),
+        ("t.csv", "", "t.csv has no examples"),
+        ("t.csv", "review,mood\n", "t.csv has no examples"),
+        ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header that names 'review' once, got"),
+        ("t.csv", "review,mood,mood\nx,a,b\n", "t.csv:1: .* names 'mood' once, got 'review', 'm"),
+        ("t.csv", "review,mood\nx,a\nx,y,b\n", "t.csv:3: expected 2 cells as in the header, got 3"),
+        ("t.csv", 'review,mood\n"x\ny",a\n,b\n', "t.csv:4: nothing stands in 'review'"),
+        ("t.csv", 'review,mood\nx,a\n"y,b\nz,a\n', "t.csv:3: not a row of a .csv file: unexpe"),
+        ("t.tsv", b"review\tmood\nx\ta\n\xff\tb\n", "t.tsv:3: not UTF-8 text"),
+        ("t.jsonl", '{"review": "x"\n', "t.jsonl:1: not JSON: Expecting"),
+        ("t.jsonl", "[" * 100_000, "t.jsonl:1: not JSON: maximum recursion"),
+        ("t.jsonl", '["x"]\n', r't.jsonl:1: expected a JSON object, got \["x"\]'),
+        ("t.jsonl", '{"review": null, "mood": "a"}', "t.jsonl:1: nothing stands in 'review'"),
+        ("t.jsonl", '\n{"review": "x"}', "t.jsonl:2: nothing stands in 'mood'"),
+        ("t.csv", "review,mood\nx,a\nx,c\n", "t.csv:3: label 'c' is not one of those tr.*: a, b"),
+    ],
+)
+def test_a_bad_file_is_refused_by_line(tmp_path, name, content, message):
+    path = write(tmp_path, name, content)
+    with pytest.raises(ValueError, match=message):
+        table.read_texts(path, TEXT, ("a", "b"))
+
+
+@pytest.mark.parametrize("score", ["five", "nan", "inf"])
+def test_a_score_is_a_number(tmp_path, score):
+    path = write(tmp_path, "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n")
+    with pytest.raises(ValueError, match=f"t.csv:3: label '{score}' is not a number"):
+        table.read_texts(path, PAIR, labels=())
+
+
+def test_other_mistakes(tmp_path):
+    path = write(tmp_path, "t.csv", "passage,question,one,two,three,answer\np,q,a,b,c,3\n")
+    with pytest.raises(
+        ValueError, match="t.csv:2: label '3' is neither a column of .* from 0 to 2"
+    ):
+        table.read_choices(path, CHOICE)
+    path = write(tmp_path, "t.csv", "review,mood\nx,a\ny,a\n")
+    with pytest.raises(ValueError, match="t.csv: column 'mood' holds one label only: 'a'"):
+        table.find_labels(path, TEXT)
+    with pytest.raises(FileNotFoundError, match="none.csv does not exist"):
+        table.find_labels(str(tmp_path / "none.csv"), TEXT)

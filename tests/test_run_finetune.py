@@ -1,0 +1,208 @@
+"""run_finetune.py: its flags, what each kind of task writes, where a run starts and goes on.
+
+`main` is called in this process. A kill is an exception here: what a killed process leaves on disk
+is tested with the same Trainer in test_run_pretraining_processes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf import checkpoint, metrics
+from albert_tf.evaluation import Trial
+from albert_tf.progress import ProgressLog
+from albert_tf.tasks.squad_text import read_squad
+from tests import finetune_runs as runs
+
+FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
+TASK_OF_SCRIPT = {
+    "run_classifier.py": "mrpc",
+    "run_race.py": "race",
+    "run_squad_v1.py": "squad_v1",
+    "run_squad_v2.py": "squad_v2",
+}
+
+
+@pytest.mark.parametrize("script", TASK_OF_SCRIPT)
+def test_all_flags_of_the_release_are_there(golden, script):
+    theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
+    mine = runs.parse([f"--task_name={TASK_OF_SCRIPT[script]}"])
+    runs.finetune_flags.set_task_defaults(mine)
+    for name, expected in theirs.items():
+        if name == "task_name":
+            continue
+        assert name in mine, name
+        if mine[name].flag_type() != "string enum":
+            assert mine[name].flag_type() == FLAG_TYPES[expected["type"]], name
+        if name == "threshold_to_export":
+            assert np.isnan(mine[name].value)
+        else:
+            assert mine[name].value == expected["default"], name
+
+
+def test_what_is_given_replaces_a_tasks_default():
+    mine = runs.parse(["--task_name=squad_v2", "--train_step=7", "--do_predict"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.train_step, mine.num_train_epochs) == (7, None)
+    assert mine.warmup_proportion == 0.1
+    assert mine.do_eval  # The best checkpoint is still to be found.
+    mine = runs.parse(["--task_name=squad_v2", "--do_predict", "--do_eval=false"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert not mine.do_eval
+
+
+# --- GLUE -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mrpc(tmp_path_factory) -> pathlib.Path:
+    """Four updates on MRPC, two evaluations, a prediction; its folder is not to be written to."""
+    folder = tmp_path_factory.mktemp("mrpc")
+    runs.main(runs.command("mrpc", folder, do_train=True, do_eval=True, do_predict=True))
+    return folder
+
+
+def test_what_a_run_on_glue_leaves_behind(mrpc):
+    out = mrpc / "out"
+    names = {path.name for path in out.iterdir()} - {path.name for path in out.glob("events*")}
+    checkpoints = {
+        f"model.ckpt-{step}.{end}"
+        for step in (2, 4, "best")
+        for end in ("index", "data-00000-of-00001")
+    }
+    assert names == checkpoints | {
+        "MRPC.tsv",
+        "albert_config.json",
+        "best_trial.txt",
+        "checkpoint",
+        "dev_probabilities.json",
+        "eval_results.txt",
+        "test_probabilities.json",
+        "test_results.tsv",
+    }
+    rows = np.loadtxt(out / "test_results.tsv")
+    np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-12)
+    header, *lines = (out / "MRPC.tsv").read_text().splitlines()
+    assert header == "index\tprediction"
+    assert lines == [f"{i}\t{row.argmax()}" for i, row in enumerate(rows)]
+    trial = Trial.read(str(out))
+    assert trial.last_step == 4 and trial.best_step in (2, 4)
+    best = checkpoint.read(str(out / f"model.ckpt-{trial.best_step}"))
+    kept = checkpoint.read(str(out / "model.ckpt-best"))
+    assert all(np.array_equal(kept[name], best[name]) for name in best)
+
+
+def test_best_is_the_best_evaluated(mrpc):
+    text = (mrpc / "out/eval_results.txt").read_text()
+    blocks = [
+        dict(line.split(" = ") for line in block.splitlines() if " = " in line)
+        for block in text.split("=" * 50 + "\n")[:-1]
+    ]
+    assert [block["global_step"] for block in blocks] == ["2", "4"]
+    values = [float(block["eval_accuracy"]) for block in blocks]
+    trial = Trial.read(str(mrpc / "out"))
+    assert trial.best_value == max(values)
+    assert trial.best_step == 2 * (1 + values.index(max(values)))
+    stored = json.loads((mrpc / "out/dev_probabilities.json").read_text())
+    assert len(stored["ids"]) == len(stored["probabilities"])
+
+
+def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
+    """Killed after step 3, then while its last checkpoint is evaluated."""
+    shutil.copytree(mrpc / "features", tmp_path / "features")
+    command = runs.command("mrpc", tmp_path, do_train=True, do_eval=True, iterations_per_loop=1)
+    report = ProgressLog.report
+
+    def killed(self, step, *args):
+        report(self, step, *args)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ProgressLog, "report", killed)
+        runs.main(command)
+    out = str(tmp_path / "out")
+    assert Trial.read(out).last_step == 2
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(metrics, "f1", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        runs.main(command)
+    assert Trial.read(out).last_step == 2
+    runs.main(command)
+    assert Trial.read(out) == Trial.read(str(mrpc / "out"))
+    assert (tmp_path / "out/eval_results.txt").read_text() == (
+        mrpc / "out/eval_results.txt"
+    ).read_text().replace(str(mrpc), str(tmp_path))
+    whole = checkpoint.read(str(mrpc / "out/model.ckpt-4"))
+    mine = checkpoint.read(f"{out}/model.ckpt-4")
+    assert mine.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(mine[name], value, err_msg=name)
+
+
+def test_weights_of_another_task_lose_their_head(mrpc, tmp_path, caplog):
+    """STS-B starts from MRPC's two classes, and its config is found beside them."""
+    command = runs.command(
+        "sts-b",
+        tmp_path,
+        do_train=True,
+        do_predict=True,
+        train_step=1,
+        from_scratch=None,
+        init_checkpoint=mrpc / "out",
+        albert_config_file=None,
+    )
+    runs.main([*command, f"--albert_config_file={mrpc / 'out/albert_config.json'}"])
+    assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
+    values = np.loadtxt(tmp_path / "out/test_results.tsv")
+    submitted = np.loadtxt(tmp_path / "out/STS-B.tsv", skiprows=1)[:, 1]
+    np.testing.assert_allclose(submitted, np.clip(values, 0, 5), atol=1e-6)
+    assert not (tmp_path / "out/eval_results.txt").exists()
+
+
+def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    stored = json.loads((mrpc / "out/test_probabilities.json").read_text())
+    mine = np.array(stored["probabilities"])
+    stored["probabilities"] = mine[:, ::-1].tolist()
+    (other / "test_probabilities.json").write_text(json.dumps(stored))
+    command = runs.command("mrpc", tmp_path, do_predict=True, spm_model_file=None)
+    runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{mrpc / 'out'},{other}"])
+    mean = np.loadtxt(tmp_path / "out/test_results.tsv")
+    np.testing.assert_allclose(mean, (2 * mine + mine[:, ::-1]) / 3, atol=1e-12)
+    assert (tmp_path / "out/MRPC.tsv").exists()
+    with pytest.raises(SystemExit, match="error: .*/none/test_probabilities.json does not exist"):
+        runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{tmp_path}/none"])
+
+
+# --- the other kinds ------------------------------------------------------------------------
+
+
+def test_race_reports_levels(tmp_path):
+    runs.main(runs.command("race", tmp_path, do_predict=True, train_step=2, train_batch_size=2))
+    out = tmp_path / "out"
+    assert "eval_accuracy = " in (out / "eval_results.txt").read_text()
+    scores = (out / "test_scores.txt").read_text()
+    assert "high_accuracy = " in scores and "middle_accuracy = " in scores
+    answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
+    assert {letter for _, letter in answers} <= set("ABCD")
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_squad_trains_and_answers(tmp_path, version):
+    command = runs.command(f"squad_{version}", tmp_path, train_step=2, warmup_step=None)
+    runs.main([*command, "--do_train", "--do_predict"])
+    out = tmp_path / "out"
+    examples = read_squad(runs.GOLDEN / f"features/squad_{version}_dev.json")
+    texts = json.loads((out / "predictions.json").read_text())
+    nbest = json.loads((out / "nbest_predictions.json").read_text())
+    assert list(texts) == list(nbest) == [example.qas_id for example in examples]
+    assert all(0 < len(entries) <= 5 for entries in nbest.values())
+    assert (out / "null_odds.json").exists() == (version == "v2")
+    assert Trial.read(str(out)).last_step == 2
+    assert (out / "eval_results.txt").read_text().count("f1 = ") >= 1
