@@ -47,7 +47,9 @@ LEVELS = (
         "conversion.kerashub",
         "conversion.vocabulary",
     },
-    {"conversion.layouts"},
+    {"conversion.layouts", "export.tables"},
+    {"export.normalization", "export.sequences"},
+    {"export.graph_tokenizer"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
     {
         "tasks.losses",
@@ -63,12 +65,21 @@ LEVELS = (
         "tasks.supervised",
         "tasks.feature_cache",
         "tasks.squad_predictions",
-        "export",
         "training",
         "conversion.__main__",
+        "export.serving",
     },
-    {"tasks", "tasks.classification", "tasks.question_answering", "tasks.table", "evaluation"},
-    {"supervised_run"},
+    {
+        "tasks",
+        "tasks.classification",
+        "tasks.question_answering",
+        "tasks.table",
+        "evaluation",
+        "export.saved_model",
+        "export.answering",
+        "export.choosing",
+    },
+    {"supervised_run", "export"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}
