@@ -53,7 +53,7 @@ def define_flags(values: flags.FlagValues) -> None:
         "task_name",
         None,
         "cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only), race, "
-        "squad_v1 or squad_v2.",
+        "squad_v1 or squad_v2; classification, regression or choice: of a table of one's own.",
         flag_values=values,
         required=True,
     )
@@ -62,12 +62,17 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def _define_files(values: flags.FlagValues) -> None:
+    names = functools.partial(flags.DEFINE_list, flag_values=values)
     real = functools.partial(flags.DEFINE_float, flag_values=values)
     string = functools.partial(flags.DEFINE_string, flag_values=values)
     string("data_dir", None, "Folder of GLUE's folders, or the one that holds RACE.")
-    string("train_file", None, "SQuAD: JSON file to train on.")
-    string("eval_file", None, "SQuAD: JSON file to evaluate on; default: predict_file.")
-    string("predict_file", None, "SQuAD: JSON file to predict.")
+    string("train_file", None, "SQuAD: JSON file to train on. Table: .csv, .tsv or .jsonl.")
+    string("eval_file", None, "Likewise, to evaluate on; SQuAD's default: predict_file.")
+    string("predict_file", None, "Likewise, to predict; a table needs no labels there.")
+    string("text_column", "text", "Table: column of the text.")
+    string("text_pair_column", None, "Table: column of the second text, or of the question.")
+    string("label_column", "label", "Table: column of the label.")
+    names("choice_columns", [], "Table, choice: columns of the choices.")
     string("output_dir", None, "Checkpoints and results; a run goes on there.")
     string("cached_dir", None, "Folder of the features made; default: in output_dir.")
     string("train_feature_file", None, "SQuAD: how files of features to train on begin.")
@@ -87,6 +92,8 @@ def _define_model(values: flags.FlagValues) -> None:
     string("spm_model_file", None, "SentencePiece model: its vocabulary.")
     string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
     boolean("do_lower_case", True, "Whether the model is uncased.")
+    real("hidden_dropout_prob", None, "Replaces the config's.")
+    real("attention_probs_dropout_prob", None, "Replaces the config's.")
     real("dropout_prob", 0.1, "Dropout of the head (0 for squad_v1, which has none).")
 
 
@@ -168,11 +175,15 @@ def check_flags(values: flags.FlagValues) -> None:
     """
     if not (values.do_train or values.do_eval or values.do_predict):
         raise ValueError("nothing to do: set --do_train, --do_eval or --do_predict")
+    if not values.output_dir:
+        raise ValueError("--output_dir is empty: name a directory; . is this one")
     for name, least in _LEAST.items():
         if values[name].value < least:
             raise ValueError(f"--{name} must be at least {least}, not {values[name].value}")
     if not 0 < values.learning_rate < math.inf:
         raise ValueError(f"--learning_rate must be above 0, not {values.learning_rate}")
+    if not 0 <= values.dropout_prob < 1:
+        raise ValueError(f"--dropout_prob must be in [0, 1), not {values.dropout_prob}")
     for name, other in _SAME.items():
         if values[name].present and values[other].present:
             raise ValueError(f"--{name} and --{other} say the same: set one of them")

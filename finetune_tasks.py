@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from absl import flags
 
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.tasks import table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
@@ -18,6 +20,9 @@ from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tokenization import Tokenizer
 
+LABELS_FILE = "labels.jsonl"
+# The tasks of a table of one's own.
+_TABLES = ("classification", "regression", "choice")
 # A split -> the flag of what needs it.
 _STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 # From the name of a split to its examples.
@@ -60,8 +65,48 @@ def make_task(
     if name == "squad_v2":
         beam = (values.start_n_top, values.end_n_top)
         return SquadV2Task(*beam, *windows, *answers, *common), read
-    known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2"])
+    if name in _TABLES:
+        return _table_task(values, common)
+    known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2", *_TABLES])
     raise ValueError(f"--task_name {name!r} is none of {known}")
+
+
+def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
+    """Stores the classes of a table's task beside its checkpoints: other files may lack some."""
+    if values.task_name == "classification":
+        table.write_labels(os.path.join(values.output_dir, LABELS_FILE), task.classes)
+
+
+def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[SupervisedTask, Reader]:
+    name = values.task_name
+    columns = table.TableColumns(
+        values.text_column, values.text_pair_column, values.label_column, (*values.choice_columns,)
+    )
+    if (name == "choice") != bool(columns.choices):
+        raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
+    if name == "choice":
+        task = MultipleChoiceTask(values.max_qa_length, *common, columns.choices)
+
+        def read(split: str) -> list[Any]:
+            return table.read_choices(_file(values, split), columns, split != "test")
+
+        return task, read
+    labels = _labels(values, columns) if name == "classification" else ()
+    key_metric = "eval_accuracy" if labels else "pearson"
+    task = SequenceClassificationTask(*common, labels, key_metric)
+
+    def read(split: str) -> list[Any]:
+        return table.read_texts(_file(values, split), columns, labels, split != "test")
+
+    return task, read
+
+
+def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
+    """Returns the classes: those of the file to train on, or those once trained on."""
+    if values.do_train:
+        return table.find_labels(_file(values, "train"), columns)
+    path = os.path.join(values.output_dir, LABELS_FILE)
+    return table.read_labels(path)
 
 
 def _levels(values: flags.FlagValues) -> tuple[str, ...]:
@@ -70,13 +115,16 @@ def _levels(values: flags.FlagValues) -> tuple[str, ...]:
     return ("middle",) if values.middle_only else LEVELS
 
 
-def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
+def _file(values: flags.FlagValues, split: str) -> str:
     flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
-    if split == "dev" and not values.eval_file:
-        flag = "predict_file"
-    path = values[flag].value
-    if not path:
+    if not values[flag].value:
         raise ValueError(f"--{_STEPS[split]} of {values.task_name} reads --{flag}: set that too")
+    return values[flag].value
+
+
+def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
+    # The release evaluates on what it predicts.
+    path = _file(values, "test" if split == "dev" and not values.eval_file else split)
     examples = read_squad(path)
     if split == "dev" and not is_labelled(examples):
         raise ValueError(

@@ -105,6 +105,8 @@ def check_flags(config: AlbertConfig) -> None:
     for name in ("learning_rate", "poly_power"):
         if not 0 < FLAGS[name].value < math.inf:
             raise ValueError(f"--{name} must be above 0, not {FLAGS[name].value}")
+    if not FLAGS.output_dir:
+        raise ValueError("--output_dir is empty: name a directory; . is this one")
     running.check_positions(config, FLAGS.max_seq_length)
     if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
         raise ValueError(

@@ -5,6 +5,7 @@ Its flags are in finetune_flags.py.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import sys
@@ -62,15 +63,24 @@ def _newest(values: flags.FlagValues) -> str | None:
 
 
 def load_config(values: flags.FlagValues) -> AlbertConfig:
-    """Reads the model's config: as named, of the run that goes on, or beside the weights."""
+    """Reads the model's config, with the dropout that the flags ask for."""
+    config = _stored_config(values)
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    given = {name: values[name].value for name in names if values[name].value is not None}
+    return dataclasses.replace(config, **given)
+
+
+def _stored_config(values: flags.FlagValues) -> AlbertConfig:
+    """Reads the config as named, or of the run that goes on, or beside the weights."""
     if values.albert_config_file:
         return running.read_config(values.albert_config_file)
     beside = os.path.join(values.output_dir, running.CONFIG_FILE)
     if _newest(values) and tf.io.gfile.exists(beside):
         return running.read_config(beside)
-    if not finetune_flags.initial_weights(values):
+    initial = finetune_flags.initial_weights(values)
+    if not initial:
         raise ValueError("no config: set --albert_config_file")
-    return conversion.load_config(finetune_flags.initial_weights(values))
+    return conversion.load_config(initial)
 
 
 def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
@@ -136,7 +146,6 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     chief = distribution.is_chief(strategy)
     if chief:
         running.make_output_dir(values.output_dir)
-    splits = make_splits(values, task, examples)
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
     rates = (
         config.hidden_dropout_prob,
@@ -155,15 +164,15 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
         jit_compile=values.jit_compile and not values.use_tpu,
         accumulation_steps=values.gradient_accumulation_steps,
     )
-    if values.do_train:
-        start = trainer.initialise(finetune_flags.initial_weights(values))
-        if chief:
-            if start != "resume":
-                evaluation.forget(values.output_dir)
-            running.write_config(config, values.output_dir)
-    return SupervisedRun(
-        task, trainer, splits, finetune_flags.initial_weights(values)
-    ), num_train_steps
+    start = trainer.initialise(finetune_flags.initial_weights(values)) if values.do_train else None
+    splits = make_splits(values, task, examples)
+    if values.do_train and chief:
+        if start != "resume":
+            evaluation.forget(values.output_dir)
+        running.write_config(config, values.output_dir)
+        finetune_tasks.write_labels(values, task)
+    initial = finetune_flags.initial_weights(values)
+    return SupervisedRun(task, trainer, splits, initial), num_train_steps
 
 
 def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:

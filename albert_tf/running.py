@@ -101,8 +101,6 @@ def make_output_dir(path: str) -> None:
     Raises:
       ValueError: That is not possible.
     """
-    if not path:
-        raise ValueError("--output_dir is empty: name a directory; . is this one")
     probe = os.path.join(path, ".write_test")
     try:
         tf.io.gfile.makedirs(path)

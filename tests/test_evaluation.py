@@ -165,3 +165,65 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
         monkeypatch.setattr(tf.train, "load_checkpoint", deleted)
     evaluate(trainer, 7)
     assert trainer.evaluated == [7]
+
+
+# --- all that are saved ---------------------------------------------------------------------
+
+
+def evaluate_saved(directory: pathlib.Path, accuracies: dict[int, float], after=lambda step: None):
+    """Returns the steps evaluated, and those that were the best when they were."""
+    trainer, best = FakeTrainer(directory, accuracies), []
+    trainer.after = after
+    count = evaluation.evaluate_saved(
+        trainer, lambda: trainer.evaluate(None), lambda: best.append(trainer.step)
+    )
+    assert count == len(trainer.evaluated)
+    return trainer.evaluated, best
+
+
+def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_path):
+    for step in (2, 4, 6):
+        save(tmp_path, step)
+    accuracies = {2: 0.5, 4: 0.75, 6: 0.75, 8: 0.625}
+    assert evaluate_saved(tmp_path, accuracies) == ([2, 4, 6], [2, 4])
+    assert (tmp_path / "best_trial.txt").read_text() == "6:4:0.75"
+    assert best_step(tmp_path) == 4
+    save(tmp_path, 8)
+    assert evaluate_saved(tmp_path, accuracies) == ([8], [])
+    assert evaluate_saved(tmp_path, accuracies) == ([], [])
+    assert (tmp_path / "best_trial.txt").read_text() == "8:4:0.75"
+    expected = []
+    for step, best in ((2, 0.5), (4, 0.75), (6, 0.75), (8, 0.75)):
+        expected += block(step, accuracies[step])
+        expected += saved(tmp_path, step) if step < 6 else []
+        expected += [f"best = {best}", "=" * 50]
+    assert (tmp_path / "eval_results.txt").read_text().splitlines() == expected
+
+
+def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
+    for step in (2, 4):
+        save(tmp_path, step)
+
+    def kill(step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_saved(tmp_path, {2: 0.5, 4: 0.75}, kill)
+    assert (tmp_path / "best_trial.txt").read_text() == "2:2:0.5"
+    assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
+
+
+def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
+    save(tmp_path, 2)
+    evaluate_saved(tmp_path, {2: 0.5})
+    evaluation.forget(str(tmp_path))
+    assert checkpoint.best(str(tmp_path)) is None
+    assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
+    evaluation.forget(str(tmp_path / "none"))
+
+
+def test_a_damaged_best_trial_is_named(tmp_path):
+    (tmp_path / "best_trial.txt").write_text("4:2")
+    with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not '4:2'"):
+        evaluation.Trial.read(str(tmp_path))

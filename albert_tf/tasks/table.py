@@ -81,7 +81,7 @@ def read_texts(
         The first line of a .csv or .tsv file names the columns.
       columns: Where texts and labels stand.
       labels: The classes in the order of their ids; empty for a regression.
-      labelled: Whether the file has labels; if not, all are 0.
+      labelled: Whether the file has labels; if not, all are None.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -93,7 +93,7 @@ def read_texts(
             guid=str(number),
             text_a=row[columns.text],
             text_b=row[columns.text_pair] if columns.text_pair else None,
-            label=_label(row[columns.label], labels, path, number) if labelled else 0,
+            label=_label(row[columns.label], labels, path, number) if labelled else None,
         )
         for number, row in _rows(path, columns.names(labelled))
     ]
@@ -103,10 +103,10 @@ def read_choices(path: str, columns: TableColumns, labelled: bool = True) -> lis
     """Reads questions with choices; see read_texts."""
     return [
         ChoiceExample(
-            passage_id=str(number),
+            guid=str(number),
             context=row[columns.text],
             endings=tuple(_ending(row, columns, choice) for choice in columns.choices),
-            label=_choice(row[columns.label], columns.choices, path, number) if labelled else 0,
+            label=_choice(row[columns.label], columns.choices, path, number) if labelled else None,
         )
         for number, row in _rows(path, columns.names(labelled))
     ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import keras
@@ -192,6 +193,25 @@ def test_all_differing_shapes_are_named():
         name = f"{GROUP.format(0, 0)}/ffn_1/{name}"
         assert f"{name} {theirs} in the checkpoint, {mine} in the model" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_head_of_another_task_is_left_out_if_asked(golden, caplog):
+    config = albert_tf.AlbertConfig.from_json_file(golden / "heads/cola/albert_config.json")
+    model = albert_tf.AlbertForSequenceClassification(config, num_labels=3)
+    before = model.classifier.get_weights()
+    path = str(golden / "heads/cola/model.ckpt-best")
+    with pytest.raises(ValueError, match=r"output_weights \[2, 32\] in the checkpoint, \[3, 32\]"):
+        albert_tf.load_weights(model, path)
+    report = albert_tf.load_weights(model, path, replace_heads=True)
+    assert report.unused == ("output_bias", "output_weights")
+    assert len(report.missing) == 2
+    assert "has the head of another task (output_weights [2, 32], output_bias [2])" in caplog.text
+    for value, expected in zip(model.classifier.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(value, expected)
+    config = dataclasses.replace(config, intermediate_size=60)
+    other = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+    with pytest.raises(ValueError, match="is of another shape than the model .bert/"):
+        albert_tf.load_weights(other, path, replace_heads=True)
 
 
 def test_not_strict_takes_what_there_is(tmp_path):

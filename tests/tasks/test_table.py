@@ -65,12 +65,12 @@ def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_p
     without = table.read_choices(
         path, TableColumns("passage", None, "answer", ("one", "two")), False
     )
-    assert without[0] == ChoiceExample("1", "p", ("a", "b"), 0)
+    assert without[0] == ChoiceExample("1", "p", ("a", "b"), None)
 
 
 def test_a_file_to_predict_needs_no_labels(tmp_path):
     path = write(tmp_path, "t.csv", "review\nfine\n")
-    assert table.read_texts(path, TEXT, ("a", "b"), False) == [TextExample("2", "fine", None, 0)]
+    assert table.read_texts(path, TEXT, ("a", "b"), False) == [TextExample("2", "fine", None, None)]
 
 
 def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
