@@ -12,7 +12,7 @@ from absl import flags
 
 from albert_tf import running
 from albert_tf.config import AlbertConfig
-from albert_tf.masking import MaskingSettings
+from albert_tf.masking import MaskingSettings, count_full_row
 from albert_tf.records import RowFormat
 
 FLAGS = flags.FLAGS
@@ -26,7 +26,12 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from, where none is there yet.")
 flags.DEFINE_integer("max_seq_length", 512, "Length of the records.")
-flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked pieces of a record, at most.")
+flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    20,
+    "Masked pieces of a record, at most; 0: as many as the records have room for, or, where masks "
+    "are drawn while training, as a full row needs.",
+)
 flags.DEFINE_bool("do_train", True, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate; alone, it follows a running training.")
 flags.DEFINE_integer("train_batch_size", 4096, "Examples of an update, over all devices.")
@@ -74,7 +79,7 @@ flags.DEFINE_bool("do_permutation", False, "Dynamic masking: also exchange as ma
 
 _LEAST = {
     "max_seq_length": 1,
-    "max_predictions_per_seq": 1,
+    "max_predictions_per_seq": 0,
     "train_batch_size": 1,
     "eval_batch_size": 1,
     "num_train_steps": 1,
@@ -129,11 +134,13 @@ def masking_settings(row_format: RowFormat) -> MaskingSettings:
     Raises:
       ValueError: A flag is out of its range.
     """
+    share = FLAGS.masked_lm_budget or MaskingSettings.masked_lm_prob
+    most = FLAGS.max_predictions_per_seq or count_full_row(share, row_format.max_seq_length)
     return MaskingSettings(
         vocab_size=row_format.vocab_size,
         mask_id=row_format.mask_id,
-        masked_lm_prob=FLAGS.masked_lm_budget or MaskingSettings.masked_lm_prob,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        masked_lm_prob=share,
+        max_predictions_per_seq=most,
         **{name: FLAGS[name].value for name in _DYNAMIC_ONLY},
     )
 

@@ -68,9 +68,8 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
     if dynamic:
         spec = compact_spec()
     else:
-        spec = pretraining_spec(
-            FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, FLAGS.max_examples_per_row
-        )
+        most = FLAGS.max_predictions_per_seq or input_files.count_prediction_slots(files[0])
+        spec = pretraining_spec(FLAGS.max_seq_length, most, FLAGS.max_examples_per_row)
     limits = {
         "input_ids": config.vocab_size,
         "token_ids": config.vocab_size,

@@ -71,6 +71,19 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
     return [known[path]["records"] for path in files]
 
 
+def count_prediction_slots(path: str) -> int:
+    """Masked pieces that the records of a file have room for, by its first one; 1 at least.
+
+    Raises:
+      ValueError: The record is damaged.
+    """
+    for record in itertools.islice(_read(path), 1):
+        stored = _parse(f"{path}, record 0", record)
+        if "masked_lm_ids" in stored:
+            return max(1, len(stored["masked_lm_ids"].int64_list.value))
+    return 1
+
+
 def check_features(
     files: Sequence[str], spec: FeatureSpec, limits: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
@@ -114,10 +127,7 @@ def check_features(
 
 def _decode(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
     """Returns the values of all features that are not for other readers, by name in memory."""
-    try:
-        stored = tf.train.Example.FromString(record).features.feature
-    except Exception as error:  # protobuf's DecodeError is of no public stable home.
-        raise ValueError(f"{where} is no tf.train.Example: {error}") from None
+    stored = _parse(where, record)
     for name, advice in spec.strangers.items():
         if name in stored:
             raise ValueError(f"{where} {advice}")
@@ -129,6 +139,13 @@ def _decode(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarra
             _check_length(where, on_disk, found, feature)
             values[name] = found
     return values
+
+
+def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
+    try:
+        return tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # protobuf's DecodeError is of no public stable home.
+        raise ValueError(f"{where} is no tf.train.Example: {error}") from None
 
 
 def _read_cache(cache_file: str | None) -> dict[str, dict]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import instances
 import segment_pairs
+import text_flags
 from absl import flags, logging
 
 from albert_tf import masking
@@ -45,20 +46,11 @@ def define_flags(flag_values: flags.FlagValues) -> None:
             flags.DEFINE_float,
         )
     )
-    string("input_file", None, "Text to read: files or globs, with commas between.")
+    text_flags.define_flags(flag_values)
     string("output_file", None, "TFRecord files to write, with commas between.")
     string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
     string("spm_model_file", None, "SentencePiece model.")
     string("input_file_mode", "r", "r: all text is UTF-8; rb: bytes that are not are left out.")
-    string(
-        "input_format",
-        "lines",
-        "lines: one sentence per line, a blank line between documents; paragraphs: one paragraph "
-        "per line, likewise; jsonl: a JSON object per line, which is a document; wikipedia: what "
-        "WikiExtractor writes. Names that end in .gz, .bz2 and .zst are decompressed.",
-    )
-    string("text_field", "text", "Name of the text in the objects of input_format=jsonl.")
-    string("language", "en", "Whose sentences to split: the language's ISO 639 code.")
     boolean("do_lower_case", True, "Whether to lower-case the text.")
     boolean("do_whole_word_mask", True, "Whether to mask whole words, or else pieces.")
     boolean("do_permutation", False, "Whether to exchange as many tokens again with each other.")
@@ -123,7 +115,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     string("beam_options", "", "Beam's own: '--runner=DataflowRunner --project=...'.")
-    flags.mark_flags_as_required(["input_file", "output_file"], flag_values=flag_values)
+    flags.mark_flags_as_required(["output_file"], flag_values=flag_values)
 
 
 def list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Instances(NamedTuple):
     """Drawn but not yet built examples of a block, shuffled.
 
     Attributes:
-        pairs: segment_pairs.SegmentPair as rows of <int32>[N, 6].
+        pairs: segment_pairs.SegmentPair as rows of <int32>[N, 7].
         seeds: <uint64>[N], what the masks of an instance are a function of.
     """
 

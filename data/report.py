@@ -13,12 +13,17 @@ from typing import Any
 
 import instances
 import numpy as np
+from segment_pairs import SegmentPair
 
 from albert_tf.rows import NUM_SPECIALS
 
 SCHEMA_VERSION = 2
 # Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+class WrongVocabularyError(ValueError):
+    """Too much of the text is [UNK]."""
 
 
 @dataclasses.dataclass
@@ -42,6 +47,8 @@ class Report:
         masked_tokens: see above.
         label_1: instances that are swapped, or have B from a random document.
         single_segments: instances of a chunk of one sentence; B is a random document's by default.
+        truncated: instances whose segments lost tokens that there was no room for.
+        dropped_tokens: what they lost.
         limited_masks: instances that masked_lm_prob would give more masked tokens than
             max_predictions_per_seq.
         length_histogram: output tokens of an instance -> instances.
@@ -64,6 +71,8 @@ class Report:
     masked_tokens: int = 0
     label_1: int = 0
     single_segments: int = 0
+    truncated: int = 0
+    dropped_tokens: int = 0
     limited_masks: int = 0
     length_histogram: collections.Counter[int] = dataclasses.field(
         default_factory=collections.Counter
@@ -92,12 +101,14 @@ class Report:
         recipe: instances.Recipe,
     ) -> None:
         """Adds a batch of examples before they are packed; masks where they have any."""
-        a_begin, a_end, b_begin, b_end, label, single = batch.pairs.T
-        lengths = a_end - a_begin + b_end - b_begin + NUM_SPECIALS
+        pairs = SegmentPair(*batch.pairs.T)
+        lengths = pairs.a_end - pairs.a_begin + pairs.b_end - pairs.b_begin + NUM_SPECIALS
         self.instances += len(lengths)
         self.output_tokens += int(lengths.sum())
-        self.label_1 += int(label.sum())
-        self.single_segments += int(single.sum())
+        self.label_1 += int(pairs.label.sum())
+        self.single_segments += int(pairs.single.sum())
+        self.truncated += int(np.count_nonzero(pairs.dropped))
+        self.dropped_tokens += int(pairs.dropped.sum())
         self.length_histogram += _count_values(lengths)
         if "masked_lm_weights" in examples:
             wanted = np.rint(lengths * recipe.masking.masked_lm_prob)
@@ -140,10 +151,10 @@ class Report:
         [UNK], 5 % of a German text's, and over 40 % of a Chinese, Russian or Arabic one's.
 
         Raises:
-            ValueError: more than this share of the input tokens are [UNK].
+            WrongVocabularyError: more than this share of the input tokens are [UNK].
         """
         if self.unknown_tokens > max_unknown_share * self.input_tokens:
-            raise ValueError(
+            raise WrongVocabularyError(
                 f"{_share(self.unknown_tokens, self.input_tokens):.1%} of the first "
                 f"{self.input_tokens:,} tokens are [UNK], more than --max_unknown_share="
                 f"{max_unknown_share:g}: the vocabulary is not one for this text; take another, "
@@ -159,6 +170,7 @@ class Report:
             "masked_share": _share(self.masked_tokens, self.output_tokens),
             "label_1_share": _share(self.label_1, self.instances),
             "single_segments_share": _share(self.single_segments, self.instances),
+            "truncated_share": _share(self.truncated, self.instances),
             "limited_masks_share": _share(self.limited_masks, self.instances),
             "output_tokens_per_second": _share(self.output_tokens, self.seconds),
         }
@@ -205,7 +217,8 @@ class Report:
             f"{shares['padding_share']:.2%} of the rows is padding",
             f"label 1 (swapped, or B from a random document): {shares['label_1_share']:.2%}; "
             "chunks of one sentence: "
-            f"{shares['single_segments_share']:.2%}",
+            f"{shares['single_segments_share']:.2%}; cut to the length: "
+            f"{shares['truncated_share']:.2%}, by {self.dropped_tokens:,} tokens in all",
         ]
         if self.limited_masks:
             lines.append(

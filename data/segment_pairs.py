@@ -66,6 +66,7 @@ class SegmentPair(NamedTuple):
     Attributes:
         label: 1 if B is not what follows A: swapped, or from a random document.
         single: 1 if the chunk was one sentence, and became a pair as `single_segment` says.
+        dropped: tokens of the two segments that there was no room for.
     """
 
     a_begin: int
@@ -74,6 +75,7 @@ class SegmentPair(NamedTuple):
     b_end: int
     label: int
     single: int
+    dropped: int
 
 
 def draw_pairs(
@@ -125,7 +127,8 @@ def draw_pairs(
         elif not settings.random_next_sentence and rng.random() < 0.5:
             a, b = b, a
             label = 1
-        pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single)))
+        dropped = max(0, a[1] - a[0] + b[1] - b[0] - max_tokens)
+        pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single), dropped))
     return pairs
 
 

@@ -25,7 +25,7 @@ import tensorflow as tf
 from absl import logging
 from blocks import Place
 from parts import Part
-from report import Report
+from report import Report, WrongVocabularyError
 
 _COPY_BYTES = 2**20
 
@@ -214,7 +214,8 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
     """Opens the shards `paths`, or goes on where an unfinished run with the same settings was.
 
     If the body fails by a ValueError, which the same command would meet again, or if no shard is
-    whole, nothing is left behind; otherwise whole shards are kept for the next run.
+    whole, nothing is left behind; otherwise, and where the share of [UNK] may yet be allowed, whole
+    shards are kept for the next run.
 
     Raises:
         ValueError: an unfinished run has other settings.
@@ -229,8 +230,10 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
             with _make_parts_folder(paths[0]) as run.folder:
                 yield run
         except BaseException as error:
-            run.remove(keep_whole=not isinstance(error, ValueError))
-            if run.num_whole and not isinstance(error, ValueError):
+            # Of the vocabulary the same flags may be meant, with a higher max_unknown_share.
+            in_vain = isinstance(error, ValueError) and not isinstance(error, WrongVocabularyError)
+            run.remove(keep_whole=not in_vain)
+            if run.num_whole and not in_vain:
                 logging.warning(
                     "%d of %d shards are whole: the same command goes on behind them",
                     run.num_whole,

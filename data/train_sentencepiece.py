@@ -9,14 +9,15 @@ vocab/30k-clean.vocab, its pieces with their scores to look at. Pieces 0 to 4 ar
 
 from __future__ import annotations
 
-import glob
 import io
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 
+import documents
 import sentencepiece
+import text_flags
 from absl import app, flags
 
 from albert_tf.tokenization import preprocess_text
@@ -37,13 +38,7 @@ RANDOM_SEED = 12345
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Adds this script's flags to `flag_values`."""
-    flags.DEFINE_list(
-        "input_file",
-        None,
-        "Text files, one sentence a line: comma-separated paths or glob patterns.",
-        flag_values=flag_values,
-        required=True,
-    )
+    text_flags.define_flags(flag_values)
     flags.DEFINE_string(
         "model_prefix",
         None,
@@ -71,39 +66,26 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "input_sentence_size",
         10_000_000,
-        "Train on a random sample of so many lines where there are more.",
+        "Train on a random sample of so many sentences where there are more.",
         lower_bound=1,
         flag_values=flag_values,
     )
 
 
-def find_files(patterns: Sequence[str]) -> list[str]:
-    """Files that the patterns name, each pattern's in sorted order.
-
-    Raises:
-      FileNotFoundError: A pattern matches no file.
-    """
-    files = []
-    for pattern in patterns:
-        matches = sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
-        if not matches:
-            raise FileNotFoundError(f"--input_file: no file matches {pattern!r}")
-        files.extend(matches)
-    return files
-
-
-def read_sentences(files: Sequence[str], do_lower_case: bool) -> Iterator[str]:
-    """Normalised lines of the files, one at a time, without the empty ones."""
-    for path in files:
-        with open(path, "rb") as file:
-            for line in file:
-                sentence = preprocess_text(line, lower=do_lower_case)
-                if sentence:
-                    yield sentence
+def read_sentences(
+    files: Sequence[str], settings: documents.TextSettings, do_lower_case: bool
+) -> Iterator[str]:
+    """Normalised sentences of the files, one at a time, without the empty ones."""
+    for document in documents.read_documents(files, settings):
+        for line in document.sentences:
+            sentence = preprocess_text(line, lower=do_lower_case)
+            if sentence:
+                yield sentence
 
 
 def train(
     files: Sequence[str],
+    settings: documents.TextSettings,
     vocab_size: int,
     character_coverage: float,
     do_lower_case: bool,
@@ -115,15 +97,17 @@ def train(
       The model file's content.
 
     Raises:
-      ValueError: There is no text, or it can't have a vocabulary of that size.
+      ValueError: There is no text, it is not of its format, or it can't have a vocabulary of that
+        size.
+      OSError: A file can't be read.
     """
-    if next(read_sentences(files, do_lower_case), None) is None:
+    if next(read_sentences(files, settings, do_lower_case), None) is None:
         raise ValueError(f"--input_file: there is no text in {', '.join(files)}")
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(RANDOM_SEED)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=read_sentences(files, do_lower_case),
+            sentence_iterator=read_sentences(files, settings, do_lower_case),
             model_writer=model,
             vocab_size=vocab_size,
             character_coverage=character_coverage,
@@ -171,9 +155,17 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     try:
-        files = find_files(flag_values.input_file)
+        files = documents.list_input_files(flag_values.input_file)
+        # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
+        settings = documents.TextSettings(
+            input_format=flag_values.input_format,
+            mode="rb",
+            text_field=flag_values.text_field,
+            language=flag_values.language,
+        )
         model = train(
             files,
+            settings,
             vocab_size=flag_values.vocab_size,
             character_coverage=flag_values.character_coverage,
             do_lower_case=flag_values.do_lower_case,

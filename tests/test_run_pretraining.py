@@ -245,6 +245,13 @@ def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, ch
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
 
 
+def test_no_limit_of_predictions_is_what_the_records_have_room_for(folder, trained, tmp_path):
+    runs.main(
+        runs.command(folder, output_dir=tmp_path, num_train_steps=1, max_predictions_per_seq=0)
+    )
+    assert runs.scalars(tmp_path)[1]["loss"] == runs.scalars(trained)[1]["loss"]
+
+
 def test_a_run_goes_on_with_other_dropout(folder, copy, tmp_path):
     runs.write_config(tmp_path / "other.json", hidden_dropout_prob=0.3)
     config = tmp_path / "other.json"

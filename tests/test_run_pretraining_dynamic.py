@@ -59,6 +59,17 @@ def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dyn
         assert settings == MaskingSettings(53, 4, share, 5, ngram=changes.get("ngram", 3))
 
 
+@pytest.mark.parametrize(("share", "most"), [(None, 4), (0.3, 7)])
+def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
+    changes = {"masking": "dynamic", "max_predictions_per_seq": 0}
+    with flagsaver.flagsaver():
+        flags.FLAGS(["", *runs.command(folder, **changes, masked_lm_budget=share or 0)])
+        pretraining_flags.check_flags(runs.config())
+        settings = pretraining_flags.masking_settings(RowFormat(23, 53, 0, 2, 3, 4))
+    # 0.15 and 0.3 of 23 tokens are 3.45 and 6.9.
+    assert settings.max_predictions_per_seq == most
+
+
 def test_few_predictions_are_warned_of(folder, tmp_path, caplog):
     runs.main(runs.command(folder, output_dir=tmp_path, num_train_steps=1, masked_lm_budget=0.3))
     # 0.3 of 23 tokens are 7, not 5.

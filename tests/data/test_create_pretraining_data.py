@@ -19,6 +19,7 @@ import train_sentencepiece
 from absl import app, flags
 from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
+from text_formats import TextSettings
 
 from albert_tf import input_files
 from albert_tf.records import RowFormat, compact_spec
@@ -311,7 +312,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
     words = ["".join(letters) for letters in itertools.product("\u03b1\u03b2\u03b3", repeat=4)]
     text, model = tmp_path / "greek.txt", tmp_path / "greek.model"
     text.write_text("\n".join(f"{word} {word[::-1]}" for word in words), encoding="utf-8")
-    model.write_bytes(train_sentencepiece.train([str(text)], 24, 1.0, True, 1000))
+    model.write_bytes(train_sentencepiece.train([str(text)], TextSettings(), 24, 1.0, True, 1000))
     tokenizer = Tokenizer(spm_model_file=model)
     for letters, share in (("latin", r"[1-9][\d.]*%"), ("unicode", "0.000%")):
         caplog.clear()
@@ -334,6 +335,10 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"output_file": "a,b,a"}, "error: output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: dupe_factor must be at least 1, got 0"),
         ({"max_examples_per_row": 0}, "error: max_examples_per_row must be at least 1, got 0"),
+        (
+            {"max_examples_per_row": 2, "masking": "dynamic"},
+            "error: max_examples_per_row packs examples with their masks, and masking=dynamic",
+        ),
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: num_processes must be at least 1, got 0"),
         ({"block_megabytes": 0}, "error: block_megabytes must be above 0, got 0"),

@@ -144,6 +144,15 @@ def _count(report, block, tokenizer, recipe):
     report.count_rows(len(drawn.seeds), recipe)
 
 
+def test_cut_instances_and_what_they_lost_are_counted(golden):
+    _, _, recipe = _blocks_and_recipe(golden)
+    pairs = [(0, 5, 5, 9, 0, 0, 0), (5, 9, 0, 5, 1, 0, 7), (9, 20, 20, 43, 0, 0, 2)]
+    batch, report = instances.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
+    report.count_output(batch, {}, recipe)
+    assert (report.truncated, report.dropped_tokens) == (2, 9)
+    assert "cut to the length: 66.67%, by 9 tokens in all" in "\n".join(report.lines())
+
+
 def test_merged_parts_are_the_report_of_the_whole(golden):
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
     whole, merged = Report(), Report()
@@ -247,8 +256,8 @@ def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
     pytest.importorskip("matplotlib", reason="needs albert_tf[plots]")
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
     report, path = Report(), tmp_path / "page.png"
-    report.count_output(
-        instances.draw_instances(blocks[0], recipe, tokenizer.word_starts()), {}, recipe
-    )
+    drawn = instances.draw_instances(blocks[0], recipe, tokenizer.word_starts())
+    report.count_output(drawn, {}, recipe)
+    report.count_rows(len(drawn.seeds), recipe)
     report_plots.write_plots(report, str(path))
     assert path.read_bytes().startswith(b"\x89PNG")

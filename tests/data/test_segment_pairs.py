@@ -36,6 +36,14 @@ def test_neighbouring_segments_cover_the_document_in_order():
             assert not pair.single
 
 
+def test_tokens_without_room_are_counted():
+    # Chunks of 9 + 17, 20 and 3 + 5 tokens, for which there is room for 20.
+    for pairs in _draw([_document(9, 17, 13, 7, 3, 5)]):
+        assert [pair.dropped for pair in pairs] == [6, 0, 0]
+        kept = [p.a_end - p.a_begin + p.b_end - p.b_begin for p in pairs]
+        assert kept == [20, 20, 8]
+
+
 def test_half_of_the_pairs_are_swapped():
     drawn = _draw([_document(3, 5, 7, 5)], seeds=range(5003))
     labels = [pair.label for pairs in drawn for pair in pairs]

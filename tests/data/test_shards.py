@@ -21,6 +21,7 @@ import shards
 import tensorflow as tf
 from absl import flags
 from record_statistics import read_records
+from report import WrongVocabularyError
 
 ROOT = pathlib.Path(__file__).parents[2]
 NUM_SHARDS = 5
@@ -128,6 +129,19 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch, num
     monkeypatch.setattr(parts, "make_part", note_and_make)
     assert run() == expected
     assert min(made) == len(whole)
+
+
+def test_whole_shards_outlive_a_share_of_unknown_pieces_that_may_yet_be_allowed(
+    run, tmp_path, monkeypatch
+):
+    expected = run("expected")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="wrong vocabulary"):
+        _stop_at(patch, 6, WrongVocabularyError("wrong vocabulary"))
+        run()
+    left = _contents(tmp_path / "run")
+    assert f"{_names()[0]}.unfinished" in left
+    assert left[f"{_names()[0]}.unfinished"] == expected[_names()[0]]
+    assert run(max_unknown_share=0.9) == expected
 
 
 def test_the_report_tells_of_the_whole_run(run, monkeypatch, caplog):

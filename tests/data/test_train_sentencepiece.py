@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pytest
 import sentencepiece
 from absl import app, flags
@@ -100,6 +103,28 @@ def test_several_files_and_patterns(text_file, tmp_path):
     run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'one'}", "--vocab_size=67")
     run(f"--input_file={parts}", f"--model_prefix={tmp_path / 'three'}", "--vocab_size=67")
     assert (tmp_path / "one.model").read_bytes() == (tmp_path / "three.model").read_bytes()
+
+
+def test_text_may_be_stored_in_the_formats_of_the_generator(text_file, tmp_path):
+    lines = text_file.read_text(encoding="utf-8").split("\n\n")
+    with gzip.open(tmp_path / "text.jsonl.gz", "wt", encoding="utf-8") as file:
+        for i in range(0, len(lines), 7):
+            file.write(json.dumps({"body": "\n".join(lines[i : i + 7])}) + "\n")
+    run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'lines'}", "--vocab_size=67")
+    run(
+        f"--input_file={tmp_path}/*.jsonl.gz",
+        "--input_format=jsonl",
+        "--text_field=body",
+        f"--model_prefix={tmp_path / 'jsonl'}",
+        "--vocab_size=67",
+    )
+    assert (tmp_path / "lines.model").read_bytes() == (tmp_path / "jsonl.model").read_bytes()
+    with pytest.raises(SystemExit, match="error: .*text.jsonl.gz, line 1"):
+        run(
+            f"--input_file={tmp_path}/*.jsonl.gz",
+            "--input_format=jsonl",
+            f"--model_prefix={tmp_path / 'v'}",
+        )
 
 
 def test_size_beyond_the_text_names_the_largest_one(text_file, tmp_path):
