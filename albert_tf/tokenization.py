@@ -15,7 +15,8 @@ from albert_tf import word_starts
 
 _SPACE_MARK = "▁"
 _CONTINUATION_MARK = "##"
-_MAX_WORD_CHARS = 200
+# A longer word of WordPiece is unknown.
+MAX_WORD_CHARS = 200
 
 _CJK = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -175,7 +176,7 @@ class _SentencePiece:
         self._split_ids: dict[int, list[int] | None] = {
             i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
             for i, piece in enumerate(self.pieces)
-            if _ends_in_digit_comma(piece)
+            if ends_in_digit_comma(piece)
         }
         if "," not in self.ids:
             self._split_ids[self._processor.unk_id()] = None
@@ -186,7 +187,7 @@ class _SentencePiece:
     def tokenize(self, text: str) -> list[str]:
         tokens = []
         for piece in self._processor.encode(text, out_type=str):
-            if _ends_in_digit_comma(piece):
+            if ends_in_digit_comma(piece):
                 tokens.extend(self._split_comma(piece))
             else:
                 tokens.append(piece)
@@ -223,8 +224,8 @@ class _WordPiece:
         # The first column of a line; a repeated piece takes no id of its own.
         self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        self._cleaned = _CleanedCharacters()
-        self._split_punctuation = _SplitPunctuation()
+        self._cleaned = CleanedCharacters()
+        self._split_punctuation = SplitPunctuation()
 
     preprocess = staticmethod(to_unicode)
 
@@ -243,7 +244,7 @@ class _WordPiece:
         """The longest piece from the left, again and again; [UNK] if that doesn't work out."""
         pieces = []
         start = 0
-        while start < len(word) <= _MAX_WORD_CHARS:
+        while start < len(word) <= MAX_WORD_CHARS:
             mark = _CONTINUATION_MARK if start else ""
             ends = range(len(word), start, -1)
             end = next((end for end in ends if mark + word[start:end] in self.ids), None)
@@ -257,7 +258,7 @@ class _WordPiece:
         return word_starts.find_in_wordpiece(self.pieces)
 
 
-class _CleanedCharacters(dict):
+class CleanedCharacters(dict):
     """Table for str.translate, filled as needed: no control characters, CJK between spaces."""
 
     def __missing__(self, codepoint: int) -> str | None:
@@ -272,7 +273,7 @@ class _CleanedCharacters(dict):
         return self[codepoint]
 
 
-class _SplitPunctuation(dict):
+class SplitPunctuation(dict):
     """Table for str.translate, filled as needed: every punctuation mark between spaces."""
 
     def __missing__(self, codepoint: int) -> str:
@@ -282,7 +283,8 @@ class _SplitPunctuation(dict):
         return self[codepoint]
 
 
-def _ends_in_digit_comma(piece: str) -> bool:
+def ends_in_digit_comma(piece: str) -> bool:
+    """Whether the release splits a SentencePiece piece again without its comma."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 

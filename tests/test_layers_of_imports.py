@@ -38,7 +38,9 @@ LEVELS = (
         "conversion.kerashub",
         "conversion.vocabulary",
     },
-    {"conversion.layouts"},
+    {"conversion.layouts", "export.tables"},
+    {"export.normalization", "export.sequences"},
+    {"export.graph_tokenizer"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
     {"tasks.losses", "tasks.squad_text", "train_step", "conversion.convert"},
     {
@@ -47,11 +49,12 @@ LEVELS = (
         "tasks.squad",
         "tasks.squad_predictions",
         "tasks.race",
-        "export",
         "training",
         "conversion.__main__",
+        "export.serving",
     },
-    {"tasks", "evaluation"},
+    {"tasks", "evaluation", "export.saved_model"},
+    {"export"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}

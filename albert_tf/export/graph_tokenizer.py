@@ -1,0 +1,194 @@
+"""albert_tf.Tokenizer in the graph, by tensorflow-text: strings -> the same ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import unicodedata
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.export.normalization import SIGMA, Normalized, Normalizer
+from albert_tf.export.tables import RowTable, with_origins
+from albert_tf.tokenization import (
+    MAX_WORD_CHARS,
+    CleanedCharacters,
+    SplitPunctuation,
+    ends_in_digit_comma,
+    preprocess_text,
+)
+
+_SPACE_MARK = "▁"
+_UNKNOWN = "[UNK]"
+# No word has so many bytes unless it has more than MAX_WORD_CHARS characters.
+_MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Texts as pieces.
+
+    Attributes:
+      ids: `<int32>[N, (T)]`.
+      starts: `<int32>[N, (T)]`, the character of the raw text at which each piece starts.
+      ends: `<int32>[N, (T)]`, the one after its last.
+      raw: `<string>[N]`, the texts as UTF-8 without what was none.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    raw: tf.Tensor
+
+
+def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
+    """Returns what maps `<string>[N]` to Pieces in the graph, as the vocabulary's tokenizer does.
+
+    Raises:
+      ValueError: A SentencePiece vocabulary has no comma.
+    """
+    return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
+
+
+class SentencePieceGraph(tf.Module):
+    """A SentencePiece model with the release's digit-comma rule.
+
+    Args:
+      vocabulary: The model.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        with open(vocabulary.path, "rb") as file:
+            content = file.read()
+        lower = vocabulary.tokenizer.do_lower_case
+
+        def replace(char: str) -> str:
+            plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
+            return "".join(c if c == SIGMA or not lower else c.lower() for c in plain)
+
+        self._normalize = Normalizer(replace, lower, collapse_spaces=True)
+        self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
+        splits = _comma_splits(vocabulary, content)
+        self._ids = RowTable([[i for i, _ in row] for row in splits])
+        self._lengths = RowTable([[length for _, length in row] for row in splits])
+
+    def __call__(self, texts: tf.Tensor) -> Pieces:
+        """Splits `<string>[N]`."""
+        text = self._normalize(texts)
+        pieces = self._model.tokenize_with_offsets(text.texts)
+        ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
+        parts, origins, places = self._ids.lookup(ids.values)
+        # The parts of a piece end where what follows them begins.
+        following, _, _ = self._lengths.lookup(ids.values)
+        ends = tf.gather(ends.values, origins) - following
+        starts = tf.where(
+            places == 0,
+            tf.gather(starts.values, origins),
+            tf.concat([[0], ends], axis=0)[:-1],
+        )
+        ids = with_origins(ids, parts, origins)
+        return _pieces(text, ids, ids.with_values(starts), ids.with_values(ends))
+
+
+def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int, int]]]:
+    """Returns, for each piece, what takes its place: ids, and how many bytes of it follow each."""
+    tokenizer = vocabulary.tokenizer
+    pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+    (comma,) = tokenizer.convert_tokens_to_ids([","])
+    if comma == tokenizer.unk_id:
+        raise ValueError(
+            f"{vocabulary.path} has no piece for a comma: the digit-comma rule of such a "
+            "vocabulary can't be exported"
+        )
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(content)
+    splits = []
+    for i, piece in enumerate(pieces):
+        if not ends_in_digit_comma(piece):
+            splits.append([(i, 0)])
+            continue
+        parts = processor.encode(piece[:-1].replace(_SPACE_MARK, ""), out_type=str)
+        lengths = [len(part.replace(_SPACE_MARK, "").encode()) for part in parts]
+        following = [sum(lengths[k + 1 :]) + 1 for k in range(len(parts))]
+        ids = tokenizer.convert_tokens_to_ids(parts)
+        splits.append([*zip(ids, following, strict=True), (comma, 0)])
+    return splits
+
+
+class WordPieceGraph(tf.Module):
+    """A WordPiece vocabulary with BERT's splitting into words.
+
+    Args:
+      vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        tokenizer = vocabulary.tokenizer
+        lower = tokenizer.do_lower_case
+        cleaned, split = CleanedCharacters(), SplitPunctuation()
+
+        def clean(char: str) -> str:
+            text = char.translate(cleaned)
+            if lower:
+                text = "".join(c if c == SIGMA else c.lower() for c in text)
+                decomposed = unicodedata.normalize("NFD", text)
+                text = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+            return "".join(" " if c.isspace() else c for c in text)
+
+        self._clean = Normalizer(clean, lower, collapse_spaces=False)
+        # By itself: marks of punctuation within a word don't keep a sigma from being its last.
+        self._split = Normalizer(lambda c: c.translate(split), False, collapse_spaces=False)
+        self._words = tf_text.WhitespaceTokenizer()
+        pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+        initializer = tf.lookup.KeyValueTensorInitializer(pieces, np.arange(len(pieces)))
+        self._table = tf.lookup.StaticVocabularyTable(initializer, num_oov_buckets=1)
+        self._model = tf_text.WordpieceTokenizer(
+            self._table, max_bytes_per_word=_MAX_WORD_BYTES, token_out_type=tf.int64
+        )
+
+    def __call__(self, texts: tf.Tensor) -> Pieces:
+        """Splits `<string>[N]`."""
+        cleaned = self._clean(texts)
+        split = self._split(cleaned.texts)
+        origins = split.sources.values + tf.gather(
+            tf.cast(cleaned.sources.row_starts(), tf.int32), split.sources.value_rowids()
+        )
+        sources = split.sources.with_values(tf.gather(cleaned.sources.values, origins))
+        text = Normalized(cleaned.raw, split.texts, sources)
+
+        found = self._words.tokenize_with_offsets(text.texts)
+        words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
+        too_long = tf.strings.length(words, "UTF8_CHAR") > MAX_WORD_CHARS
+        words = tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words)
+        pieces = self._model.tokenize_with_offsets(words)
+        ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
+        # From places in the word to those in the text.
+        starts += word_starts[..., None]
+        ends = tf.minimum(ends + word_starts[..., None], word_ends[..., None])
+        return _pieces(text, *(t.merge_dims(1, 2) for t in (ids, starts, ends)))
+
+
+def _pieces(
+    text: Normalized, ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+) -> Pieces:
+    """Finds the characters of the raw text that bytes of its normalised form stem from."""
+    _, offsets = tf.strings.unicode_decode_with_offsets(text.texts, "UTF-8")
+    lengths = tf.strings.length(text.texts)
+    bases = tf.cumsum(lengths, exclusive=True)
+    places = tf.cast(offsets.values, tf.int32) + tf.gather(bases, offsets.value_rowids())
+
+    def characters(of_bytes: tf.Tensor) -> tf.Tensor:
+        rows = ids.value_rowids()
+        of_bytes = tf.minimum(of_bytes, tf.gather(lengths, rows) - 1) + tf.gather(bases, rows)
+        found = tf.searchsorted(places, of_bytes, side="right") - 1
+        return tf.gather(text.sources.values, found)
+
+    first = characters(starts.values)
+    after = characters(tf.maximum(starts.values, ends.values - 1)) + 1
+    after = tf.where(ends.values > starts.values, after, first)
+    return Pieces(ids, ids.with_values(first), ids.with_values(after), text.raw)

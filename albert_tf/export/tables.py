@@ -1,0 +1,44 @@
+"""A table whose rows have different lengths, looked up in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+
+class RowTable:
+    """Puts rows of numbers in the place of their indexes.
+
+    Args:
+      rows: The rows; they may be empty.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+        self._lengths = np.array([len(row) for row in rows], np.int32)
+        self._starts = np.cumsum(self._lengths, dtype=np.int32) - self._lengths
+        # Never empty, so that the graph may look up what it then does not take.
+        self._values = np.array([value for row in rows for value in row] or [0], np.int32)
+
+    def lookup(self, indexes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Looks rows up, one after the other.
+
+        Args:
+          indexes: `<int32>[N]`.
+
+        Returns:
+          Three `<int32>[M]`: the values of the rows; which of the N each of them is from; and its
+          place in that row.
+        """
+        lengths = tf.gather(self._lengths, indexes)
+        origins = tf.repeat(tf.range(tf.size(indexes)), lengths)
+        places = tf.range(tf.size(origins)) - tf.gather(tf.cumsum(lengths, exclusive=True), origins)
+        starts = tf.gather(self._starts, tf.gather(indexes, origins))
+        return tf.gather(self._values, starts + places), origins, places
+
+
+def with_origins(ragged: tf.RaggedTensor, values: tf.Tensor, origins: tf.Tensor) -> tf.RaggedTensor:
+    """Returns new values `<T>[M]` in the rows of those that they stem from, `<int32>[M]`."""
+    rows = tf.gather(ragged.value_rowids(), origins)
+    return tf.RaggedTensor.from_value_rowids(values, rows, ragged.nrows(), validate=False)
