@@ -173,7 +173,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
     ) -> Any:
         """Scores the choices of a batch; see AlbertModel.call."""
-        choices, length = inputs["input_ids"].shape[1:]
+        _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))
             for name in ("input_ids", "input_mask", "segment_ids")

@@ -146,7 +146,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
           `<float32>[B, K, S]` logits, about -1e30 where masked.
         """
         width = self.config.hidden_size
-        chosen = ops.one_hot(starts, sequence_output.shape[1], dtype=sequence_output.dtype)
+        chosen = ops.one_hot(starts, ops.shape(sequence_output)[1], dtype=sequence_output.dtype)
         start_features = ops.matmul(chosen, sequence_output)  # [B, K, S] x [B, S, H]
         # The map of [position, start], whose two halves are the same for all of the other's.
         kernel, bias = self.end_0

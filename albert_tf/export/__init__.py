@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from albert_tf.export.answering import QuestionAnswerer
 from albert_tf.export.saved_model import save
 from albert_tf.export.serving import Classifier, MaskFiller, ServedModel
 
-__all__ = ["Classifier", "MaskFiller", "ServedModel", "save"]
+__all__ = ["Classifier", "MaskFiller", "QuestionAnswerer", "ServedModel", "save"]

@@ -26,6 +26,22 @@ _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
 _CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xF0000))
 
 
+def _pattern_of(characters: Iterable[str]) -> str:
+    """Returns a class of RE2 of ascending characters."""
+    ranges: list[list[int]] = []
+    for code in map(ord, characters):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "[" + "".join(rf"\x{{{a:x}}}-\x{{{b:x}}}" for a, b in ranges) + "]"
+
+
+_SPACE_CODES = [code for code in range(0x10000) if chr(code).isspace()]
+# What str.strip takes off, as a class of RE2.
+SPACES = _pattern_of(map(chr, _SPACE_CODES))
+
+
 @dataclasses.dataclass(frozen=True)
 class Normalized:
     """Texts after a normalisation.
@@ -54,9 +70,7 @@ class Normalizer:
     def __init__(self, replace: Callable[[str], str], lower: bool, collapse_spaces: bool) -> None:
         table = {code: replace(chr(code)) for code in itertools.chain(*_CODES)}
         self._changed = _Pages({c: text for c, text in table.items() if text != chr(c)})
-        self._spaces = None
-        if collapse_spaces:
-            self._spaces = np.array([code for code in table if chr(code).isspace()], np.int32)
+        self._collapse_spaces = collapse_spaces
         self._sigma_rules = _sigma_rules(sorted(set("".join(table.values())))) if lower else ()
 
     def __call__(self, texts: tf.Tensor) -> Normalized:
@@ -64,7 +78,7 @@ class Normalizer:
         raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         codes = tf.strings.unicode_decode(raw, "UTF-8")
         sources = tf.ragged.range(tf.cast(codes.row_lengths(), tf.int32))
-        if self._spaces is not None:
+        if self._collapse_spaces:
             codes, stays = self._collapse(codes)
             codes = tf.ragged.boolean_mask(codes, stays)
             sources = tf.ragged.boolean_mask(sources, stays)
@@ -78,7 +92,7 @@ class Normalizer:
 
     def _collapse(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the codes with all white space as spaces, and which of them stay."""
-        is_space = tf.reduce_any(codes.values[:, None] == self._spaces, axis=1)
+        is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
         # A space stays where a word has just ended and another one follows.
         letters = codes.with_values(tf.cast(~is_space, tf.int32))
         before = tf.cumsum(letters.values, exclusive=True)
@@ -143,14 +157,3 @@ def _sigma_rules(characters: Sequence[str]) -> tuple[tuple[str, str], ...]:
         (f"({letter}{ignored}*){SIGMA}", r"\1" + _FINAL_SIGMA),
         (SIGMA, _SMALL_SIGMA),
     )
-
-
-def _pattern_of(characters: Iterable[str]) -> str:
-    """Returns a class of RE2 of ascending characters."""
-    ranges: list[list[int]] = []
-    for code in map(ord, characters):
-        if ranges and ranges[-1][1] == code - 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "[" + "".join(rf"\x{{{a:x}}}-\x{{{b:x}}}" for a, b in ranges) + "]"

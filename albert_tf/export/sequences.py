@@ -6,9 +6,13 @@ import dataclasses
 
 import tensorflow as tf
 
+from albert_tf.export.tables import dense
 from albert_tf.tokenization import Tokenizer
 
 Features = dict[str, tf.Tensor]
+
+# Sequences are padded to a multiple of this: few lengths, and none shorter than a beam.
+_LENGTH_MULTIPLE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +68,14 @@ class Joiner:
         ids = tf.concat([cls, ids_a, sep, ids_b, end], axis=1)
         positions = tf.ragged.range(ids.row_lengths())
         in_second = positions >= (ids_a.row_lengths() + 2)[:, None]
+        rows = {
+            "input_ids": (ids, self.pad_id),
+            "input_mask": (tf.ones_like(ids), 0),
+            "segment_ids": (tf.cast(in_second, tf.int32), 0),
+        }
         return {
-            "input_ids": ids.to_tensor(self.pad_id),
-            "input_mask": tf.ones_like(ids).to_tensor(),
-            "segment_ids": tf.cast(in_second, tf.int32).to_tensor(),
+            name: dense(values, padding, least=1, multiple=_LENGTH_MULTIPLE)
+            for name, (values, padding) in rows.items()
         }
 
 

@@ -58,8 +58,8 @@ class ServedModel(tf.Module, abc.ABC):
         """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
 
     @abc.abstractmethod
-    def read(self, **texts: tf.Tensor) -> Features:
-        """Maps `<string>[B]` by name to features."""
+    def answer_texts(self, **texts: tf.Tensor) -> Features:
+        """Maps raw texts, `<string>[B]` by name, to what is served."""
 
     def _run(self, features: Features) -> Features:
         return self.answer(features)
@@ -75,9 +75,6 @@ class ServedModel(tf.Module, abc.ABC):
         def examples(examples: tf.Tensor) -> Features:
             return self.run(parse_examples(examples))
 
-        def texts(**inputs: tf.Tensor) -> Features:
-            return self.run(self.read(**inputs))
-
         def concrete(function: Any, **specs: tf.TensorSpec) -> Any:
             named = {k: tf.TensorSpec(s.shape, s.dtype, name=k) for k, s in specs.items()}
             return tf.function(function, autograph=False).get_concrete_function(**named)
@@ -85,7 +82,9 @@ class ServedModel(tf.Module, abc.ABC):
         return {
             "features": concrete(features, **{name: row for name in FEATURES}),
             "examples": concrete(examples, examples=text),
-            "serving_default": concrete(texts, **{name: text for name in self.text_names}),
+            "serving_default": concrete(
+                self.answer_texts, **{name: text for name in self.text_names}
+            ),
         }
 
 
@@ -137,10 +136,10 @@ class Classifier(ServedModel):
         self.threshold = threshold
         self.text_names = ("text_a", "text_b") if pairs else ("text",)
 
-    def read(self, **texts: tf.Tensor) -> Features:
+    def answer_texts(self, **texts: tf.Tensor) -> Features:
         """Cuts what is too long: see Joiner."""
         ids = [self.tokenizer(texts[name]).ids for name in self.text_names]
-        return self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids)
+        return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
 
     def answer(self, features: Features) -> Features:
         """See the class."""
@@ -193,7 +192,7 @@ class MaskFiller(ServedModel):
         self.pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         self._glued = _glued_pieces(self.pieces)
 
-    def read(self, text: tf.Tensor) -> Features:
+    def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces.
 
         What follows [MASK] without a space goes on with its word.
@@ -209,7 +208,7 @@ class MaskFiller(ServedModel):
         ids = with_origins(ids, values, origins)
         masks = tf.fill([ids.nrows(), 1], self.mask_id)
         ids = parts.with_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
-        return self.joiner.single(ids[:, 1:])
+        return self.run(self.joiner.single(ids[:, 1:]))
 
     def answer(self, features: Features) -> Features:
         """See the class."""

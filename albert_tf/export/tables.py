@@ -31,14 +31,28 @@ class RowTable:
           Three `<int32>[M]`: the values of the rows; which of the N each of them is from; and its
           place in that row.
         """
-        lengths = tf.gather(self._lengths, indexes)
-        origins = tf.repeat(tf.range(tf.size(indexes)), lengths)
-        places = tf.range(tf.size(origins)) - tf.gather(tf.cumsum(lengths, exclusive=True), origins)
+        origins, places = ranges(tf.gather(self._lengths, indexes))
         starts = tf.gather(self._starts, tf.gather(indexes, origins))
         return tf.gather(self._values, starts + places), origins, places
+
+
+def ranges(lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Numbers the elements of rows `<int32>[N]` long: the row of each, and its place in there."""
+    origins = tf.repeat(tf.range(tf.size(lengths)), lengths)
+    before = tf.cumsum(lengths, exclusive=True)
+    return origins, tf.range(tf.size(origins)) - tf.gather(before, origins)
 
 
 def with_origins(ragged: tf.RaggedTensor, values: tf.Tensor, origins: tf.Tensor) -> tf.RaggedTensor:
     """Returns new values `<T>[M]` in the rows of those that they stem from, `<int32>[M]`."""
     rows = tf.gather(ragged.value_rowids(), origins)
     return tf.RaggedTensor.from_value_rowids(values, rows, ragged.nrows(), validate=False)
+
+
+def dense(
+    rows: tf.RaggedTensor, default: float | int | bool, *, least: int = 0, multiple: int = 1
+) -> tf.Tensor:
+    """Makes rows `[N, (L)]` one tensor, no narrower than `least`, and of a multiple of a width."""
+    widest = tf.maximum(rows.bounding_shape(1), least)
+    shape = tf.stack([rows.nrows(), -(-widest // multiple) * multiple])
+    return tf.ensure_shape(rows.to_tensor(default, shape=shape), [None, None])
