@@ -53,7 +53,7 @@ LEVELS = (
         "conversion.__main__",
         "export.serving",
     },
-    {"tasks", "evaluation", "export.saved_model", "export.answering"},
+    {"tasks", "evaluation", "export.saved_model", "export.answering", "export.choosing"},
     {"export"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from albert_tf.export.answering import QuestionAnswerer
+from albert_tf.export.choosing import Chooser
 from albert_tf.export.saved_model import save
 from albert_tf.export.serving import Classifier, MaskFiller, ServedModel
 
-__all__ = ["Classifier", "MaskFiller", "QuestionAnswerer", "ServedModel", "save"]
+__all__ = ["Chooser", "Classifier", "MaskFiller", "QuestionAnswerer", "ServedModel", "save"]

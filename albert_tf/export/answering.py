@@ -93,7 +93,9 @@ class QuestionAnswerer(ServedModel):
         query = first(self.tokenizer(question).ids, self.max_query_length)
         pieces = self.tokenizer(context)
         windows = self._windows(query, pieces)
-        outputs = self.run(self.joiner.join(tf.gather(query, windows.examples), windows.ids))
+        always = tf.ones_like(windows.examples, tf.bool)
+        queries = tf.gather(query, windows.examples)
+        outputs = self.run(self.joiner.join(queries, windows.ids, always))
         spans = self._beam(outputs) if self.may_be_impossible else self._pairs(outputs)
         answers = self._best(windows, pieces, tf.size(question), *spans)
         if not self.may_be_impossible:

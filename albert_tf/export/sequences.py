@@ -42,7 +42,8 @@ class Joiner:
         Returns:
           `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]`, S the longest one's length.
         """
-        return self.join(first(ids, self.max_seq_length - 2), first(ids, 0))
+        none = tf.zeros([ids.nrows()], tf.bool)
+        return self.join(first(ids, self.max_seq_length - 2), first(ids, 0), none)
 
     def pair(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor) -> Features:
         """Makes sequences of two texts; the longer one loses its tail, of two as long the second.
@@ -55,12 +56,11 @@ class Joiner:
         room = self.max_seq_length - 3
         b = tf.minimum(b, tf.maximum(room - a, room // 2))
         a = tf.where(b > 0, room - b, room + 1)
-        return self.join(first(ids_a, a), first(ids_b, b))
+        return self.join(first(ids_a, a), first(ids_b, b), b > 0)
 
-    def join(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor) -> Features:
-        """Makes sequences of ids that fit; see `single`."""
-        rows = ids_a.nrows()
-        is_pair = tf.cast(ids_b.row_lengths() > 0, tf.int64)
+    def join(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, is_pair: tf.Tensor) -> Features:
+        """Makes sequences of ids that fit, each with a second [SEP] if it `is_pair` `<bool>[B]`."""
+        rows, is_pair = ids_a.nrows(), tf.cast(is_pair, tf.int64)
         cls, sep = tf.fill([rows, 1], self.cls_id), tf.fill([rows, 1], self.sep_id)
         end = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(is_pair)], self.sep_id), is_pair
@@ -77,6 +77,12 @@ class Joiner:
             name: dense(values, padding, least=1, multiple=_LENGTH_MULTIPLE)
             for name, (values, padding) in rows.items()
         }
+
+
+def last(ragged: tf.RaggedTensor, length: int) -> tf.RaggedTensor:
+    """Returns no more than the last `length` values of each row."""
+    lengths = ragged.row_lengths()
+    return tf.ragged.boolean_mask(ragged, tf.ragged.range(lengths) >= (lengths - length)[:, None])
 
 
 def first(ragged: tf.RaggedTensor, lengths: int | tf.Tensor) -> tf.RaggedTensor:

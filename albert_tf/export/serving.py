@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import graph_tokenizer
 from albert_tf.export.sequences import Features, Joiner
-from albert_tf.export.tables import RowTable, with_origins
+from albert_tf.export.tables import RowTable, dense, with_origins
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 _MASK = "[MASK]"
@@ -29,8 +29,11 @@ class ServedModel(tf.Module, abc.ABC):
         model takes if left out.
     """
 
-    # The raw texts that it takes, each `<string>[B]`.
+    # The raw texts that it takes, each `<string>[B]` if the rank isn't another.
     text_names: tuple[str, ...] = ("text",)
+    text_ranks: dict[str, int] = {}
+    # The rank of features.
+    feature_rank = 2
 
     def __init__(
         self, model: keras.Model, vocabulary: Vocabulary, max_seq_length: int | None = None
@@ -50,8 +53,7 @@ class ServedModel(tf.Module, abc.ABC):
         self.tokenizer = graph_tokenizer.build(vocabulary)
         self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
-        row = tf.TensorSpec([None, None], tf.int32)
-        self.run = tf.function(self._run, input_signature=[{name: row for name in FEATURES}])
+        self.run = tf.function(self._run, input_signature=[self._feature_specs()])
 
     @abc.abstractmethod
     def answer(self, features: Features) -> Features:
@@ -61,30 +63,37 @@ class ServedModel(tf.Module, abc.ABC):
     def answer_texts(self, **texts: tf.Tensor) -> Features:
         """Maps raw texts, `<string>[B]` by name, to what is served."""
 
+    def parse(self, examples: tf.Tensor) -> Features:
+        """Maps serialized tf.train.Examples `<string>[B]` to features; shorter ones are padded."""
+        return {name: dense(rows, 0) for name, rows in parse_examples(examples).items()}
+
     def _run(self, features: Features) -> Features:
         return self.answer(features)
 
+    def _feature_specs(self) -> dict[str, tf.TensorSpec]:
+        shape = [None] * self.feature_rank
+        return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
+
     def signatures(self) -> dict[str, Any]:
         """Returns the functions that are served, by name."""
-        row = tf.TensorSpec([None, None], tf.int32)
-        text = tf.TensorSpec([None], tf.string)
+        texts = {
+            name: tf.TensorSpec([None] * self.text_ranks.get(name, 1), tf.string, name)
+            for name in self.text_names
+        }
 
         def features(**inputs: tf.Tensor) -> Features:
             return self.run(inputs)
 
         def examples(examples: tf.Tensor) -> Features:
-            return self.run(parse_examples(examples))
+            return self.run(self.parse(examples))
 
-        def concrete(function: Any, **specs: tf.TensorSpec) -> Any:
-            named = {k: tf.TensorSpec(s.shape, s.dtype, name=k) for k, s in specs.items()}
-            return tf.function(function, autograph=False).get_concrete_function(**named)
+        def concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:
+            return tf.function(function, autograph=False).get_concrete_function(**specs)
 
         return {
-            "features": concrete(features, **{name: row for name in FEATURES}),
-            "examples": concrete(examples, examples=text),
-            "serving_default": concrete(
-                self.answer_texts, **{name: text for name in self.text_names}
-            ),
+            "features": concrete(features, self._feature_specs()),
+            "examples": concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
+            "serving_default": concrete(self.answer_texts, texts),
         }
 
 
@@ -243,11 +252,8 @@ def _glued_pieces(pieces: Sequence[str]) -> RowTable:
     return RowTable([*([i] for i in range(len(pieces))), *rows])
 
 
-def parse_examples(serialized: tf.Tensor) -> Features:
-    """Parses serialized tf.train.Examples `<string>[B]` with features of any length.
-
-    A shorter one is padded with zeros.
-    """
+def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+    """Parses serialized tf.train.Examples `<string>[B]` with features of any length."""
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in FEATURES}
     parsed = tf.io.parse_example(serialized, spec)
     lengths = {name: rows.row_lengths() for name, rows in parsed.items()}
@@ -258,4 +264,4 @@ def parse_examples(serialized: tf.Tensor) -> Features:
         for name in FEATURES
     ]
     with tf.control_dependencies(same):
-        return {name: tf.cast(rows.to_tensor(), tf.int32) for name, rows in parsed.items()}
+        return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}
