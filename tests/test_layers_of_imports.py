@@ -53,8 +53,17 @@ LEVELS = (
         "conversion.__main__",
         "export.serving",
     },
-    {"tasks", "evaluation", "export.saved_model", "export.answering", "export.choosing"},
-    {"export"},
+    {
+        "tasks",
+        "evaluation",
+        "export.saved_model",
+        "export.answering",
+        "export.choosing",
+        "export.converted",
+    },
+    {"export", "export.trained"},
+    {"export.arguments"},
+    {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}

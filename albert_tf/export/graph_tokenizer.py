@@ -70,7 +70,7 @@ class SentencePieceGraph(tf.Module):
             plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
             return "".join(c if c == SIGMA or not lower else c.lower() for c in plain)
 
-        self._normalize = Normalizer(replace, lower, collapse_spaces=True)
+        self.normalize = Normalizer(replace, lower, collapse_spaces=True)
         self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
         splits = _comma_splits(vocabulary, content)
         self._ids = RowTable([[i for i, _ in row] for row in splits])
@@ -78,7 +78,7 @@ class SentencePieceGraph(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> Pieces:
         """Splits `<string>[N]`."""
-        text = self._normalize(texts)
+        text = self.normalize(texts)
         pieces = self._model.tokenize_with_offsets(text.texts)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
         parts, origins, places = self._ids.lookup(ids.values)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import goldens
 import numpy as np
 import pytest
 import tensorflow as tf
-import tolerances
 
 import albert_tf
 from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features
+from tests import goldens, tolerances
 
 CONTEXTS = ("A short one.", "word " * 80)
 ENDINGS = (("yes", "no " * 40, ""), ("Which? This.", "Which? That.", "None"))
