@@ -35,7 +35,7 @@ def folder(golden, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     (folder / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
     tokenizer = albert_tf.Tokenizer(spm_model_file=folder / "spm.model")
-    config = goldens.config("base", vocab_size=tokenizer.vocab_size)
+    config = goldens.config("base", vocab_size=tokenizer.vocab_size, num_hidden_layers=1)
     (folder / "albert_config.json").write_text(json.dumps(config.to_dict()))
     return folder
 

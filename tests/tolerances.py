@@ -41,5 +41,5 @@ METRIC = 1e-6
 PEER_OUTPUT = 1e-5
 
 # Exported models. Weights in 8 bits are off by up to 1/254 of their column's largest; sums of some
-# tens of them, through four layers of a random model whose logits deviate by 1.
+# tens of them, through a layer of a random model whose logits deviate by 1.
 INT8_OUTPUT = 0.3

@@ -83,7 +83,7 @@ class ServedModel(tf.Module, abc.ABC):
 
     def signatures(self) -> dict[str, Any]:
         """Returns the functions that are served, by name."""
-        texts = {
+        text_specs = {
             name: tf.TensorSpec([None] * self.text_ranks.get(name, 1), tf.string, name)
             for name in self.text_names
         }
@@ -94,13 +94,16 @@ class ServedModel(tf.Module, abc.ABC):
         def examples(examples: tf.Tensor) -> Features:
             return self.run(self.parse(examples))
 
+        def texts(**inputs: tf.Tensor) -> Features:
+            return self.answer_texts(**inputs)
+
         def concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:
             return tf.function(function, autograph=False).get_concrete_function(**specs)
 
         return {
             "features": concrete(features, self.feature_specs()),
             "examples": concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
-            "serving_default": concrete(self.answer_texts, texts),
+            "serving_default": concrete(texts, text_specs),
         }
 
 

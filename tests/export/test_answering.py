@@ -25,7 +25,7 @@ def vocabulary(golden):
 
 
 def randomized(model_class, vocabulary, **arguments):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
     model = model_class(config, **arguments)
     random = np.random.default_rng(7)
     for weight in model.weights:

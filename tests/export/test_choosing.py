@@ -23,7 +23,7 @@ def vocabulary(golden):
 
 @pytest.fixture(scope="module")
 def model(vocabulary):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
     model = albert_tf.AlbertForMultipleChoice(config)
     random = np.random.default_rng(7)
     for weight in model.weights:

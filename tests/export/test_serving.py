@@ -30,7 +30,7 @@ def vocabulary(golden):
 
 @pytest.fixture(scope="module")
 def config(vocabulary):
-    return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size)
+    return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
 
 
 def randomized(model):
