@@ -11,7 +11,7 @@ PEERS := $(VENV)/.peers-installed
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-peers lint format bench
+.PHONY: demo test test-peers lint format bench bench-serving
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -35,6 +35,9 @@ format: $(INSTALLED)
 bench: $(PEERS)
 	$(BIN)/python benchmarks/train_step.py
 
+bench-serving: $(PEERS)
+	$(BIN)/python benchmarks/serving.py
+
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
 	$(BIN)/pip install --quiet -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
@@ -45,7 +48,7 @@ endif
 	@touch $@
 
 $(PEERS): $(INSTALLED)
-	$(BIN)/pip install --quiet -e '.[peers]'
+	$(BIN)/pip install --quiet -e '.[onnx,peers]'
 	@touch $@
 
 $(BIN)/pip:

@@ -82,7 +82,8 @@ class Encoder(layers.AlbertLayer):
         if self.config.embedding_size != self.config.hidden_size:
             kernel = ops.cast(self.mapping_kernel, x.dtype)
             x = ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
-        masked = 1.0 - ops.cast(input_mask, "float32")[:, None, None, :]
+        masked = 1.0 - ops.cast(input_mask, "float32")
+        masked = ops.expand_dims(ops.expand_dims(masked, 1), 1)  # [B, 1, 1, S]
         if starts is not None:
             others = starts[:, None, :, None] != starts[:, None, None, :]  # [B, 1, S, S]
             masked = ops.maximum(masked, ops.cast(others, "float32"))

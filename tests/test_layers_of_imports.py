@@ -78,8 +78,11 @@ LEVELS = (
         "export.saved_model",
         "export.answering",
         "export.choosing",
+        "export.converted",
     },
-    {"supervised_run", "export"},
+    {"supervised_run", "export", "export.trained"},
+    {"export.arguments"},
+    {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}

@@ -81,6 +81,10 @@ class QuestionAnswerer(ServedModel):
 
     def answer(self, features: Features) -> Features:
         """Scores positions; see the model."""
+        return self.numbers(features)
+
+    def numbers(self, features: Features) -> Features:
+        """See ServedModel; where an answer may be follows from the segments."""
         if not self.may_be_impossible:
             return self.apply(features)
         ids, keep = features["input_ids"], features["input_mask"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import unicodedata
 
 import numpy as np
@@ -64,13 +65,7 @@ class SentencePieceGraph(tf.Module):
         super().__init__()
         with open(vocabulary.path, "rb") as file:
             content = file.read()
-        lower = vocabulary.tokenizer.do_lower_case
-
-        def replace(char: str) -> str:
-            plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
-            return "".join(c if c == SIGMA or not lower else c.lower() for c in plain)
-
-        self._normalize = Normalizer(replace, lower, collapse_spaces=True)
+        self.normalize = _preprocessing(vocabulary.tokenizer.do_lower_case)
         self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
         splits = _comma_splits(vocabulary, content)
         self._ids = RowTable([[i for i, _ in row] for row in splits])
@@ -78,7 +73,7 @@ class SentencePieceGraph(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> Pieces:
         """Splits `<string>[N]`."""
-        text = self._normalize(texts)
+        text = self.normalize(texts)
         pieces = self._model.tokenize_with_offsets(text.texts)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
         parts, origins, places = self._ids.lookup(ids.values)
@@ -129,20 +124,7 @@ class WordPieceGraph(tf.Module):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__()
         tokenizer = vocabulary.tokenizer
-        lower = tokenizer.do_lower_case
-        cleaned, split = CleanedCharacters(), SplitPunctuation()
-
-        def clean(char: str) -> str:
-            text = char.translate(cleaned)
-            if lower:
-                text = "".join(c if c == SIGMA else c.lower() for c in text)
-                decomposed = unicodedata.normalize("NFD", text)
-                text = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
-            return "".join(" " if c.isspace() else c for c in text)
-
-        self._clean = Normalizer(clean, lower, collapse_spaces=False)
-        # By itself: marks of punctuation within a word don't keep a sigma from being its last.
-        self._split = Normalizer(lambda c: c.translate(split), False, collapse_spaces=False)
+        self._clean, self._split = _cleaning(tokenizer.do_lower_case), _splitting()
         self._words = tf_text.WhitespaceTokenizer()
         pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, np.arange(len(pieces)))
@@ -171,6 +153,44 @@ class WordPieceGraph(tf.Module):
         starts += word_starts[..., None]
         ends = tf.minimum(ends + word_starts[..., None], word_ends[..., None])
         return _pieces(text, *(t.merge_dims(1, 2) for t in (ids, starts, ends)))
+
+
+# Of all characters there are: made once.
+@functools.cache
+def _preprocessing(lower: bool) -> Normalizer:
+    """What preprocess_text does."""
+
+    def replace(char: str) -> str:
+        plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
+        return "".join(c if c == SIGMA or not lower else c.lower() for c in plain)
+
+    return Normalizer(replace, lower, collapse_spaces=True)
+
+
+@functools.cache
+def _cleaning(lower: bool) -> Normalizer:
+    """What WordPiece does to characters before it splits words."""
+    cleaned = CleanedCharacters()
+
+    def replace(char: str) -> str:
+        text = char.translate(cleaned)
+        if lower:
+            text = "".join(c if c == SIGMA else c.lower() for c in text)
+            decomposed = unicodedata.normalize("NFD", text)
+            text = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        return "".join(" " if c.isspace() else c for c in text)
+
+    return Normalizer(replace, lower, collapse_spaces=False)
+
+
+@functools.cache
+def _splitting() -> Normalizer:
+    """Puts marks of punctuation between spaces.
+
+    By itself: within a word they don't keep a sigma from being its last letter.
+    """
+    split = SplitPunctuation()
+    return Normalizer(lambda char: char.translate(split), False, collapse_spaces=False)
 
 
 def _pieces(

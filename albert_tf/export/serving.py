@@ -47,17 +47,23 @@ class ServedModel(tf.Module, abc.ABC):
                 f"{max_seq_length}"
             )
         vocabulary.check(model.config)
+        self.config, self.vocabulary = model.config, vocabulary
         # A keras.Model as an attribute would be saved with all that it can do.
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
         self.tokenizer = graph_tokenizer.build(vocabulary)
         self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
-        self.run = tf.function(self._run, input_signature=[self._feature_specs()])
+        self.run = tf.function(self._run, input_signature=[self.feature_specs()])
 
     @abc.abstractmethod
     def answer(self, features: Features) -> Features:
         """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
+
+    def numbers(self, features: Features) -> Features:
+        """Maps features to what the model itself gives, without a word."""
+        outputs = self.apply(features)
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     @abc.abstractmethod
     def answer_texts(self, **texts: tf.Tensor) -> Features:
@@ -70,13 +76,14 @@ class ServedModel(tf.Module, abc.ABC):
     def _run(self, features: Features) -> Features:
         return self.answer(features)
 
-    def _feature_specs(self) -> dict[str, tf.TensorSpec]:
+    def feature_specs(self) -> dict[str, tf.TensorSpec]:
+        """Returns what features look like, by name."""
         shape = [None] * self.feature_rank
         return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
 
     def signatures(self) -> dict[str, Any]:
         """Returns the functions that are served, by name."""
-        texts = {
+        text_specs = {
             name: tf.TensorSpec([None] * self.text_ranks.get(name, 1), tf.string, name)
             for name in self.text_names
         }
@@ -87,13 +94,16 @@ class ServedModel(tf.Module, abc.ABC):
         def examples(examples: tf.Tensor) -> Features:
             return self.run(self.parse(examples))
 
+        def texts(**inputs: tf.Tensor) -> Features:
+            return self.answer_texts(**inputs)
+
         def concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:
             return tf.function(function, autograph=False).get_concrete_function(**specs)
 
         return {
-            "features": concrete(features, self._feature_specs()),
+            "features": concrete(features, self.feature_specs()),
             "examples": concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
-            "serving_default": concrete(self.answer_texts, texts),
+            "serving_default": concrete(texts, text_specs),
         }
 
 
@@ -200,6 +210,14 @@ class MaskFiller(ServedModel):
         self.mask_id = tokenizer.mask_id
         self.pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         self._glued = _glued_pieces(self.pieces)
+
+    def numbers(self, features: Features) -> Features:
+        """Gives `masked_lm_logits` of all positions, and `sequence_output` and `pooled_output`."""
+        ids = features["input_ids"]
+        positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
+        outputs = self.apply({**features, "masked_lm_positions": positions})
+        names = ("masked_lm_logits", "sentence_order_logits", "sequence_output", "pooled_output")
+        return {name: outputs[name] for name in names}
 
     def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces.

@@ -6,17 +6,15 @@ normalisation's own record disagree: on these texts they don't.
 
 from __future__ import annotations
 
-import goldens
 import numpy as np
 import pytest
-import squad_goldens
 import tensorflow as tf
-import tolerances
 
 import albert_tf
 from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
+from tests import goldens, squad_goldens, tolerances
 
 N_BEST, MAX_ANSWER = 6, 12
 
@@ -27,7 +25,7 @@ def vocabulary(golden):
 
 
 def randomized(model_class, vocabulary, **arguments):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
     model = model_class(config, **arguments)
     random = np.random.default_rng(7)
     for weight in model.weights:

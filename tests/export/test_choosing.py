@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import goldens
 import numpy as np
 import pytest
 import tensorflow as tf
-import tolerances
 
 import albert_tf
 from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features
+from tests import goldens, tolerances
 
 CONTEXTS = ("A short one.", "word " * 80)
 ENDINGS = (("yes", "no " * 40, ""), ("Which? This.", "Which? That.", "None"))
@@ -24,7 +23,7 @@ def vocabulary(golden):
 
 @pytest.fixture(scope="module")
 def model(vocabulary):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
     model = albert_tf.AlbertForMultipleChoice(config)
     random = np.random.default_rng(7)
     for weight in model.weights:

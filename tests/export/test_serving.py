@@ -9,16 +9,15 @@ import json
 import subprocess
 import sys
 
-import goldens
 import numpy as np
 import pytest
 import tensorflow as tf
-import tolerances
 
 import albert_tf
 from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features
+from tests import goldens, tolerances
 
 TEXTS = ("The Capital of [MASK], 1990, yes.", "", "word " * 90)
 PAIRS = (("a cat", "a dog"), ("One text alone.", ""), ("word " * 50, "more " * 70), ("", ""))
@@ -31,7 +30,7 @@ def vocabulary(golden):
 
 @pytest.fixture(scope="module")
 def config(vocabulary):
-    return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size)
+    return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
 
 
 def randomized(model):

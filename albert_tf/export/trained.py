@@ -1,0 +1,92 @@
+"""A trained model, wherever it is stored, as a model that takes raw text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf import conversion
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import vocabulary
+from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.export.answering import QuestionAnswerer
+from albert_tf.export.choosing import Chooser
+from albert_tf.export.serving import Classifier, MaskFiller, ServedModel
+from albert_tf.finetuning import (
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringV2,
+    AlbertForSequenceClassification,
+)
+from albert_tf.heads import AlbertForPreTraining
+
+# What a model is for -> its class, and what takes its texts.
+_TASKS = {
+    "fill_mask": (AlbertForPreTraining, MaskFiller),
+    "classify": (AlbertForSequenceClassification, Classifier),
+    "choose": (AlbertForMultipleChoice, Chooser),
+    "answer_v1": (AlbertForQuestionAnswering, QuestionAnswerer),
+    "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
+}
+TASKS = tuple(_TASKS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """Where a trained model lies.
+
+    Attributes:
+      path: What `load_weights` takes.
+      albert_config_file: Where no config is beside the weights.
+      spm_model_file: Where no vocabulary is beside the weights.
+      vocab_file: A WordPiece vocabulary instead.
+      do_lower_case: Whether the model is uncased.
+    """
+
+    path: str
+    albert_config_file: str | None = None
+    spm_model_file: str | None = None
+    vocab_file: str | None = None
+    do_lower_case: bool = True
+
+
+def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
+    """Reads a trained model.
+
+    Args:
+      task: One of TASKS.
+      stored: Where it lies.
+      options: Arguments of the class that serves the task.
+
+    Raises:
+      FileNotFoundError: There is no such model, config or vocabulary.
+      ValueError: It is damaged, lacks the task's head, or an option doesn't fit.
+    """
+    model_class, served_class = _TASKS[task]
+    config = (
+        AlbertConfig.from_json_file(stored.albert_config_file)
+        if stored.albert_config_file
+        else conversion.load_config(stored.path)
+    )
+    words = _vocabulary(stored)
+    sizes = {"num_labels": max(1, len(options.get("labels", ())))} if task == "classify" else {}
+    model = model_class(config, **sizes)
+    missing = conversion.load_weights(model, stored.path).missing
+    if missing:
+        raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(missing)}")
+    return served_class(model, words, **options)
+
+
+def _vocabulary(stored: Stored) -> Vocabulary:
+    if stored.spm_model_file and stored.vocab_file:
+        raise ValueError("give one vocabulary: --spm_model_file or --vocab_file")
+    given = stored.spm_model_file or stored.vocab_file
+    if given:
+        return Vocabulary.read(given, bool(stored.vocab_file), stored.do_lower_case)
+    found = vocabulary.find(stored.path, stored.do_lower_case)
+    if found is None:
+        raise FileNotFoundError(
+            f"no vocabulary is beside {stored.path}: name it with --spm_model_file or --vocab_file"
+        )
+    return found

@@ -1,0 +1,118 @@
+"""Measures answers of a classifier of ALBERT-base on a CPU against other runtimes, side by side.
+
+    make bench-serving  or, with the peers installed,  python benchmarks/serving.py
+
+Each contestant lives in a process of its own; all are alive together and answer the same requests
+one after the other, so that whatever else the machine does hits all alike. A request is a batch of
+sequences of mixed lengths as ids, padded to its longest one; what takes raw text splits it first.
+See serving_contestants.py for what they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from serving_contestants import CONTESTANTS
+
+WORKER = Path(__file__).with_name("serving_worker.py")
+BATCHES = (1, 8, 32)
+
+
+class Worker:
+    """A process with one contestant."""
+
+    def __init__(self, name: str, folder: str) -> None:
+        self.name = name
+        self.seconds: list[float] = []
+        self._process = subprocess.Popen(
+            [sys.executable, str(WORKER), name, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+        )
+
+    def ask(self, **request: int) -> dict[str, Any]:
+        """Sends a request and returns the answer.
+
+        Raises:
+          RuntimeError: The contestant failed.
+        """
+        self._process.stdin.write(json.dumps(request) + "\n")
+        line = self._process.stdout.readline()
+        answer = json.loads(line) if line else {"error": "its process died"}
+        if "error" in answer:
+            raise RuntimeError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+
+def percentile(seconds: Sequence[float], share: float) -> float:
+    """Returns the smallest of the times that `share` of them don't exceed."""
+    ordered = sorted(seconds)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def measure(workers: Sequence[Worker], batch: int, requests: int) -> None:
+    """Has all answer the same requests in turns, and prints a row of each."""
+    for worker in workers:
+        worker.seconds.clear()
+        # What a length or batch costs once, as compiling for it, is not measured.
+        for number in range(requests):
+            worker.ask(batch=batch, number=number)
+    for number in range(requests):
+        for worker in workers:
+            worker.seconds.append(worker.ask(batch=batch, number=number)["seconds"])
+    print(f"\nbatch {batch}, {requests} requests")
+    print(f"{'':28} {'p50':>9} {'p99':>9} {'sequences/s':>12}")
+    for worker in workers:
+        p50, p99 = (percentile(worker.seconds, share) for share in (0.5, 0.99))
+        rate = batch * requests / sum(worker.seconds)
+        print(f"{worker.name:28} {1e3 * p50:6.1f} ms {1e3 * p99:6.1f} ms {rate:12.1f}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--sequences", type=int, default=128, help="Of each batch size, in all.")
+    parser.add_argument("--only", default="", help="Contestants whose name holds this.")
+    args = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, str(WORKER), "prepare", folder], check=True, stderr=subprocess.DEVNULL
+        )
+        workers = []
+        for name in CONTESTANTS:
+            if args.only in name:
+                worker = Worker(name, folder)
+                try:
+                    worker.ask(batch=1, number=0)
+                except RuntimeError as error:
+                    print(f"left out: {error}")
+                    worker.close()
+                else:
+                    workers.append(worker)
+        try:
+            for batch in args.batches:
+                measure(workers, batch, max(3, args.sequences // batch))
+        finally:
+            for worker in workers:
+                worker.close()
+    print(f"\n{platform.processor() or platform.machine()}, Python {platform.python_version()}")
+
+
+if __name__ == "__main__":
+    main()

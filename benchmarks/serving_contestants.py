@@ -1,0 +1,143 @@
+"""What benchmarks/serving.py measures: each function returns what answers a request.
+
+All hold a classifier of ALBERT-base v2 of random weights, in float32, and are used as their
+documentation tells. A request is `<int32>[B, S]` features.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
+LENGTHS = (8, 256)
+NUM_LABELS = 2
+
+Features = dict[str, np.ndarray]
+Answer = Callable[[Features], np.ndarray]
+
+
+def request(batch: int, number: int) -> Features:
+    """Returns a batch whose lengths are spread evenly on a logarithmic scale."""
+    random = np.random.default_rng([batch, number])
+    lengths = np.exp(random.uniform(*np.log(LENGTHS), batch)).astype(int)
+    mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int32)
+    return {
+        "input_ids": random.integers(5, 30_000, mask.shape, np.int32) * mask,
+        "input_mask": mask,
+        "segment_ids": np.zeros_like(mask),
+    }
+
+
+def build_model():
+    """Returns this project's model."""
+    import albert_tf
+
+    config = albert_tf.AlbertConfig.from_json_file(str(CONFIG_FILE))
+    return albert_tf.AlbertForSequenceClassification(config, NUM_LABELS)
+
+
+def prepare(folder: str) -> None:
+    """Writes the model as a SavedModel and, where that is installed, for onnxruntime."""
+    from albert_tf import export
+    from albert_tf.conversion.vocabulary import Vocabulary
+    from albert_tf.export import converted
+
+    vocabulary = Vocabulary.read(_vocabulary(folder), is_word_piece=True)
+    served = export.Classifier(build_model(), vocabulary, ("no", "yes"))
+    export.save(served, os.path.join(folder, "saved_model"))
+    try:
+        converted.save(served, os.path.join(folder, "onnx"), "onnx")
+    except ValueError as error:
+        print(f"no ONNX: {error}")
+
+
+def _vocabulary(folder: str) -> str:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(29_995))]
+    path = os.path.join(folder, "vocab.txt")
+    Path(path).write_text("\n".join(pieces) + "\n")
+    return path
+
+
+def saved_model(folder: str) -> Answer:
+    """This project's SavedModel, loaded without this project."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
+    signature = loaded.signatures["features"]
+
+    def answer(features: Features) -> np.ndarray:
+        inputs = {name: tf.constant(value) for name, value in features.items()}
+        # The name holds the model, whose weights a signature by itself doesn't keep.
+        return loaded and signature(**inputs)["logits"].numpy()
+
+    return answer
+
+
+def saved_model_from_text(folder: str) -> Answer:
+    """The same from raw text of as many pieces."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
+    signature = loaded.signatures["serving_default"]
+
+    def answer(features: Features) -> np.ndarray:
+        rows = zip(features["input_ids"], features["input_mask"].sum(axis=1), strict=True)
+        texts = [" ".join(f"w{i - 5}" for i in ids[1 : n - 1]) for ids, n in rows]
+        return loaded and signature(text=tf.constant(texts))["logits"].numpy()
+
+    return answer
+
+
+def keras_predict(folder: str) -> Answer:
+    """keras.Model.predict_on_batch of this project's model."""
+    model = build_model()
+    return lambda features: model.predict_on_batch(features)
+
+
+def onnxruntime(folder: str) -> Answer:
+    """The ONNX file."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        os.path.join(folder, "onnx", "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    return lambda features: session.run(["logits"], features)[0]
+
+
+def hugging_face(folder: str, compiled: bool) -> Answer:
+    """Hugging Face's AlbertForSequenceClassification on torch."""
+    import torch
+    import transformers
+
+    from albert_tf.config import AlbertConfig
+
+    ours = AlbertConfig.from_json_file(str(CONFIG_FILE))
+    names = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
+    names += ("num_attention_heads", "intermediate_size", "max_position_embeddings")
+    sizes = {name: getattr(ours, name) for name in names}
+    config = transformers.AlbertConfig(**sizes, hidden_act="gelu_new", num_labels=NUM_LABELS)
+    model = transformers.AlbertForSequenceClassification(config).eval()
+    forward = torch.compile(model, dynamic=True) if compiled else model
+
+    def answer(features: Features) -> np.ndarray:
+        ids, mask, types = (torch.from_numpy(value).long() for value in features.values())
+        with torch.inference_mode():
+            return forward(input_ids=ids, attention_mask=mask, token_type_ids=types).logits.numpy()
+
+    return answer
+
+
+CONTESTANTS: dict[str, Callable[[str], Answer]] = {
+    "albert_tf SavedModel": saved_model,
+    "albert_tf SavedModel, text": saved_model_from_text,
+    "albert_tf keras predict": keras_predict,
+    "Hugging Face, eager": lambda folder: hugging_face(folder, compiled=False),
+    "Hugging Face, torch.compile": lambda folder: hugging_face(folder, compiled=True),
+    "onnxruntime": onnxruntime,
+}

@@ -1,0 +1,160 @@
+"""The command that answers typed text, on exported and on trained models."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import checkpoint, predict
+from albert_tf.conversion import named_weights
+from albert_tf.export import __main__ as export_command
+from tests import goldens
+
+
+class Typed(io.StringIO):
+    """Standard input of a person."""
+
+    def isatty(self):
+        return True
+
+
+def randomized(model):
+    random = np.random.default_rng(7)
+    for weight in model.weights:
+        weight.assign(random.normal(0, 0.3, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(golden, tmp_path_factory):
+    """Config and vocabulary of a tiny model."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
+    tokenizer = albert_tf.Tokenizer(spm_model_file=folder / "spm.model")
+    config = goldens.config("base", vocab_size=tokenizer.vocab_size, num_hidden_layers=1)
+    (folder / "albert_config.json").write_text(json.dumps(config.to_dict()))
+    return folder
+
+
+def trained(folder, model_class, **arguments):
+    """Stores a model beside its config and returns where."""
+    config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
+    model = randomized(model_class(config, **arguments))
+    weights = {name: np.array(weight) for name, weight in named_weights(model).items()}
+    prefix = str(folder / model_class.__name__)
+    checkpoint.write(prefix, weights)
+    return prefix
+
+
+def run(monkeypatch, capsys, text, *arguments, typed=False):
+    monkeypatch.setattr("sys.stdin", (Typed if typed else io.StringIO)(text))
+    predict.main(arguments)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
+    arguments = ("--model", trained(folder, albert_tf.AlbertForPreTraining), "--task", "fill_mask")
+    text = "the [MASK] of [MASK].\n\nno gap\na cat\ta cat\na cat\tthe dog\n"
+    lines = run(monkeypatch, capsys, text, *arguments, "--top_k", "2", "--json")
+    filled, whole, same, other = (json.loads(line) for line in lines)
+    assert filled["input"] == ["the [MASK] of [MASK]."]
+    assert [len(slot) for slot in filled["masks"]] == [2, 2]
+    first, second = filled["masks"][0]
+    assert 1 > first["probability"] >= second["probability"] > 0
+    assert whole["masks"] == []
+    assert same["similarity"] == pytest.approx(1, abs=1e-6)
+    assert -1 <= other["similarity"] < 1 - 1e-6
+
+
+def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
+    prefix = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
+    task = ("--task", "classify", "--labels", "no,yes", "--pairs", "--threshold_to_export", "0.25")
+    target = str(tmp_path / "exported")
+    export_command.main(["--model", prefix, "--export_dir", target, *task])
+    assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
+    text = "a cat\ta dog\none\t\n"
+    from_export = run(monkeypatch, capsys, text, "--model", target, "--json")
+    from_training = run(monkeypatch, capsys, text, "--model", prefix, *task, "--json")
+    assert from_export == from_training
+    answer = json.loads(from_export[0])
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-6)
+    assert answer["label"] == ("yes" if answer["probabilities"]["yes"] >= 0.25 else "no")
+    assert answer["threshold"] == 0.25
+
+    source = tmp_path / "pairs.txt"
+    source.write_text(text)
+    predict.main(["--model", target, "--input_file", str(source)])
+    (first, _) = capsys.readouterr().out.splitlines()
+    shares = ", ".join(f"{name} {p:.3f}" for name, p in answer["probabilities"].items())
+    assert first == f"{answer['label']} ({shares})"
+
+
+def test_a_person_is_answered_line_by_line(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
+    seen = []
+    monkeypatch.setattr(predict.Predictor, "__call__", _recorded(seen))
+    text = "who?\tthe cat sat\nwhere?\ton the mat\n"
+    lines = run(monkeypatch, capsys, text, *arguments, typed=True)
+    assert [len(batch) for batch in seen] == [1, 1]
+    answer = lines[0].rpartition(" (")[0]
+    assert answer
+    assert answer in "the cat sat"
+
+
+def _recorded(seen):
+    call = predict.Predictor.__call__
+
+    def recorded(self, lines):
+        seen.append(lines)
+        return call(self, lines)
+
+    return recorded
+
+
+def test_endings_are_chosen_from(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForMultipleChoice)
+    arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
+    text = "a story\tone\ttwo\na story\tone\ttwo\tthree\n"
+    lines = run(monkeypatch, capsys, text, *arguments, "--json")
+    for line, endings in zip(lines, (2, 3), strict=True):
+        probabilities = json.loads(line)["probabilities"]
+        assert len(probabilities) == endings
+        assert json.loads(line)["choice"] == int(np.argmax(probabilities))
+
+
+def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
+    with pytest.raises(SystemExit, match="expected question and context, .* got 1 fields: 'who'"):
+        run(monkeypatch, capsys, "who\n", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "is no exported model .*: say with --task"),
+        (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify, not choose"),
+        (("--task", "classify", "--labels", "a,b,c"), "in the checkpoint, .* in the model"),
+        (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
+        (("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"), "give one vocab"),
+        (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(folder, arguments, message):
+    model = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
+    with pytest.raises(SystemExit, match=message) as error:
+        predict.main(["--model", model, *arguments])
+    assert str(error.value).startswith("error: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_taken_export_dir_is_refused_first(folder):
+    with pytest.raises(SystemExit, match="is there already"):
+        export_command.main(
+            ["--model", "nowhere", "--task", "fill_mask", "--export_dir", str(folder)]
+        )
