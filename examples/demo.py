@@ -1,4 +1,4 @@
-"""Pre-trains a tiny ALBERT on the State of the Union addresses, from text to a table of results.
+"""Pre-trains a tiny ALBERT on the State of the Union addresses, and fine-tunes it, from text on.
 
     make demo
 
@@ -10,6 +10,8 @@ on where it stopped.
 from __future__ import annotations
 
 import argparse
+import collections
+import json
 import os
 import shlex
 import subprocess
@@ -50,7 +52,8 @@ def prepare_records(directory: str) -> dict[str, str]:
     """Makes documents, vocabulary and records; returns the paths by name."""
     text = f"{directory}/text"
     paths = {name: f"{text}/{name}.txt" for name in ("train", "dev")}
-    run("data/prepare_sotu.py", list(paths.values()), output_dir=text)
+    passages = [f"{text}/passages_{name}.jsonl" for name in paths]
+    run("data/prepare_sotu.py", [*paths.values(), *passages], output_dir=text)
     run(
         "data/train_sentencepiece.py",
         [f"{directory}/spm.model"],
@@ -107,6 +110,48 @@ def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int)
     return seconds
 
 
+def fine_tune(directory: str, text: str, name: str, **start: object) -> float:
+    """Learns the era of a passage; returns the accuracy on passages of held-out addresses."""
+    output_dir = f"{directory}/{name}"
+    steps = 500
+    run(
+        "run_finetune.py",
+        [f"{output_dir}/model.ckpt-{steps}.index"],
+        task_name="classification",
+        label_column="era",
+        train_file=f"{text}/passages_train.jsonl",
+        eval_file=f"{text}/passages_dev.jsonl",
+        spm_model_file=f"{directory}/spm.model",
+        albert_config_file=os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json")),
+        output_dir=output_dir,
+        do_train=True,
+        do_eval=True,
+        max_seq_length=MAX_SEQ_LENGTH,
+        learning_rate=0.0003,
+        train_step=steps,
+        warmup_step=steps // 10,
+        save_checkpoints_steps=steps,
+        eval_batch_size=64,
+        **start,
+    )
+    return read_results(f"{output_dir}/eval_results.txt")["eval_accuracy"]
+
+
+def print_eras(directory: str, text: str) -> bool:
+    """Fine-tunes twice and prints what came out; returns whether the pre-training helped."""
+    weights = f"{directory}/albert_tiny"
+    pretrained = fine_tune(directory, text, "era", init_checkpoint=weights)
+    scratch = fine_tune(directory, text, "era_from_scratch", from_scratch=True)
+    with open(f"{text}/passages_dev.jsonl", encoding="utf-8") as file:
+        eras = collections.Counter(json.loads(line)["era"] for line in file)
+    era, count = eras.most_common(1)[0]
+    print("\nEra of passages of held-out addresses, accuracy")
+    print(f"  ALBERT, pre-trained above   {pretrained:.3f}")
+    print(f"  ALBERT from scratch         {scratch:.3f}")
+    print(f"  always {era:<15}      {count / sum(eras.values()):.3f}")
+    return pretrained > max(scratch, count / sum(eras.values()))
+
+
 def read_results(path: str) -> dict[str, float]:
     """Reads the last value of each metric in an eval_results.txt."""
     with open(path, encoding="utf-8") as file:
@@ -145,7 +190,6 @@ def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: flo
     print(f"\nFiles in {directory}/")
     for path in (*paths.values(), f"{directory}/spm.model", f"{directory}/albert_tiny"):
         print(f"  {path}")
-    print(f"\nNext: .venv/bin/tensorboard --logdir {directory}/albert_tiny")
     return (
         masked_lm >= LEAST_MASKED_LM_RATIO * chance
         and order >= majority + LEAST_SENTENCE_ORDER_GAIN
@@ -164,7 +208,10 @@ def main() -> None:
     paths = prepare_records(directory)
     seconds = pretrain(directory, paths, steps, arguments.train_batch_size)
     tokens = steps * arguments.train_batch_size * MAX_SEQ_LENGTH
-    if not print_table(directory, paths, tokens, seconds):
+    learned = print_table(directory, paths, tokens, seconds)
+    helped = print_eras(directory, os.path.dirname(paths["train"]))
+    print(f"\nNext: .venv/bin/tensorboard --logdir {directory}/albert_tiny")
+    if not learned or not helped:
         sys.exit("error: the model learned less than it should on this text")
 
 

@@ -55,6 +55,24 @@ def test_no_text_is_lost_or_added(addresses):
         assert "".join("".join(address["text"]).split()) == "".join(text.split())
 
 
+def test_passages_are_the_addresses_of_their_side_by_era(output_dir, addresses):
+    for split in ("train", "dev"):
+        with open(output_dir / f"passages_{split}.jsonl", encoding="utf-8") as file:
+            passages = [json.loads(line) for line in file]
+        chosen = [address for address in addresses if address["split"] == split]
+        words = [" ".join(sentence.split()) for address in chosen for sentence in address["text"]]
+        assert " ".join(passage["text"] for passage in passages) == " ".join(words)
+        short = [len(passage["text"].split()) < prepare_sotu.PASSAGE_WORDS for passage in passages]
+        assert sum(short) <= len(chosen)  # The last one of an address, at most.
+
+
+@pytest.mark.parametrize(
+    "year, era", [(1790, "1790-1860"), (1860, "1790-1860"), (1861, "1861-1932"), (2026, "1933-")]
+)
+def test_eras(year, era):
+    assert prepare_sotu.choose_era(year) == era
+
+
 def test_sentences_are_trimmed_lines(addresses):
     for address in addresses:
         for sentence in address["text"]:
@@ -82,7 +100,8 @@ def test_held_out_text_is_about_8_percent_of_every_century(output_dir, addresses
 def test_same_files_on_every_run(output_dir, tmp_path):
     run(tmp_path)
     names = sorted(path.name for path in output_dir.iterdir())
-    assert names == ["addresses.jsonl", "dev.txt", "train.txt"]
+    passages = ["passages_dev.jsonl", "passages_train.jsonl"]
+    assert names == ["addresses.jsonl", "dev.txt", *passages, "train.txt"]
     for name in names:
         assert (tmp_path / name).read_bytes() == (output_dir / name).read_bytes()
 
