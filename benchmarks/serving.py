@@ -87,13 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
-    parser.add_argument("--sequences", type=int, default=128, help="Of each batch size, in all.")
+    parser.add_argument(
+        "--sequences", type=int, default=128, help="Of each batch size, in all; 0 exports only."
+    )
     parser.add_argument("--only", default="", help="Contestants whose name holds this.")
+    parser.add_argument("--folder", help="Keeps the exported models for another run.")
     args = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [sys.executable, str(WORKER), "prepare", folder], check=True, stderr=subprocess.DEVNULL
-        )
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or temporary
+        if not Path(folder, "saved_model").exists():
+            subprocess.run([sys.executable, str(WORKER), "prepare", folder], check=True)
+        if args.sequences == 0:
+            return
         workers = []
         for name in CONTESTANTS:
             if args.only in name:

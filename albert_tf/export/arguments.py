@@ -32,8 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="Whether the model is uncased.",
+        help="Whether the model is uncased, as it is if nothing says otherwise.",
     )
     add = parser.add_argument_group("for some tasks").add_argument
     add("--labels", help="classify: names of the classes by id, separated by commas.")

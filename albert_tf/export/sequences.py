@@ -73,10 +73,8 @@ class Joiner:
             "input_mask": (tf.ones_like(ids), 0),
             "segment_ids": (tf.cast(in_second, tf.int32), 0),
         }
-        return {
-            name: dense(values, padding, least=1, multiple=_LENGTH_MULTIPLE)
-            for name, (values, padding) in rows.items()
-        }
+        widths = {"least": 1, "multiple": _LENGTH_MULTIPLE, "most": self.max_seq_length}
+        return {name: dense(values, padding, **widths) for name, (values, padding) in rows.items()}
 
 
 def last(ragged: tf.RaggedTensor, length: int) -> tf.RaggedTensor:

@@ -50,9 +50,23 @@ def with_origins(ragged: tf.RaggedTensor, values: tf.Tensor, origins: tf.Tensor)
 
 
 def dense(
-    rows: tf.RaggedTensor, default: float | int | bool, *, least: int = 0, multiple: int = 1
+    rows: tf.RaggedTensor,
+    default: float | int | bool,
+    *,
+    least: int = 0,
+    multiple: int = 1,
+    most: int | None = None,
 ) -> tf.Tensor:
-    """Makes rows `[N, (L)]` one tensor, no narrower than `least`, and of a multiple of a width."""
-    widest = tf.maximum(rows.bounding_shape(1), least)
-    shape = tf.stack([rows.nrows(), -(-widest // multiple) * multiple])
+    """Makes rows `[N, (L)]` one tensor.
+
+    Args:
+      rows: The rows.
+      default: What fills them.
+      least: The tensor's least width.
+      multiple: Of what its width is a multiple.
+      most: Its largest width, whatever the multiple; no row is longer.
+    """
+    width = -(-tf.maximum(rows.bounding_shape(1), least) // multiple) * multiple
+    width = width if most is None else tf.minimum(width, most)
+    shape = tf.stack([rows.nrows(), width])
     return tf.ensure_shape(rows.to_tensor(default, shape=shape), [None, None])

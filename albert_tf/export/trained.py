@@ -41,14 +41,14 @@ class Stored:
       albert_config_file: Where no config is beside the weights.
       spm_model_file: Where no vocabulary is beside the weights.
       vocab_file: A WordPiece vocabulary instead.
-      do_lower_case: Whether the model is uncased.
+      do_lower_case: Whether the model is uncased; see vocabulary.find.
     """
 
     path: str
     albert_config_file: str | None = None
     spm_model_file: str | None = None
     vocab_file: str | None = None
-    do_lower_case: bool = True
+    do_lower_case: bool | None = None
 
 
 def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
@@ -83,7 +83,7 @@ def _vocabulary(stored: Stored) -> Vocabulary:
         raise ValueError("give one vocabulary: --spm_model_file or --vocab_file")
     given = stored.spm_model_file or stored.vocab_file
     if given:
-        return Vocabulary.read(given, bool(stored.vocab_file), stored.do_lower_case)
+        return Vocabulary.read(given, bool(stored.vocab_file), stored.do_lower_case is not False)
     found = vocabulary.find(stored.path, stored.do_lower_case)
     if found is None:
         raise FileNotFoundError(

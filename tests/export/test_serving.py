@@ -1,6 +1,6 @@
 """Exported models against the models that they were made of, in this process and in a fresh one.
 
-Not seen here: tensorflow_model_server, which the package registries don't have.
+Not seen here: tensorflow_model_server, which no package registry has; saved_model_cli stands in.
 """
 
 from __future__ import annotations
@@ -191,6 +191,11 @@ signature = tf.saved_model.load({str(directory)!r}).signatures["serving_default"
 answers = signature(text_a=tf.constant(["a cat"]), text_b=tf.constant(["a dog"]))
 assert not any(name.split(".")[0] == "albert_tf" for name in sys.modules)
 print(json.dumps(answers["probabilities"].numpy().tolist()))
+from tensorflow.python.tools import saved_model_cli
+sys.argv = ["saved_model_cli", "run", "--dir", {str(directory)!r}, "--tag_set", "serve"]
+sys.argv += ["--signature_def", "serving_default"]
+sys.argv += ["--input_exprs", "text_a=[b'a cat'];text_b=[b'a dog']"]
+saved_model_cli.main()
 """
     # -I: neither this directory nor PYTHONPATH is looked in.
     done = subprocess.run(
@@ -199,9 +204,12 @@ print(json.dumps(answers["probabilities"].numpy().tolist()))
     expected = loaded.signatures["serving_default"](
         text_a=tf.constant(["a cat"]), text_b=tf.constant(["a dog"])
     )
+    loaded_anew, _, by_command = done.stdout.partition("\n")
     np.testing.assert_allclose(
-        json.loads(done.stdout), expected["probabilities"], atol=tolerances.OUTPUT
+        json.loads(loaded_anew), expected["probabilities"], atol=tolerances.OUTPUT
     )
+    label = expected["label"][0].numpy().decode()
+    assert f"Result for output key label:\n[b'{label}']" in by_command
 
 
 def test_the_vocabulary_lies_inside(pair_classifier, vocabulary):
