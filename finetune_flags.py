@@ -23,7 +23,8 @@ RACE_DEFAULTS = {
     "do_eval": True,
 }
 SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_proportion": 0.1}
-SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0}
+# There, padding has a share in the softmax over positions: with less of it the loss is another.
+SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
 DEFAULTS = {"race": RACE_DEFAULTS, "squad_v1": SQUAD_V1_DEFAULTS, "squad_v2": SQUAD_DEFAULTS}
 
 _LEAST = {
@@ -36,6 +37,7 @@ _LEAST = {
     "keep_checkpoint_max": 0,
     "iterations_per_loop": 1,
     "max_seq_length": 4,
+    "static_lengths": 1,
     "max_qa_length": 1,
     "max_query_length": 1,
     "n_best_size": 1,
@@ -134,6 +136,7 @@ def _define_text(values: flags.FlagValues) -> None:
     boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
     integer = functools.partial(flags.DEFINE_integer, flag_values=values)
     integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
+    integer("static_lengths", 4, "Lengths to pad to, at most; 1: max_seq_length (so squad_v1).")
     integer("max_qa_length", 128, "race: most pieces of a question with an option.")
     boolean("high_only", False, "race: only the level high.")
     boolean("middle_only", False, "race: only the level middle.")
@@ -160,11 +163,16 @@ def _define_devices(values: flags.FlagValues) -> None:
 
 def set_task_defaults(values: flags.FlagValues) -> None:
     """Gives flags that are not on the command line the task's defaults."""
-    for name, value in DEFAULTS.get(values.task_name, {}).items():
+    defaults = dict(DEFAULTS.get(values.task_name, {}))
+    if values.task_name in ("squad_v1", "squad_v2"):
+        # To predict is to find the best checkpoint first, there.
+        defaults["do_eval"] = values.do_predict
+    if values.ensemble_dirs:
+        # Predictions are there already.
+        defaults |= {"do_train": False, "do_eval": False}
+    for name, value in defaults.items():
         if not values[name].present and not values[_SAME.get(name, name)].present:
             values[name].value = value
-    if values.task_name in ("squad_v1", "squad_v2") and not values["do_eval"].present:
-        values.do_eval = values.do_predict  # As there, the best checkpoint is still to be found.
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -177,6 +185,8 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("nothing to do: set --do_train, --do_eval or --do_predict")
     if not values.output_dir:
         raise ValueError("--output_dir is empty: name a directory; . is this one")
+    if values.ensemble_dirs and values.do_train:
+        raise ValueError("--ensemble_dirs averages what was predicted: leave --do_train out")
     for name, least in _LEAST.items():
         if values[name].value < least:
             raise ValueError(f"--{name} must be at least {least}, not {values[name].value}")

@@ -26,8 +26,10 @@ from albert_tf import (
     running,
 )
 from albert_tf.config import AlbertConfig
+from albert_tf.length_batches import choose_static_lengths
 from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.tasks import feature_cache
+from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import NonFiniteLossError, Trainer
 
@@ -102,9 +104,15 @@ def make_splits(
                 {**task.settings, "is_training": is_training},
                 _feature_stem(values, is_training),
             )
-            lengths = (values.max_seq_length,)
+            lengths = _static_lengths(values, features)
             splits[name] = Split(examples[name], features, values[batch_size].value, lengths)
     return splits
+
+
+def _static_lengths(values: flags.FlagValues, features: FeatureTable) -> tuple[int, ...]:
+    if values.static_lengths == 1:
+        return (values.max_seq_length,)
+    return choose_static_lengths(features.lengths, values.max_seq_length, values.static_lengths)
 
 
 def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:

@@ -51,6 +51,7 @@ def command(task_name: str, folder: pathlib.Path, **changes: Any) -> list[str]:
         "train_step": 4,
         "warmup_step": 1,
         "save_checkpoints_steps": 2,
+        "static_lengths": 1,
         "train_batch_size": 3,
         "eval_batch_size": 4,
         "predict_batch_size": 4,

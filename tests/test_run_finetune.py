@@ -56,6 +56,9 @@ def test_what_is_given_replaces_a_tasks_default():
     mine = runs.parse(["--task_name=squad_v2", "--do_predict", "--do_eval=false"])
     runs.finetune_flags.set_task_defaults(mine)
     assert not mine.do_eval
+    mine = runs.parse(["--task_name=race", "--ensemble_dirs=a,b", "--do_predict"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.do_train, mine.do_eval, mine.do_predict) == (False, False, True)
 
 
 # --- GLUE -----------------------------------------------------------------------------------
