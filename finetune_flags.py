@@ -80,7 +80,11 @@ def _define_files(values: flags.FlagValues) -> None:
     string("train_feature_file", None, "SQuAD: how files of features to train on begin.")
     string("predict_feature_file", None, "SQuAD: likewise, of features to predict.")
     string("predict_feature_left_file", None, "SQuAD: not needed, and not written.")
-    string("export_dir", None, "Folder of a SavedModel to export.")
+    string(
+        "export_dir",
+        None,
+        "Folder of a SavedModel to make of the best checkpoint.",
+    )
     real("threshold_to_export", math.nan, "Threshold that is stored with it.")
 
 
@@ -181,8 +185,12 @@ def check_flags(values: flags.FlagValues) -> None:
     Raises:
       ValueError: They contradict.
     """
-    if not (values.do_train or values.do_eval or values.do_predict):
-        raise ValueError("nothing to do: set --do_train, --do_eval or --do_predict")
+    if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
+        raise ValueError("nothing to do: set --do_train, --do_eval, --do_predict or --export_dir")
+    if values.ensemble_dirs and values.export_dir:
+        raise ValueError("--ensemble_dirs has no model to export: leave --export_dir out")
+    if not math.isnan(values.threshold_to_export) and not values.export_dir:
+        raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
     if not values.output_dir:
         raise ValueError("--output_dir is empty: name a directory; . is this one")
     if values.ensemble_dirs and values.do_train:

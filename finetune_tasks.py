@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -69,6 +70,36 @@ def make_task(
         return _table_task(values, common)
     known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2", *_TABLES])
     raise ValueError(f"--task_name {name!r} is none of {known}")
+
+
+def serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[str, Any]]:
+    """Returns what the task is for export.trained.serve, and the options of what serves it.
+
+    Raises:
+      ValueError: There is a threshold, and nothing that it divides.
+    """
+    options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
+    threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
+    if isinstance(task, SquadV1Task):
+        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+        options |= {name: values[name].value for name in names}
+    if isinstance(task, SquadV2Task):
+        options |= {"null_threshold": threshold} if threshold is not None else {}
+        return "answer_v2", options
+    binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
+    if threshold is not None and not binary:
+        raise ValueError(
+            f"--threshold_to_export is for tasks of two classes and squad_v2: {values.task_name} "
+            "has no use of it"
+        )
+    if isinstance(task, SquadV1Task):
+        return "answer_v1", options
+    if isinstance(task, MultipleChoiceTask):
+        sizes = {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
+        return "choose", options | sizes
+    row = GLUE_TASKS.get(values.task_name)
+    pairs = bool(row.text_b if row else values.text_pair_column)
+    return "classify", options | {"labels": task.classes, "pairs": pairs, "threshold": threshold}
 
 
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:

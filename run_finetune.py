@@ -26,6 +26,8 @@ from albert_tf import (
     running,
 )
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import files
+from albert_tf.export import saved_model, trained
 from albert_tf.length_batches import choose_static_lengths
 from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.tasks import feature_cache
@@ -150,6 +152,9 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = create_strategy(values)
     task, read = finetune_tasks.make_task(values, config)
+    if values.export_dir:
+        finetune_tasks.serving(values, task)
+        files.check_free(values.export_dir)
     examples = read_splits(values, read)
     chief = distribution.is_chief(strategy)
     if chief:
@@ -202,7 +207,7 @@ def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
 
 
 def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int) -> None:
-    """Trains, evaluates and predicts, as the flags say."""
+    """Trains, evaluates, predicts and exports, as the flags say."""
     if values.do_train:
         finished = run.train(
             num_train_steps,
@@ -217,6 +222,23 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         run.evaluate_best()
     if values.do_predict:
         run.predict_best()
+    if values.export_dir and distribution.is_chief(run.trainer.strategy):
+        export_best(values, run.task)
+
+
+def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
+    """Writes the best checkpoint as a SavedModel that takes raw text."""
+    kind, options = finetune_tasks.serving(values, task)
+    path = checkpoint.best(values.output_dir) or _newest(values)
+    stored = trained.Stored(
+        path or finetune_flags.initial_weights(values),
+        values.albert_config_file,
+        values.spm_model_file,
+        None if values.spm_model_file else values.vocab_file,
+        values.do_lower_case,
+    )
+    saved_model.save(trained.serve(kind, stored, options), values.export_dir)
+    logging.info("exported %s to %s", stored.path, values.export_dir)
 
 
 def combine(values: flags.FlagValues) -> None:
@@ -248,7 +270,7 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         sys.exit(f"error: {error}")
     try:
         do_steps(values, run, num_train_steps)
-    except (ValueError, NonFiniteLossError) as error:
+    except (ValueError, OSError, NonFiniteLossError) as error:
         sys.exit(f"error: {error}")
 
 

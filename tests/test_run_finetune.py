@@ -12,14 +12,17 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint
 from albert_tf.conversion import named_weights
 from albert_tf.evaluation import Trial
 from albert_tf.progress import ProgressLog
+from albert_tf.tasks.glue import read_glue
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
+from tests import tolerances
 
 FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
 TASK_OF_SCRIPT = {
@@ -100,6 +103,23 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
     best = checkpoint.read(str(out / f"model.ckpt-{trial.best_step}"))
     kept = checkpoint.read(str(out / "model.ckpt-best"))
     assert all(np.array_equal(kept[name], best[name]) for name in best)
+
+
+def test_export_answers_as_the_best_checkpoint_predicted(mrpc, tmp_path):
+    exported = tmp_path / "exported"
+    arguments = runs.command("mrpc", mrpc, from_scratch=None, export_dir=exported)
+    runs.main([*arguments, "--threshold_to_export=0.5"])
+    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    examples = read_glue("mrpc", runs.GOLDEN / "features/glue_data", "test")
+    answers = serve(
+        text_a=tf.constant([example.text_a for example in examples]),
+        text_b=tf.constant([example.text_b for example in examples]),
+    )
+    expected = np.loadtxt(mrpc / "out/test_results.tsv")
+    np.testing.assert_allclose(answers["probabilities"], expected, rtol=0, atol=tolerances.SUBLAYER)
+    labels = [b"1" if row[1] >= 0.5 else b"0" for row in expected]
+    assert answers["label"].numpy().tolist() == labels
+    np.testing.assert_array_equal(answers["threshold"], np.full(len(examples), 0.5, np.float32))
 
 
 def test_best_is_the_best_evaluated(mrpc):
