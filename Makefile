@@ -8,7 +8,7 @@ PEERS := .venv/.peers-installed
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint format bench
+.PHONY: demo test lint format bench bench-finetune
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -27,6 +27,9 @@ format: $(INSTALLED)
 # Several GB: the contestants of the benchmark are installed for it alone.
 bench: $(PEERS)
 	$(BIN)/python benchmarks/train_step.py
+
+bench-finetune: $(PEERS)
+	$(BIN)/python benchmarks/finetune.py
 
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
