@@ -1,20 +1,28 @@
 # `make test` and `make demo` need Debian's python3 and python3-venv, and set up the rest in .venv.
+# `make test TF=2.20` tests with that release of TensorFlow and whatever else is newest, in
+# .venv-tf2.20.
 
 PYTHON ?= python3
-BIN := .venv/bin
-INSTALLED := .venv/.installed
-PEERS := .venv/.peers-installed
+VENV := .venv$(TF:%=-tf%)
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PEERS := $(VENV)/.peers-installed
 
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test lint format bench bench-finetune
+.PHONY: demo test test-peers lint format bench bench-finetune
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
-test: lint
+test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Against the real transformers, torch and KerasHub: 1 GB where pip finds torch's build for CPUs,
+# several without.
+test-peers: $(PEERS)
+	$(BIN)/python -m pytest tests/peers tests/conversion
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -24,7 +32,6 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Several GB: the contestants of the benchmark are installed for it alone.
 bench: $(PEERS)
 	$(BIN)/python benchmarks/train_step.py
 
@@ -32,8 +39,12 @@ bench-finetune: $(PEERS)
 	$(BIN)/python benchmarks/finetune.py
 
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
+ifdef TF
+	$(BIN)/pip install --quiet -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
+else
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+endif
 	@touch $@
 
 $(PEERS): $(INSTALLED)
@@ -49,4 +60,4 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "error: '$(PYTHON)' can't make a virtual environment: apt-get install python3-venv" >&2; \
 	  exit 1; }
-	$(PYTHON) -m venv --clear .venv
+	$(PYTHON) -m venv --clear $(VENV)

@@ -63,11 +63,17 @@ def best(directory: str) -> str | None:
 
 
 def listed(directory: str) -> list[str]:
-    """Returns the prefixes of a directory's complete checkpoints, oldest first."""
+    """Returns the prefixes of a directory's complete checkpoints, oldest first.
+
+    Differs: a list that names another directory is read as if it named this one, where it may have
+    been copied from there; nothing outside is looked at.
+    """
     state = tf.train.get_checkpoint_state(directory)
     if state is None:
         return []
-    return [path for path in state.all_model_checkpoint_paths if tf.io.gfile.exists(path + _INDEX)]
+    names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
+    paths = [os.path.join(directory, name) for name in names]
+    return [path for path in paths if tf.io.gfile.exists(path + _INDEX)]
 
 
 def read(path: str) -> dict[str, np.ndarray]:

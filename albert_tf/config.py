@@ -163,7 +163,7 @@ class AlbertConfig:
                 values = json.load(file)
         except FileNotFoundError:
             raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"ALBERT config {os.fspath(path)} is not JSON: {error}") from None
         try:
             return cls.from_dict(values)

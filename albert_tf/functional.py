@@ -120,6 +120,21 @@ def attention_probs(
     return ops.cast(dropout(probs, rate, seed), scores.dtype)
 
 
+def example_starts(cls_positions: Any, length: int) -> Any:
+    """Tells at each position of a packed row where the example that it belongs to begins.
+
+    Args:
+      cls_positions: `<int32>[B, K]`, where examples begin; the first at 0, empty slots are 0 too.
+      length: S.
+
+    Returns:
+      `<int32>[B, S]`; padding behind the last example counts as a part of it.
+    """
+    firsts = cls_positions[:, :, None]
+    begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]
+    return ops.max(ops.where(begun, firsts, 0), axis=1)
+
+
 def gather_positions(sequence: Any, positions: Any) -> Any:
     """Picks the vectors at some positions of each sequence.
 

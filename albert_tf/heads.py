@@ -37,18 +37,16 @@ class MaskedLMHead(layers.AlbertLayer):
         self.output_bias = self.add_bias("output_bias", config.vocab_size)
         self.built = True
 
-    def call(self, sequence_output: Any, positions: Any, word_embeddings: Any) -> Any:
+    def call(self, x: Any, word_embeddings: Any) -> Any:
         """Scores all pieces at some positions.
 
         Args:
-          sequence_output: `<float>[B, S, H]`.
-          positions: `<int32>[B, P]`.
+          x: `<float>[B, P, H]`, the encoder's output at these positions.
           word_embeddings: `<float32>[V, E]`.
 
         Returns:
           `<float32>[B, P, V]` logits.
         """
-        x = functional.gather_positions(sequence_output, positions)
         x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
         x = x + ops.cast(self.transform_bias, x.dtype)
         x = functional.layer_norm(functional.get_activation(self.config.hidden_act)(x), *self.norm)
@@ -69,7 +67,7 @@ class SentenceOrderHead(layers.AlbertLayer):
         self.built = True
 
     def call(self, pooled_output: Any) -> Any:
-        """Maps `<float>[B, H]` to `<float32>[B, 2]` logits."""
+        """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
         return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
 
@@ -215,7 +213,8 @@ class AlbertForPreTraining(ConfiguredModel):
     AlbertModel's outputs and
 
     - `masked_lm_logits` `<float32>[B, P, V]`,
-    - `sentence_order_logits` `<float32>[B, 2]`, of which 1 means swapped.
+    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), of which 1 means
+      swapped.
 
     Args: see ConfiguredModel.
     """
@@ -247,11 +246,14 @@ class AlbertForPreTraining(ConfiguredModel):
         self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
     ) -> dict[str, Any]:
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
-        outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
+        outputs = self.albert(
+            inputs,
+            training=training,
+            dropout_seed=dropout_seed,
+            positions=inputs["masked_lm_positions"],
+        )
         masked_lm_logits = self.predictions(
-            outputs["sequence_output"],
-            inputs["masked_lm_positions"],
-            self.albert.embeddings.word_embeddings,
+            outputs.pop("gathered_output"), self.albert.embeddings.word_embeddings
         )
         return {
             **outputs,

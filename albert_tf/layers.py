@@ -68,12 +68,13 @@ class Embeddings(AlbertLayer):
         self.norm = self.add_norm("LayerNorm", width)
         self.built = True
 
-    def call(self, input_ids: Any, segment_ids: Any, seed: Any = None) -> Any:
+    def call(self, input_ids: Any, segment_ids: Any, starts: Any = None, seed: Any = None) -> Any:
         """Embeds tokens.
 
         Args:
           input_ids: `<int32>[B, S]` in [0, V); padding is embedded like any piece.
           segment_ids: `<int32>[B, S]` in [0, type_vocab_size).
+          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
@@ -93,6 +94,9 @@ class Embeddings(AlbertLayer):
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
         types = ops.matmul(types, self.token_type_embeddings)
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]
+        if starts is not None:
+            columns = ops.arange(ops.shape(input_ids)[1], dtype=starts.dtype)
+            positions = ops.take(positions, columns - starts, axis=0)
         x = functional.layer_norm(words + types + positions, *self.norm)
         return functional.dropout(
             ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed
@@ -133,36 +137,45 @@ class SelfAttention(AlbertLayer):
             *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
-    def apply(self, weights: tuple[Any, ...], x: Any, masked_scores: Any, seed: Any) -> Any:
-        """Lets every position attend to all unmasked ones.
+    def apply(
+        self,
+        weights: tuple[Any, ...],
+        x: Any,
+        masked_scores: Any,
+        seed: Any,
+        positions: Any = None,
+    ) -> Any:
+        """Lets positions attend to all unmasked ones.
 
         Args:
           weights: What `read` returned.
           x: `<float>[B, S, H]`.
-          masked_scores: `<float32>[B, 1, 1, S]` added to the scores: 0 or `MASKED_SCORE`.
+          masked_scores: `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, added to the
+            scores: 0 or `MASKED_SCORE`.
           seed: `<int>[2]` of this block; None when not training.
+          positions: `<int32>[B, P]`, the only positions to compute; None for all, P = S.
 
         Returns:
-          `<float>[B, S, H]`.
+          `<float>[B, P, H]`.
         """
         qkv_kernel, qkv_bias, output_kernel, output_bias, gamma, beta = weights
         config = self.config
-        batch, length = ops.shape(x)[0], ops.shape(x)[1]
-        heads, width = config.num_attention_heads, config.hidden_size
-        head_size = width // heads
-
-        qkv = ops.matmul(ops.reshape(x, (-1, width)), qkv_kernel) + qkv_bias  # [B * S, 3 * H]
-        qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
-        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+        width = config.hidden_size
+        if positions is None:
+            query, key, value = self._project(x, qkv_kernel, qkv_bias)
+        else:
+            key, value = self._project(x, qkv_kernel[:, width:], qkv_bias[width:])
+            x = functional.gather_positions(x, positions)
+            (query,) = self._project(x, qkv_kernel[:, :width], qkv_bias[:width])
 
         probs = functional.attention_probs(
-            ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, S, S]
-            scale=1 / math.sqrt(head_size),
+            ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
+            scale=1 / math.sqrt(width // config.num_attention_heads),
             masked_scores=masked_scores,
             rate=config.attention_probs_dropout_prob,
             seed=seed,
         )
-        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, S, N, D]
+        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
 
         output = ops.matmul(ops.reshape(context, (-1, width)), output_kernel)
         return functional.add_and_norm(
@@ -174,6 +187,14 @@ class SelfAttention(AlbertLayer):
             rate=config.hidden_dropout_prob,
             seed=functional.fold_in(seed, 1),
         )
+
+    def _project(self, x: Any, kernel: Any, bias: Any) -> list[Any]:
+        """Maps `<float>[B, S, H]` by C kernels side by side to C tensors `[B, N, S, D]`."""
+        width, heads = self.config.hidden_size, self.config.num_attention_heads
+        count = kernel.shape[1] // width
+        y = ops.matmul(ops.reshape(x, (-1, width)), kernel) + bias  # [B * S, C * H]
+        shape = (ops.shape(x)[0], ops.shape(x)[1], count, heads, width // heads)
+        return ops.unstack(ops.transpose(ops.reshape(y, shape), (2, 0, 3, 1, 4)), count)
 
 
 class FeedForward(AlbertLayer):

@@ -12,6 +12,7 @@ at a word start.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +67,18 @@ class MaskingSettings:
         """P, the width of the label arrays."""
         return self.max_predictions_per_seq * (2 if self.do_permutation else 1)
 
+    def shortfall(self, max_seq_length: int) -> str | None:
+        """A warning, if a full row gets less than `masked_lm_prob` of its tokens masked."""
+        wanted = self.masked_lm_prob * max_seq_length
+        if self.max_predictions_per_seq >= wanted:
+            return None
+        return (
+            f"max_predictions_per_seq={self.max_predictions_per_seq} masks "
+            f"{100 * self.max_predictions_per_seq / max_seq_length:.1f} % of a full example, not "
+            f"{100 * self.masked_lm_prob:.1f} %: "
+            f"{count_full_row(self.masked_lm_prob, max_seq_length)} predictions would do that"
+        )
+
 
 class MaskedTokens(NamedTuple):
     """A masked batch; label slots that a row doesn't fill are 0 in all three label arrays.
@@ -105,6 +118,11 @@ def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndar
             state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             state = state ^ (state >> np.uint64(31))
     return state
+
+
+def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
+    """The least max_predictions_per_seq that leaves no row with fewer masks than wanted."""
+    return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
 def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:

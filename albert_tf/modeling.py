@@ -1,7 +1,8 @@
 """AlbertModel: embeddings -> E to H -> the shared block, called again and again -> pooler.
 
 Axis letters, here and everywhere: B batch, S sequence, P masked-LM predictions, V vocabulary,
-E embedding, H hidden, N heads, D head size, I intermediate, C classes or choices, K top-k.
+E embedding, H hidden, N heads, D head size, I intermediate, C classes or choices, K top-k, or
+examples of a packed row.
 """
 
 from __future__ import annotations
@@ -52,34 +53,58 @@ class Encoder(layers.AlbertLayer):
             sublayer.build()
         self.built = True
 
-    def call(self, embeddings: Any, input_mask: Any, seed: Any = None) -> list[Any]:
-        """Runs all blocks.
+    def call(
+        self,
+        embeddings: Any,
+        input_mask: Any,
+        positions: Any,
+        starts: Any = None,
+        seed: Any = None,
+    ) -> tuple[list[Any], Any]:
+        """Runs all blocks, and the last one at some positions alone as well.
+
+        Whoever reads only these positions saves most of the last block: a graph leaves out what
+        nobody reads.
 
         Args:
           embeddings: `<float>[B, S, E]`.
           input_mask: `<int32>[B, S]`, 1 = attend to this position.
+          positions: `<int32>[B, P]`.
+          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows;
+            only positions of one example attend to each other.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
-          num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, the last one last.
+          num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, the last one last, and
+          this one at `positions`, `<float>[B, P, H]`.
         """
         x = embeddings
         if self.config.embedding_size != self.config.hidden_size:
             kernel = ops.cast(self.mapping_kernel, x.dtype)
             x = ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
-        masked = 1.0 - ops.cast(input_mask, "float32")
-        masked_scores = masked[:, None, None, :] * functional.MASKED_SCORE
+        masked = 1.0 - ops.cast(input_mask, "float32")[:, None, None, :]
+        if starts is not None:
+            others = starts[:, None, :, None] != starts[:, None, None, :]  # [B, 1, S, S]
+            masked = ops.maximum(masked, ops.cast(others, "float32"))
+        masked_scores = masked * functional.MASKED_SCORE
 
         # Each weight is read once, however many layers share it.
         attention_weights = [sublayer.read() for sublayer in self.attention]
         ffn_weights = [sublayer.read() for sublayer in self.ffn]
-        outputs = []
-        for attention, ffn in self.schedule():
-            site = 1 + functional.DROPOUT_SITES_PER_BLOCK * len(outputs)
-            block = self._block(attention, ffn, functional.fold_in(seed, site))
-            x = block(attention_weights[attention], ffn_weights[ffn], x, masked_scores)
-            outputs.append(x)
-        return outputs
+        schedule = self.schedule()
+
+        def apply(number: int, x: Any, masked_scores: Any, positions: Any = None) -> Any:
+            attention, ffn = schedule[number]
+            site = 1 + functional.DROPOUT_SITES_PER_BLOCK * number
+            block = self._block(attention, ffn, functional.fold_in(seed, site), positions)
+            return block(attention_weights[attention], ffn_weights[ffn], x, masked_scores)
+
+        outputs = [x]
+        for number in range(len(schedule)):
+            outputs.append(apply(number, outputs[-1], masked_scores))
+        if starts is not None:  # Each position has masked scores of its own.
+            masked_scores = ops.take_along_axis(masked_scores, positions[:, None, :, None], axis=2)
+        return outputs[1:], apply(len(schedule) - 1, outputs[-2], masked_scores, positions)
 
     def schedule(self) -> list[tuple[int, int]]:
         """Returns, block by block, which attention and feed-forward sublayers are applied."""
@@ -90,17 +115,20 @@ class Encoder(layers.AlbertLayer):
             for i in range(inner)
         ]
 
-    def _block(self, attention: int, ffn: int, seed: Any) -> Any:
-        # The seed isn't an argument: recomputation takes only tensors that can have a gradient.
+    def _block(self, attention: int, ffn: int, seed: Any, positions: Any) -> Any:
+        # Seed and positions are no arguments: recomputation takes only tensors that can have a
+        # gradient.
         def block(attention_weights: Any, ffn_weights: Any, x: Any, masked_scores: Any) -> Any:
-            x = self.attention[attention].apply(attention_weights, x, masked_scores, seed)
+            x = self.attention[attention].apply(
+                attention_weights, x, masked_scores, seed, positions
+            )
             return self.ffn[ffn].apply(ffn_weights, x, seed)
 
         return keras.remat(block) if self.recompute else block
 
 
 class Pooler(layers.AlbertLayer):
-    """Summarises a sequence: dense and tanh over its first position ([CLS])."""
+    """Summarises an example: dense and tanh over the vector of its [CLS]."""
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
@@ -108,11 +136,10 @@ class Pooler(layers.AlbertLayer):
         self.bias = self.add_bias("bias", self.config.hidden_size)
         self.built = True
 
-    def call(self, sequence_output: Any) -> Any:
-        """Maps `<float>[B, S, H]` to `<float>[B, H]`."""
-        first = sequence_output[:, 0]
-        pooled = ops.matmul(first, ops.cast(self.kernel, first.dtype))
-        return ops.tanh(pooled + ops.cast(self.bias, first.dtype))
+    def call(self, x: Any) -> Any:
+        """Maps `<float>[..., H]` to `<float>[..., H]`."""
+        pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
+        return ops.tanh(pooled + ops.cast(self.bias, x.dtype))
 
 
 class ConfiguredModel(keras.Model):
@@ -148,9 +175,17 @@ class AlbertModel(ConfiguredModel):
     - `sequence_output` `<float>[B, S, H]`,
     - `pooled_output` `<float>[B, H]`,
     - `all_encoder_layers`, a list of `<float>[B, S, H]`, one for each block applied,
-    - `embedding_output` `<float>[B, S, E]`.
+    - `embedding_output` `<float>[B, S, E]`,
+    - `gathered_output` `<float>[B, P, H]`, `sequence_output` at the positions of the call, if it
+      has any.
 
     Padded positions are computed like any other; the mask only keeps keys from being attended to.
+
+    Rows are packed, that is each holds up to K examples one after the other, where the inputs
+    have `cls_positions` `<int32>[B, K]`: where each example begins, rising from 0; empty slots
+    are 0. Each example then gets the numbers that it would get alone: it attends only to itself,
+    its positions count from its [CLS], and `pooled_output` is `<float>[B, K, H]`, in empty slots
+    a copy of the first.
 
     Args: see ConfiguredModel.
 
@@ -185,7 +220,11 @@ class AlbertModel(ConfiguredModel):
             self.built = True
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+        self,
+        inputs: dict[str, Any],
+        training: bool | None = None,
+        dropout_seed: Any = None,
+        positions: Any = None,
     ) -> dict[str, Any]:
         """Encodes a batch.
 
@@ -194,6 +233,8 @@ class AlbertModel(ConfiguredModel):
           training: Whether dropout acts.
           dropout_seed: `<int>[2]` from which all dropout masks of this call follow; drawn from
             the model's own generator if left out.
+          positions: `<int32>[B, P]`. A graph that reads no more than `gathered_output` and
+            `pooled_output` computes the last block at these positions and [CLS] alone.
 
         Returns:
           See the class.
@@ -201,6 +242,7 @@ class AlbertModel(ConfiguredModel):
         input_ids = inputs["input_ids"]
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
+        cls_positions = inputs.get("cls_positions")
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
@@ -209,11 +251,26 @@ class AlbertModel(ConfiguredModel):
             dropout_seed = None
         elif dropout_seed is None:
             dropout_seed = self.seed_generator.next()
-        embedding_output = self.embeddings(input_ids, segment_ids, seed=dropout_seed)
-        outputs = self.encoder(embedding_output, input_mask, seed=dropout_seed)
-        return {
+        starts = None
+        if cls_positions is not None:
+            starts = functional.example_starts(cls_positions, ops.shape(input_ids)[1])
+        firsts = (
+            ops.zeros_like(input_ids[:, 0])[:, None] if cls_positions is None else cls_positions
+        )
+        wanted = firsts
+        if positions is not None:
+            wanted = ops.concatenate([firsts, ops.cast(positions, firsts.dtype)], axis=1)
+        embedding_output = self.embeddings(input_ids, segment_ids, starts, seed=dropout_seed)
+        outputs, gathered = self.encoder(
+            embedding_output, input_mask, wanted, starts, seed=dropout_seed
+        )
+        pooled_output = self.pooler(gathered[:, : firsts.shape[1]])
+        result = {
             "sequence_output": outputs[-1],
-            "pooled_output": self.pooler(outputs[-1]),
+            "pooled_output": pooled_output[:, 0] if cls_positions is None else pooled_output,
             "all_encoder_layers": outputs,
             "embedding_output": embedding_output,
         }
+        if positions is not None:
+            result["gathered_output"] = gathered[:, firsts.shape[1] :]
+        return result

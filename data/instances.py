@@ -15,8 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 import segment_pairs
+from segment_pairs import SegmentPair
 
 from albert_tf import masking
+from albert_tf.records import RowFormat
+from albert_tf.rows import NUM_SPECIALS, Rows
 from albert_tf.tokenization import Tokenizer
 
 _PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for
@@ -28,24 +31,36 @@ class Recipe:
 
     Attributes:
         pairs: how documents are cut.
-        masking: how instances are masked.
+        masking: how instances are masked; None: not at all, training draws the masks.
         dupe_factor: passes over the text, each with other pairs and masks.
         random_seed: what every draw is a function of.
         word_starts: which letters may continue a word, as Tokenizer.word_starts takes it.
+        max_examples_per_row: examples that a record holds at most; 1 packs nothing.
 
     Raises:
-        ValueError: dupe_factor is below 1.
+        ValueError: dupe_factor or max_examples_per_row is below 1; examples without masks shall
+            be packed.
     """
 
     pairs: segment_pairs.PairSettings
-    masking: masking.MaskingSettings
+    masking: masking.MaskingSettings | None
     dupe_factor: int
     random_seed: int
     word_starts: str = "latin"
+    max_examples_per_row: int = 1
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
             raise ValueError(f"dupe_factor must be at least 1, got {self.dupe_factor}")
+        if self.max_examples_per_row < 1:
+            raise ValueError(
+                f"max_examples_per_row must be at least 1, got {self.max_examples_per_row}"
+            )
+        if self.max_examples_per_row > 1 and self.masking is None:
+            raise ValueError(
+                "max_examples_per_row packs examples with their masks, and masking=dynamic draws "
+                "masks later: leave one of them out"
+            )
 
 
 class TokenBlock(NamedTuple):
@@ -134,7 +149,7 @@ def build_examples(
     Args:
         tokens: <int32>[T] of the block.
         instances: B of its instances.
-        recipe: see Recipe.
+        recipe: see Recipe; its `masking` is not None.
         tokenizer: for the ids of specials.
         word_starts: <bool>[V], as the tokenizer tells.
 
@@ -144,34 +159,67 @@ def build_examples(
     Source: create_pretraining_data.py, create_instances_from_document and
     write_instance_to_example_files.
     """
-    a_begin, a_end, b_begin, b_end, label, _ = instances.pairs.T[..., None]
-    first_sep = 1 + a_end - a_begin
-    lengths = first_sep + 1 + b_end - b_begin + 1
-    columns = np.arange(recipe.pairs.max_seq_length)
-    in_segment_b = (columns > first_sep) & (columns < lengths)
-    is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
-
-    sources = np.where(in_segment_b, b_begin + columns - first_sep - 1, a_begin + columns - 1)
-    input_ids = np.where(is_text, tokens.take(sources, mode="clip"), tokenizer.pad_id)
-    input_ids[:, 0] = tokenizer.cls_id
-    np.put_along_axis(input_ids, first_sep, tokenizer.sep_id, axis=1)
-    np.put_along_axis(input_ids, lengths - 1, tokenizer.sep_id, axis=1)
-
-    # A [CLS] or [SEP] that stands in the text is never masked either.
-    is_special = (input_ids == tokenizer.cls_id) | (input_ids == tokenizer.sep_id)
-    starts_word = word_starts[input_ids]
-    masked = masking.mask_tokens(
-        input_ids,
-        lengths[:, 0],
-        is_text & ~is_special,
-        starts_word,
-        instances.seeds,
-        recipe.masking,
-    )
+    segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
+    starts = word_starts[segments.token_ids]
+    rows = Rows.lay_out(*segments, starts, _row_format(recipe, tokenizer))
     return {
-        "input_mask": (columns < lengths).astype(np.int32),
-        "segment_ids": in_segment_b.astype(np.int32),
-        "token_boundary": ((columns < lengths) & (starts_word | is_special)).astype(np.int32),
-        "sentence_order_labels": label[:, 0],
-        **masked._asdict(),
+        "token_boundary": rows.token_boundaries(),
+        "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
+        **rows.mask(instances.seeds, recipe.masking),
     }
+
+
+def build_compact_examples(
+    tokens: np.ndarray,
+    instances: Instances,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+) -> dict[str, np.ndarray | list[np.ndarray]]:
+    """Gathers what the rows of a batch of instances are made of, for training to mask them.
+
+    Args: see build_examples.
+
+    Returns:
+        The features of records.compact_spec, [B, ...]; a list where lengths differ.
+    """
+    segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
+    sizes = segments.lengths.sum(1).tolist()
+    token_ids = [row[:size] for row, size in zip(segments.token_ids, sizes, strict=True)]
+    row_format = np.array(_row_format(recipe, tokenizer), np.int32)
+    return {
+        "token_ids": token_ids,
+        "segment_lengths": segments.lengths,
+        "word_starts": [word_starts[ids] for ids in token_ids],
+        "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
+        "row_format": np.tile(row_format, (len(sizes), 1)),
+    }
+
+
+class _Segments(NamedTuple):
+    """Tokens of A and then of B, <int32>[B, S - 3], and their numbers, <int32>[B, 2]."""
+
+    token_ids: np.ndarray
+    lengths: np.ndarray
+
+
+def _gather_segments(tokens: np.ndarray, instances: Instances, max_seq_length: int) -> _Segments:
+    pairs = SegmentPair(*instances.pairs.T[..., None])
+    length_a = pairs.a_end - pairs.a_begin
+    columns = np.arange(max_seq_length - NUM_SPECIALS)
+    begins = np.where(columns < length_a, pairs.a_begin, pairs.b_begin - length_a)
+    return _Segments(
+        tokens.take(begins + columns, mode="clip"),
+        np.concatenate([length_a, pairs.b_end - pairs.b_begin], axis=1),
+    )
+
+
+def _row_format(recipe: Recipe, tokenizer: Tokenizer) -> RowFormat:
+    return RowFormat(
+        max_seq_length=recipe.pairs.max_seq_length,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
+    )

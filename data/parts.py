@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import instances
 import numpy as np
+import packing
 from blocks import Place, TextBlock
 from report import Report
 
@@ -99,10 +100,8 @@ def make_part(job: Job, block: TextBlock) -> Part:
         OSError: the part can't be written.
     """
     tokenizer = load_tokenizer(job.vocabulary)
-    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
     word_starts = tokenizer.word_starts(job.recipe.word_starts)
-    report = Report()
-    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
+    tokens, report = tokenize_block(block, tokenizer, word_starts)
     path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
@@ -112,6 +111,16 @@ def make_part(job: Job, block: TextBlock) -> Part:
         raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
     report.measure_memory()
     return Part(path, block.shard, block.end, report)
+
+
+def tokenize_block(
+    block: TextBlock, tokenizer: Tokenizer, word_starts: np.ndarray
+) -> tuple[instances.TokenBlock, Report]:
+    """Tokenises a block and counts what it holds; `word_starts` <bool>[V] as the recipe has it."""
+    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
+    report = Report()
+    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
+    return tokens, report
 
 
 def _make_records(
@@ -124,10 +133,19 @@ def _make_records(
     """Yields the records of a block, a batch at a time."""
     if not block.documents:
         return
-    spec = records.pretraining_spec(recipe.pairs.max_seq_length, recipe.masking.label_slots)
+    if recipe.masking:
+        build = instances.build_examples
+        spec = records.pretraining_spec(
+            recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
+        )
+    else:
+        build, spec = instances.build_compact_examples, records.compact_spec()
     drawn = instances.draw_instances(block, recipe, word_starts)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-        examples = instances.build_examples(block.tokens, batch, recipe, tokenizer, word_starts)
+        examples = build(block.tokens, batch, recipe, tokenizer, word_starts)
         report.count_output(batch, examples, recipe)
+        if recipe.max_examples_per_row > 1:
+            examples = packing.pack(examples, recipe.max_examples_per_row, tokenizer.pad_id)
+        report.count_rows(len(examples["sentence_order_labels"]), recipe)
         yield spec.serialize_batch(examples)

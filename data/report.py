@@ -14,7 +14,9 @@ from typing import Any
 import instances
 import numpy as np
 
-SCHEMA_VERSION = 1
+from albert_tf.rows import NUM_SPECIALS
+
+SCHEMA_VERSION = 2
 # Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
@@ -33,7 +35,8 @@ class Report:
         unknown_tokens: [UNK] among the input tokens.
         false_starts: input tokens that continue a word, but count as words of their own because
             their letters are not a to z.
-        instances: written rows.
+        instances: written examples.
+        rows: written records, which hold several examples each where these are packed.
         row_tokens: room in the rows, padding included.
         output_tokens: see above.
         masked_tokens: see above.
@@ -55,6 +58,7 @@ class Report:
     unknown_tokens: int = 0
     false_starts: int = 0
     instances: int = 0
+    rows: int = 0
     row_tokens: int = 0
     output_tokens: int = 0
     masked_tokens: int = 0
@@ -87,11 +91,10 @@ class Report:
         examples: Mapping[str, np.ndarray],
         recipe: instances.Recipe,
     ) -> None:
-        """Adds a batch of finished examples; masks are counted where the examples have any."""
+        """Adds a batch of examples before they are packed; masks where they have any."""
         a_begin, a_end, b_begin, b_end, label, single = batch.pairs.T
-        lengths = a_end - a_begin + b_end - b_begin + 3
+        lengths = a_end - a_begin + b_end - b_begin + NUM_SPECIALS
         self.instances += len(lengths)
-        self.row_tokens += len(lengths) * recipe.pairs.max_seq_length
         self.output_tokens += int(lengths.sum())
         self.label_1 += int(label.sum())
         self.single_segments += int(single.sum())
@@ -104,6 +107,11 @@ class Report:
             self.ngram_histogram += _count_values(
                 _measure_masked_runs(examples, recipe.masking.do_whole_word_mask)
             )
+
+    def count_rows(self, num_rows: int, recipe: instances.Recipe) -> None:
+        """Adds records."""
+        self.rows += num_rows
+        self.row_tokens += num_rows * recipe.pairs.max_seq_length
 
     def count_shard(self, path: str, records: int, num_bytes: int) -> None:
         """Adds a written file, or replaces what was known of it."""
@@ -191,7 +199,8 @@ class Report:
             f"read {self.documents:,} documents, {self.sentences:,} sentences, "
             f"{self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK], "
             f"{shares['false_starts_share']:.3%} words only as non-Latin letters",
-            f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, "
+            f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, in "
+            f"{self.rows:,} rows, "
             f"{shares['masked_share']:.2%} of them masked; "
             f"{shares['padding_share']:.2%} of the rows is padding",
             f"label 1 (swapped, or B from a random document): {shares['label_1_share']:.2%}; "

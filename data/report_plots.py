@@ -11,6 +11,7 @@ from report import Report
 
 _BAR, _MARK, _INK, _MUTED = "#4878a8", "#c8553d", "#333333", "#777777"
 _MOST_LENGTH_BINS = 64
+_LONGEST_RUN = 8  # Longer ones share a bar.
 
 
 def check_installed() -> None:
@@ -60,7 +61,7 @@ def write_plots(report: Report, path: str) -> None:
 
 
 def _draw_lengths(axes, report: Report) -> None:
-    longest = report.row_tokens // report.instances
+    longest = report.row_tokens // report.rows
     counts = np.zeros(longest + 1)
     for length, count in report.length_histogram.items():
         counts[length] = count
@@ -94,17 +95,14 @@ def _draw_ngrams(axes, report: Report) -> None:
     if not total:
         _say_nothing_there(axes, "no masks in these records")
         return
-    words = range(1, max(report.ngram_histogram) + 1)
-    shares = [report.ngram_histogram[n] / total for n in words]
-    bars = axes.bar(words, shares, 0.75, color=_BAR)
+    shares = np.zeros(_LONGEST_RUN)
+    for n, count in report.ngram_histogram.items():
+        shares[min(n, _LONGEST_RUN) - 1] += count / total
+    names = [*map(str, range(1, _LONGEST_RUN)), f"{_LONGEST_RUN}+"]
+    bars = axes.bar(names, shares, 0.75, color=_BAR)
     axes.bar_label(
-        bars,
-        [_percent(share) if share >= 0.01 else "" for share in shares],
-        fontsize=8,
-        padding=2,
+        bars, [_percent(share) if share >= 0.01 else "" for share in shares], fontsize=8, padding=2
     )
-    if len(words) <= 20:
-        axes.set_xticks(words)
     axes.margins(y=0.12)
     _as_percent(axes.yaxis)
 

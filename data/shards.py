@@ -117,16 +117,12 @@ class ShardRun:
             total.merge(report)
         return total
 
-    def tokens_per_second(self) -> float:
-        """Output tokens of the shard in work, by the time since it was begun."""
-        return self._report.output_tokens / max(time.monotonic() - self._since, 1e-9)
-
     def append(self, part: Part) -> None:
         """Adds the records of a part, and removes it; parts come in the order of their text."""
         if part.shard > self.num_whole:
             self._complete_shard()
         if self._file is None:
-            self._file = tf.io.gfile.GFile(_unfinished(self._paths[part.shard]), "wb")
+            self._file = tf.io.gfile.GFile(unfinished(self._paths[part.shard]), "wb")
         with open(part.path, "rb") as file:
             while content := file.read(_COPY_BYTES):
                 self._file.write(content)
@@ -143,14 +139,10 @@ class ShardRun:
         """
         if self._file:
             self._complete_shard()
-        if self.num_whole < len(self._paths):
-            raise ValueError(
-                f"input_file: the text fills {self.num_whole} of {len(self._paths)} output files: "
-                f"its {self.start.documents} documents are too few or too uneven; write fewer files"
-            )
+        check_filled(self.num_whole, len(self._paths), self.start.documents)
         for path in self._paths:
-            if tf.io.gfile.exists(_unfinished(path)):
-                tf.io.gfile.rename(_unfinished(path), path, overwrite=True)
+            if tf.io.gfile.exists(unfinished(path)):
+                tf.io.gfile.rename(unfinished(path), path, overwrite=True)
         tf.io.gfile.remove(self._state_path)
 
     def save(self) -> None:
@@ -165,7 +157,7 @@ class ShardRun:
         if self._file:
             self._file.close()
         keep = self.num_whole if keep_whole else 0
-        leftover = [_unfinished(path) for path in self._paths[keep:]]
+        leftover = [unfinished(path) for path in self._paths[keep:]]
         if not keep:
             leftover += [self._state_path, self._state_path + ".tmp"]
         for path in leftover:
@@ -176,7 +168,7 @@ class ShardRun:
         self._file.close()
         self._report.seconds += time.monotonic() - self._since
         path = self._paths[self.num_whole]
-        self._report.count_shard(path, self._report.instances, self._num_bytes)
+        self._report.count_shard(path, self._report.rows, self._num_bytes)
         self._whole.append(_Whole(self._num_bytes, self._end, self._report))
         self.save()
         self._file = None
@@ -196,10 +188,25 @@ class ShardRun:
         all_whole = len(whole) == len(self._paths)
         for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
             # Once all are whole, some may have their names.
-            places = [_unfinished(path), path] if all_whole else [_unfinished(path)]
+            places = [unfinished(path), path] if all_whole else [unfinished(path)]
             if shard.num_bytes not in map(_size, places):
                 return whole[:number]
         return whole
+
+
+def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
+    """Refuses text that leaves shards empty.
+
+    Raises:
+        ValueError: it does.
+    """
+    if not num_documents:
+        raise ValueError("input_file: there is no text in it")
+    if num_filled < num_shards:
+        raise ValueError(
+            f"input_file: the text fills {num_filled} of {num_shards} output files: its "
+            f"{num_documents} documents are too few or too uneven; write fewer files"
+        )
 
 
 @contextlib.contextmanager
@@ -254,7 +261,8 @@ def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | 
     return None
 
 
-def _unfinished(path: str) -> str:
+def unfinished(path: str) -> str:
+    """Name of a shard until all are whole."""
     return f"{path}.unfinished"
 
 

@@ -13,6 +13,12 @@ import albert_tf
 FOLDER = pathlib.Path(__file__).parent / "golden" / "encoder"
 VARIANTS = ("base", "groups2", "groups2_inner2", "groups3", "inner2", "same_width_relu")
 
+# The examples packed by hand, with a width and slots that no other axis has.
+LENGTHS = (20, 12, 17, 4)
+# Examples of each row: first not in the order of their numbers, then with empty slots.
+ROWS = ((3, 1, 2), (0,))
+WIDTH, PREDICTIONS, SLOTS = 37, 11, 3
+
 
 def arrays(file: pathlib.Path) -> dict[str, np.ndarray]:
     """Reads an .npz whose names hold | for /."""
@@ -29,6 +35,38 @@ def features(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def inputs(variant: str) -> dict[str, np.ndarray]:
     return features(arrays(FOLDER / variant / "inputs.npz"))
+
+
+def packed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Puts examples one after the other, value by value; padding is not what padding was."""
+    rows = {
+        name: np.zeros((len(ROWS), width), inputs[name].dtype)
+        for names, width in (
+            (("input_ids", "input_mask", "segment_ids"), WIDTH),
+            (("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), PREDICTIONS),
+        )
+        for name in names
+    }
+    rows["input_ids"] += 7
+    rows["sentence_order_labels"] = np.ones((len(ROWS), SLOTS), "int32")
+    rows["sentence_order_weights"] = np.zeros((len(ROWS), SLOTS), "float32")
+    rows["cls_positions"] = np.zeros((len(ROWS), SLOTS), "int32")
+    for row, members in enumerate(ROWS):
+        begin = predictions = 0
+        for slot, example in enumerate(members):
+            rows["cls_positions"][row, slot] = begin
+            rows["sentence_order_weights"][row, slot] = 1
+            rows["sentence_order_labels"][row, slot] = inputs["sentence_order_labels"][example]
+            for i in range(LENGTHS[example]):
+                for name in ("input_ids", "input_mask", "segment_ids"):
+                    rows[name][row, begin + i] = inputs[name][example, i]
+            for i in np.flatnonzero(inputs["masked_lm_weights"][example]):
+                for name in ("masked_lm_ids", "masked_lm_weights", "masked_lm_positions"):
+                    rows[name][row, predictions] = inputs[name][example, i]
+                rows["masked_lm_positions"][row, predictions] += begin
+                predictions += 1
+            begin += LENGTHS[example]
+    return rows
 
 
 def outputs(variant: str) -> dict[str, np.ndarray]:

@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import packing
 import tensorflow as tf
 from absl import app, flags
 from absl.testing import flagsaver
 
 import run_pretraining
 from albert_tf.config import AlbertConfig
-from albert_tf.records import pretraining_spec
+from albert_tf.records import RowFormat, compact_spec, pretraining_spec
 
 LENGTH, PREDICTIONS = 23, 5
 CONFIG = {
@@ -77,12 +78,54 @@ def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, 
     return rows
 
 
+def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list[dict]:
+    """Packs examples into rows of their length."""
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    batch = packing.pack(batch, max_examples_per_row, pad_id=0)
+    return [
+        {name: values[i] for name, values in batch.items()} for i in range(len(batch["input_ids"]))
+    ]
+
+
 def write_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
-    """Writes examples of one length as a TFRecord file."""
-    spec = pretraining_spec(len(rows[0]["input_ids"]), PREDICTIONS)
+    """Writes examples, or packed rows, of one shape as a TFRecord file."""
+    sizes = (rows[0][name].size for name in ("input_ids", "masked_lm_ids", "sentence_order_labels"))
+    spec = pretraining_spec(*sizes)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for row in rows:
             writer.write(spec.serialize(row))
+    return path
+
+
+def compact_examples(
+    count: int, seed: int = 0, length: int = LENGTH, vocab_size: int = CONFIG["vocab_size"]
+) -> list[dict[str, np.ndarray]]:
+    """Returns in-memory features of compact records; as `examples`, there is something to learn."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        used = int(rng.integers(PREDICTIONS, length - 2))
+        label = int(rng.integers(2))
+        ids = 5 + np.minimum(rng.geometric(0.2, used), vocab_size - 6)
+        ids[0] = 5 + label
+        length_a = int(rng.integers(1, used))
+        rows.append(
+            {
+                "token_ids": ids,
+                "segment_lengths": np.array([length_a, used - length_a]),
+                "word_starts": rng.random(used) < 0.7,
+                "sentence_order_labels": np.int32(label),
+                "row_format": np.array(RowFormat(length, vocab_size, 0, 2, 3, 4)),
+            }
+        )
+    return rows
+
+
+def write_compact_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
+    """Writes compact examples as a TFRecord file."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            writer.write(compact_spec().serialize(row))
     return path
 
 
@@ -246,3 +289,10 @@ def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:
             for value in event.summary.value:
                 found.setdefault(event.step, {})[value.tag] = float(tf.make_ndarray(value.tensor))
     return found
+
+
+def results(output_dir: pathlib.Path) -> dict[str, float]:
+    """Reads the numbers of eval_results.txt."""
+    lines = (output_dir / "eval_results.txt").read_text().splitlines()
+    pairs = (line.split(" = ") for line in lines if " = " in line)
+    return {name: float(value) for name, value in pairs}

@@ -33,20 +33,20 @@ import numpy as np
 import keras
 import albert_tf
 from albert_tf import config, heads, layers, modeling, optimization
-weights, inputs, outputs = sys.argv[2:]
+weights, inputs, packed, outputs = sys.argv[2:]
 model = albert_tf.AlbertForPreTraining(albert_tf.AlbertConfig.from_json_file(sys.argv[1]))
 with np.load(weights) as stored:
     for variable in model.weights:
         variable.assign(stored[variable.path.replace("/", "|")])
-with np.load(inputs) as stored:
-    inputs = {name: stored[name] for name in stored.files}
+inputs, packed = (dict(np.load(file)) for file in (inputs, packed))
 """
 
 FORWARD = """
 values = model(inputs)
+values["packed_sentence_order_logits"] = model(packed)["sentence_order_logits"]
 np.savez(outputs, **{name: keras.ops.convert_to_numpy(values[name]) for name in (
     "embedding_output", "sequence_output", "pooled_output", "masked_lm_logits",
-    "sentence_order_logits")})
+    "sentence_order_logits", "packed_sentence_order_logits")})
 """
 
 JAX_STEP = """
@@ -105,11 +105,13 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path):
     folder = goldens.FOLDER / "base"
+    np.savez(tmp_path / "packed.npz", **goldens.packed(goldens.inputs("base")))
     run(
         PRELUDE + FORWARD + (JAX_STEP if backend == "jax" else ""),
         folder / "albert_config.json",
         weights,
         folder / "inputs.npz",
+        tmp_path / "packed.npz",
         tmp_path / "outputs.npz",
         KERAS_BACKEND=backend,
         JAX_PLATFORMS="cpu",
@@ -117,6 +119,14 @@ def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path)
     actual, expected = goldens.arrays(tmp_path / "outputs.npz"), goldens.outputs("base")
     for head in ("masked_lm", "sentence_order"):
         actual[f"{head}_log_probs"] = log_softmax(actual.pop(f"{head}_logits"))
+    packed = log_softmax(actual.pop("packed_sentence_order_logits"))
+    for i, example in enumerate(goldens.ROWS[0] + goldens.ROWS[1]):
+        np.testing.assert_allclose(
+            packed[i],
+            expected["sentence_order_log_probs"][example],
+            rtol=0,
+            atol=tolerances.OUTPUT,
+        )
     for name, value in actual.items():
         np.testing.assert_allclose(
             value, expected[name], rtol=0, atol=tolerances.OUTPUT, err_msg=name

@@ -57,7 +57,10 @@ def test_encoder_outputs_are_handed_on():
     model, inputs = goldens.pretrained("base"), goldens.inputs("base")
     outputs, encoded = model(inputs), model.albert(inputs)
     assert set(outputs) == {*encoded, *LOSSES}
-    np.testing.assert_array_equal(outputs["pooled_output"], encoded["pooled_output"])
+    # Not to the bit: the last block is a product of other shape for [CLS] alone.
+    np.testing.assert_allclose(
+        outputs["pooled_output"], encoded["pooled_output"], rtol=0, atol=tolerances.SUBLAYER
+    )
 
 
 def fit_data() -> tuple[dict, dict, dict]:

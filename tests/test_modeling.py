@@ -80,6 +80,40 @@ def edge_cases() -> dict[str, np.ndarray]:
     return goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
 
 
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_gathered_output_is_the_sequence_at_its_positions(variant):
+    model, inputs = encoder(variant), encoder_inputs(variant)
+    positions = goldens.inputs(variant)["masked_lm_positions"]
+    outputs = model(inputs, positions=positions)
+    expected = np.take_along_axis(
+        goldens.outputs(variant)["all_encoder_layers"][-1], positions[:, :, None], axis=1
+    )
+    assert_close(outputs["gathered_output"], expected, tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize("read", ["sequence_output", "gathered_output", "pooled_output"])
+def test_a_graph_computes_the_last_block_where_it_is_read(read):
+    model = albert_tf.AlbertModel(SMALL)
+    input_ids, positions = np.zeros((2, 7), np.int32), np.zeros((2, 3), np.int32)
+
+    @tf.function
+    def call():
+        return model({"input_ids": input_ids}, positions=positions)[read]
+
+    graph = call.get_concrete_function().graph
+    needed = tf.compat.v1.graph_util.extract_sub_graph(
+        graph.as_graph_def(), [graph.outputs[0].op.name]
+    )
+    shapes = [
+        tuple(graph.get_tensor_by_name(f"{node.name}:0").shape)
+        for node in needed.node
+        if node.op == "MatMul"
+    ]
+    rows = [shape[0] for shape in shapes if shape[1] == SMALL.intermediate_size]
+    # The last block's rows: all positions, or [CLS] and three more of each sequence.
+    assert rows == [14, 14 if read == "sequence_output" else 8]
+
+
 def test_mask_and_segments_may_be_left_out(base, edge_cases):
     outputs = base({"input_ids": goldens.inputs("base")["input_ids"]})
     for name in ("embedding_output", "sequence_output", "pooled_output"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -43,6 +44,27 @@ def test_parse_reads_what_serialize_wrote_eagerly_and_in_a_dataset(example):
     _assert_is_batch_of(next(iter(dataset)), example, 3)
 
 
+def test_a_packed_row_has_slots_for_its_examples(example):
+    example["sentence_order_labels"] = np.array([1, 0, 0])
+    example["sentence_order_weights"] = np.array([1.0, 1.0, 0.0], "float32")
+    example["cls_positions"] = np.array([0, 7, 0])
+    spec = records.pretraining_spec(S, P, max_examples_per_row=3)
+    serialized = spec.serialize(example)
+    parsed = spec.parse(tf.constant([serialized] * 2))
+    for name in ("sentence_order_labels", "sentence_order_weights", "cls_positions"):
+        np.testing.assert_array_equal(parsed[name], [example[name]] * 2, err_msg=name)
+    stored = tf.train.Example.FromString(serialized).features.feature
+    assert list(stored["next_sentence_labels"].int64_list.value) == [1, 0, 0]
+    assert list(stored["next_sentence_weights"].float_list.value) == [1, 1, 0]
+    assert list(stored["cls_positions"].int64_list.value) == [0, 7, 0]
+
+
+def test_one_example_a_row_is_the_releases_record(example):
+    spec = records.pretraining_spec(S, P, max_examples_per_row=1)
+    assert spec.serialize(example) == records.pretraining_spec(S, P).serialize(example)
+    assert not {"cls_positions", "sentence_order_weights"} & spec.features.keys()
+
+
 def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
     record = tf.train.Example.FromString(records.pretraining_spec(S, P).serialize(example))
     stored = {
@@ -75,6 +97,66 @@ def test_golden_records_parse_to_the_instances_of_the_release(golden):
             padded = np.pad(values, (0, parsed[name].shape[1] - len(values)))
             np.testing.assert_array_equal(parsed[name][row], padded, err_msg=f"{name} of {row}")
         assert parsed["sentence_order_labels"][row] == int(instance["is_random_next"])
+
+
+# --- compact records ------------------------------------------------------------------------
+
+
+def _compact(length_a: int, length_b: int, seed: int = 0) -> dict[str, np.ndarray]:
+    draws = np.random.default_rng(seed)
+    size = length_a + length_b
+    return {
+        "token_ids": draws.integers(0, 30_000, size),
+        "segment_lengths": np.array([length_a, length_b]),
+        "word_starts": draws.random(size) < 0.7,
+        "sentence_order_labels": np.array(seed % 2),
+        "row_format": np.array(records.RowFormat(512, 30_000, 0, 2, 3, 4)),
+    }
+
+
+def test_compact_records_of_several_lengths_are_read_back_eagerly_and_in_a_dataset():
+    examples = [_compact(3, 7, seed=0), _compact(19, 5, seed=1), _compact(1, 1, seed=2)]
+    spec = records.compact_spec()
+    serialized = [spec.serialize(example) for example in examples]
+    dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
+    for parsed in (spec.parse(tf.constant(serialized)), next(iter(dataset))):
+        assert parsed.keys() == examples[0].keys() - {"row_format"}
+        for name in ("segment_lengths", "sentence_order_labels"):
+            np.testing.assert_array_equal(parsed[name], [example[name] for example in examples])
+        for name, dtype in (("token_ids", tf.int32), ("word_starts", tf.bool)):
+            assert parsed[name].dtype == dtype
+            expected = np.zeros(parsed[name].shape)
+            for row, example in enumerate(examples):
+                expected[row, : len(example[name])] = example[name]
+            np.testing.assert_array_equal(parsed[name], expected, err_msg=name)
+
+
+def test_a_full_compact_record_takes_two_bytes_a_token_at_most():
+    # Uniform ids take 2.45 bytes each; English, whose frequent pieces come first, about 1.5.
+    example = _compact(200, 309)
+    example["token_ids"] %= 16_384
+    assert len(records.compact_spec().serialize(example)) < 512 * 2 + 512 / 8 + 100
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"segment_lengths": np.array([3, 8])}, r"10 tokens in segments of \[3, 8\]"),
+        ({"segment_lengths": np.array([0, 10])}, r"10 tokens in segments of \[0, 10\]"),
+        ({"word_starts": np.ones(24, bool)}, "10 tokens and 24 flags of word starts"),
+        ({"row_format": np.array([12, 99, 0, 2, 3, 4])}, "10 tokens and 3 specials for 12 places"),
+        ({"row_format": np.array([512, 4, 0, 2, 3, 4])}, r"specials .* for a vocabulary of 4"),
+    ],
+)
+def test_contradictions_of_a_compact_record_are_named(change, message):
+    values = _compact(3, 7)
+    values["word_starts"] = np.resize(values["word_starts"], 16)
+    spec = records.compact_spec()
+    assert spec.contradiction(values) is None
+    assert re.fullmatch(message, spec.contradiction({**values, **change}))
+
+
+# --- what is refused ------------------------------------------------------------------------
 
 
 def test_serialize_refuses_another_shape(example):

@@ -11,7 +11,7 @@ import pathlib
 import re
 import shutil
 
-import create_pretraining_data
+import generator_flags
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -71,7 +71,7 @@ def test_all_flags_of_the_release_are_there(golden, script, count):
     mine = flags.FLAGS
     if script == "create_pretraining_data.py":
         mine = flags.FlagValues()
-        create_pretraining_data.define_flags(mine)
+        generator_flags.define_flags(mine)
     for name, expected in theirs.items():
         flag = mine[name]
         if expected["type"] == "enum":

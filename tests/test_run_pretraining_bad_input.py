@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
+import pretraining_flags
 import run_pretraining
 from tests import goldens
 from tests import pretraining_runs as runs
@@ -34,6 +35,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text file": ({"input_file": "{tmp}/text"}, "text, record 0, is truncated or corrupt"),
     "other length": ({"max_seq_length": 19}, "record 0 holds 23 values of input_ids, .*--max_seq_"),
     "other predictions": ({"max_predictions_per_seq": 7}, "holds 5 .*--max_predictions_per_seq"),
+    "packed records": (
+        {"input_file": "{tmp}/packed"},
+        "packed, record 0 holds 3 values of next_sentence_labels, this run expects 1: "
+        "set --max_examples_per_row to what",
+    ),
+    "records that are not packed": (
+        {"max_examples_per_row": 3},
+        "record 0 holds 1 values of next_sentence_labels, this run expects 3: set --max_examples",
+    ),
+    "packed in another way": (
+        {"input_file": "{tmp}/packed", "max_examples_per_row": 2},
+        "record 0 holds 3 values of next_sentence_labels, this run expects 2: set --max_examples",
+    ),
+    "examples of a row": (
+        {"max_examples_per_row": 0},
+        "--max_examples_per_row must be at least 1, not 0",
+    ),
     "small vocabulary": (
         {"albert_config_file": "{tmp}/small.json"},
         "record 0 holds input_ids from 0 to .*, the config allows 0 to 6: use the config",
@@ -48,7 +66,44 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
     "group 0 of nothing": ({"init_from_group0": "true"}, "set that too"),
-    "budget": ({"masked_lm_budget": 0.1}, "--masked_lm_budget is not built"),
+    "budget": ({"masked_lm_budget": 20}, "--masked_lm_budget 20.0 is no share of the tokens"),
+    "budget of static masks": (
+        {"masked_lm_budget": 0.1, "masking": "static"},
+        "--masked_lm_budget 0.1 draws masks while training, --masking=static .*: leave one of",
+    ),
+    "static masks, dynamic records": (
+        {"input_file": "{tmp}/compact"},
+        "compact, record 0 holds no masks: set --masking=dynamic",
+    ),
+    "dynamic masks, static records": (
+        {"masking": "dynamic"},
+        "a.tfrecord, record 0 holds masks: set --masking=static, without --masked_lm_budget",
+    ),
+    "compact records of another length": (
+        {"input_file": "{tmp}/compact", "masking": "dynamic", "max_seq_length": 29},
+        "the records are of rows of 23 tokens: set --max_seq_length to that, not 29",
+    ),
+    "compact records of more pieces": (
+        {
+            "input_file": "{tmp}/compact",
+            "masking": "dynamic",
+            "albert_config_file": "{tmp}/fewer.json",
+        },
+        "the records are of 53 pieces and 2 token types, the config is for 52 and 2: use the con",
+    ),
+    "packed rows and dynamic masks": (
+        {"masked_lm_budget": 0.1, "max_examples_per_row": 2},
+        "--max_examples_per_row 2 is for packed records, which hold masks: leave out --masking=dyn",
+    ),
+    "ngram of static masks": ({"ngram": 2}, "--ngram is for --masking=dynamic: these masks are"),
+    "ngram": (
+        {"input_file": "{tmp}/compact", "masked_lm_budget": 0.1, "ngram": 0},
+        "ngram must be at least 1, got 0",
+    ),
+    "masks far from a TPU": (
+        {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
+        "--masking=dynamic draws masks in this process, which TPU .node-1. can.t call from afar",
+    ),
     "predictions": ({"max_predictions_per_seq": 29}, "29 is more than --max_seq_length 23"),
     "steps": ({"num_train_steps": 0}, "--num_train_steps must be at least 1, not 0"),
     "warm-up": ({"num_warmup_steps": -1}, "--num_warmup_steps must be at least 0, not -1"),
@@ -77,7 +132,10 @@ def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
     (tmp / "text").write_text("Four score and seven years ago\n" * 11)
     (tmp / "cut").write_bytes(data[:-7])
     (tmp / "flipped").write_bytes(data[:90] + bytes([data[90] ^ 4]) + data[91:])
+    runs.write_records(tmp / "packed", runs.packed(runs.examples(7), 3))
     runs.write_config(tmp / "small.json", vocab_size=7)
+    runs.write_config(tmp / "fewer.json", vocab_size=52)
+    runs.write_compact_records(tmp / "compact", runs.compact_examples(5))
     runs.write_config(tmp / "few.json", max_position_embeddings=19)
     (tmp / "unknown.json").write_text(json.dumps({**runs.CONFIG, "hiden_size": 3}))
 
@@ -128,7 +186,7 @@ def test_what_two_workers_cannot_do(folder, changes, message):
     with flagsaver.flagsaver():
         flags.FLAGS(["run_pretraining.py", *runs.command(folder, **changes)])
         with pytest.raises(ValueError, match=message):
-            run_pretraining.check_strategy(TwoWorkers())
+            pretraining_flags.check_strategy(TwoWorkers())
 
 
 def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):

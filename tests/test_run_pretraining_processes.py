@@ -75,12 +75,6 @@ def start_workers(flags: list[str], folder: pathlib.Path) -> list[runs.Run]:
     ]
 
 
-def results(output_dir: pathlib.Path) -> dict[str, float]:
-    lines = (output_dir / "eval_results.txt").read_text().splitlines()
-    pairs = (line.split(" = ") for line in lines if " = " in line)
-    return {name: float(value) for name, value in pairs}
-
-
 def test_replicas_and_workers_change_nothing(folder, tmp_path):
     """Ten updates and an evaluation: on one replica, on two in three ways, two workers last."""
 
@@ -111,8 +105,8 @@ def test_replicas_and_workers_change_nothing(folder, tmp_path):
                 difference = abs(theirs[step][stat] - expected[stat])
                 assert difference <= tolerances.TRAJECTORY_LOSS, (name, step, stat)
         assert_close(runs.tensors(tmp_path / name / "model.ckpt-10"), weights, name)
-        assert results(tmp_path / name) == pytest.approx(
-            results(tmp_path / "one"), abs=tolerances.TRAJECTORY_LOSS
+        assert runs.results(tmp_path / name) == pytest.approx(
+            runs.results(tmp_path / "one"), abs=tolerances.TRAJECTORY_LOSS
         )
 
 

@@ -71,6 +71,7 @@ def load_weights(
     path: str | os.PathLike[str],
     *,
     expand_group0: bool = False,
+    heads: bool = True,
     strict: bool = True,
     replace_heads: bool = False,
 ) -> LoadReport:
@@ -86,10 +87,12 @@ def load_weights(
       model: A built model.
       path: A directory, a checkpoint's prefix, or a file.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
+      heads: Whether heads are loaded too. Without them a model of two classes starts from one of
+        three; the report names those left out.
       strict: Whether a difference in the encoder, or between the model's config and the one
         beside the weights, is an error. Shapes always are.
-      replace_heads: Whether a head of another shape, as that of another task, is one that only the
-        checkpoint has.
+      replace_heads: Whether a head of another shape, as that of another task, is left out as with
+        `heads` false, instead of an error.
 
     Returns:
       What was loaded, missing and unused.
@@ -106,7 +109,10 @@ def load_weights(
     layout = layouts.find(path)
     values = layout.read_weights(path)
     named = named_weights(model)
-    sources = {name: _source(name, values, expand_group0) for name in named}
+    sources = {
+        name: _source(name, values, expand_group0) if heads or _is_encoder(name) else None
+        for name in named
+    }
     if replace_heads:
         _leave_other_heads(path, named, sources, values)
     _check_shapes(path, named, sources, values)
@@ -128,6 +134,10 @@ def load_weights(
     return report
 
 
+def _is_encoder(name: str) -> bool:
+    return name.startswith("bert/")
+
+
 def _source(name: str, values: dict[str, Any], expand_group0: bool) -> str | None:
     if name in values:
         return name
@@ -146,7 +156,7 @@ def _leave_other_heads(
         name
         for name, source in sources.items()
         if source is not None
-        and not name.startswith("bert/")
+        and not _is_encoder(name)
         and tuple(values[source].shape) != tuple(named[name].shape)
     ]
     if others:
@@ -161,23 +171,26 @@ def _check_shapes(
     sources: dict[str, str | None],
     values: dict[str, np.ndarray],
 ) -> None:
-    wrong = [
-        f"{name} {list(values[source].shape)} in the checkpoint, {list(named[name].shape)} in "
-        "the model"
+    wrong = {
+        name: f"{name} {list(values[source].shape)} in the checkpoint, {list(named[name].shape)} "
+        "in the model"
         for name, source in sources.items()
         if source is not None and tuple(values[source].shape) != tuple(named[name].shape)
-    ]
+    }
     if wrong:
+        remedy = "use the albert_config.json that belongs to it"
+        if not any(_is_encoder(name) for name in wrong):
+            remedy = "load it without its heads (heads=False)"
         raise ValueError(
-            f"checkpoint {path} is of another shape than the model ({'; '.join(wrong)}): use the "
-            "albert_config.json that belongs to it"
+            f"checkpoint {path} is of another shape than the model ({'; '.join(wrong.values())}): "
+            f"{remedy}"
         )
 
 
 def _check_encoder(path: str, missing: list[str], unused: list[str], loaded: int) -> None:
     differences = []
     for label, names in (("lacks", missing), ("has, and the model not,", unused)):
-        names = [name for name in names if name.startswith("bert/")]
+        names = [name for name in names if _is_encoder(name)]
         if names:
             differences.append(f"it {label} {', '.join(names)}")
     if not loaded:

@@ -24,8 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="Whether the model is uncased.",
+        help="Whether the model is uncased; if left out, what is beside the weights tells.",
     )
     parser.add_argument(
         "--architecture",

@@ -13,13 +13,14 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from albert_tf import checkpoint
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import names
+from albert_tf.conversion import names, values
 
 LOOKED_FOR = (
     "saved_model.pb (SavedModel, TF-Hub), checkpoint or model.ckpt-best.index (the release's, ours)"
 )
 _CONFIG = "albert_config.json"
 _SAVED_MODEL = os.path.join("variables", "variables")
+_GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NOT_WEIGHTS = re.compile(r"(^|/)(global_step|adam_m|adam_v)$")
 
@@ -79,26 +80,30 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
     except (DecodeError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     named: dict[str, np.ndarray] = {}
-    for node in graph.nodes:
-        for attribute in node.attributes:
-            value = tensors.get(attribute.checkpoint_key)
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                name = names.tf1_name(attribute.full_name.removesuffix(":0"))
-                if name in named:
-                    raise ValueError(
-                        f"{path} holds two variables of the name {name}: it is no single ALBERT"
-                    )
-                named[name] = value
-    return named
+    for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
+        value = tensors.get(attribute.checkpoint_key)
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        name = attribute.full_name.removesuffix(":0")
+        name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
+        # Objects may hold one variable in several ways; two towers hold two of one name.
+        if name in named and not np.array_equal(named[name], value):
+            raise ValueError(f"{path} holds two variables {name}: it is no single ALBERT")
+        named[name] = value
+    joined = {name: values.without_head_axis(name, value) for name, value in named.items()}
+    return values.without_identity(joined, path)
 
 
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
     """Writes model.ckpt-best and albert_config.json, as the release's tar files hold them.
+
+    The step is 0; the release's evaluation does not start without one.
 
     Args:
       directory: Where; it exists.
       config: The model.
       weights: `<float32>` arrays by the release's names.
     """
-    checkpoint.write(os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}"), weights)
+    prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
+    checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
     checkpoint.write_text(os.path.join(directory, _CONFIG), config.to_json())

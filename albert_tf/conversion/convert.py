@@ -62,7 +62,7 @@ def convert(
     config_file: str | None = None,
     spm_model_file: str | None = None,
     vocab_file: str | None = None,
-    do_lower_case: bool = True,
+    do_lower_case: bool | None = None,
     architecture: str | None = None,
     drop: Sequence[str] = (),
 ) -> str:
@@ -78,7 +78,7 @@ def convert(
       config_file: An albert_config.json, where none is beside the weights.
       spm_model_file: A SentencePiece model, where none is beside the weights.
       vocab_file: Or a WordPiece vocabulary.
-      do_lower_case: Whether the model is uncased.
+      do_lower_case: Whether the model is uncased; see vocabulary.find.
       architecture: The class of Hugging Face's that shall load it; follows from the heads if left
         out.
       drop: Beginnings of the release's names of weights that are left out.
@@ -127,6 +127,7 @@ def _check(source: Source) -> None:
     Raises:
       ValueError: Some are unknown, of another shape, or missing.
     """
+    _check_size(source)
     expected = {
         name: tuple(variable.shape)
         for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
@@ -160,14 +161,30 @@ def _check(source: Source) -> None:
             )
 
 
+def _check_size(source: Source) -> None:
+    # Before memory is asked for: a config that is not the weights' may declare any size.
+    config, blocks = source.config, source.config.inner_group_num
+    declared = (
+        config.embedding_size * (config.vocab_size + config.max_position_embeddings)
+        + blocks * config.num_attention_groups * 4 * config.hidden_size**2
+        + blocks * config.num_ffn_groups * 2 * config.hidden_size * config.intermediate_size
+    )
+    held = sum(value.size for value in source.weights.values())
+    if declared > 10 * held:
+        raise ValueError(
+            f"{source.path} does not fit its config: that declares more than {declared:,} numbers, "
+            f"and the weights are {held:,}; use the config that belongs to them"
+        )
+
+
 def _vocabulary(
-    source: Source, given: Mapping[str, str | None], do_lower_case: bool
+    source: Source, given: Mapping[str, str | None], do_lower_case: bool | None
 ) -> Vocabulary | None:
     if all(given.values()):
         raise ValueError("a model has one vocabulary: name an spm_model_file or a vocab_file")
     for name, path in given.items():
         if path:
-            found = Vocabulary.read(path, name == "vocab_file", do_lower_case)
+            found = Vocabulary.read(path, name == "vocab_file", do_lower_case is not False)
             break
     else:
         found = vocabulary.find(source.path, do_lower_case)

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote, and directories that are written whole."""
+"""JSON and archives that somebody else wrote, and directories that are written whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ def parse_json(content: bytes, path: str) -> dict[str, Any]:
         raise ValueError(f"{path} has {len(content):,} bytes: too many for a config or an index")
     try:
         values = json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold a JSON object, not {type(values).__name__}")
@@ -53,6 +54,27 @@ def read_json(path: str) -> dict[str, Any]:
     """
     with open(path, "rb") as file:
         return parse_json(file.read(_JSON_BYTES + 1), path)
+
+
+def check_not_compressed(path: str) -> None:
+    """Checks that a zip archive is no larger in memory than on disk; neither Keras nor torch packs.
+
+    Raises:
+      ValueError: It is, or it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError(f"{path} is compressed, which such files are not: save the model again")
+    declared, held = sum(member.file_size for member in members), os.path.getsize(path)
+    if declared > held:
+        raise ValueError(
+            f"{path} is damaged (its members declare {declared:,} bytes, and it has {held:,}): "
+            "copy it again"
+        )
 
 
 def write_text(path: str, text: str) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import files, names, values
+from albert_tf.conversion import files, names, torch_files, values
 from albert_tf.functional import LAYER_NORM_EPSILON
 from albert_tf.tokenization import Tokenizer
 
@@ -171,19 +166,12 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 def _read_tensors(path: str) -> dict[str, np.ndarray]:
     whole, index, pickle = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX, _PICKLE))
     if os.path.isfile(whole):
-        return _read_safetensors(whole)
+        return torch_files.read_safetensors(whole)
     if os.path.isfile(index):
         return _read_shards(path, index)
     if os.path.isfile(pickle):
-        return _read_pickle(pickle)
+        return torch_files.read_pickle(pickle)
     raise FileNotFoundError(f"{path} holds no weights: expected {_WEIGHTS}, {_INDEX} or {_PICKLE}")
-
-
-def _read_safetensors(path: str) -> dict[str, np.ndarray]:
-    try:
-        return safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
 
 
 def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
@@ -198,48 +186,11 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
         file = os.path.join(path, shard)
         if not os.path.isfile(file):
             raise FileNotFoundError(f"{file} does not exist, which {_INDEX} names")
-        tensors.update(_read_safetensors(file))
+        tensors.update(torch_files.read_safetensors(file))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(f"{path} lacks {', '.join(absent)}, which {_INDEX} names")
     return tensors
-
-
-# torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a process
-# apart also bounds what reading a pickle may do.
-_UNPICKLE = """
-import sys
-import torch
-from safetensors.numpy import save_file
-if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
-    sys.exit(f"torch {torch.__version__} reads pickles unsafely: install 2.6 or later")
-tensors = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
-if not isinstance(tensors, dict) or not all(torch.is_tensor(t) for t in tensors.values()):
-    sys.exit("it holds something else than tensors by name")
-tensors = {name: tensor.float() if tensor.is_floating_point() else tensor
-           for name, tensor in tensors.items()}
-save_file({name: tensor.contiguous().numpy() for name, tensor in tensors.items()}, sys.argv[2])
-"""
-
-
-def _read_pickle(path: str) -> dict[str, np.ndarray]:
-    if importlib.util.find_spec("torch") is None:
-        raise ValueError(
-            f"{path} is a pickle, which only torch reads: install torch, or save the model again "
-            f"as {_WEIGHTS}"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        target = os.path.join(folder, _WEIGHTS)
-        process = subprocess.run(
-            [sys.executable, "-c", _UNPICKLE, os.path.abspath(path), target],
-            cwd=folder,  # Which python -c also looks for modules in.
-            capture_output=True,
-            text=True,
-        )
-        if process.returncode:
-            reason = (process.stderr.strip() or "killed").splitlines()[-1]
-            raise ValueError(f"{path} can't be read safely ({reason}): save it as {_WEIGHTS}")
-        return _read_safetensors(target)
 
 
 def write(

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import files, hdf5, names
+from albert_tf.conversion import files, hdf5, names, values
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
 _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
 _WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
 _CONFIG = "albert_config.json"
+_OF_PRESETS = ("model.weights.h5", "task.weights.h5")
 
 
 def matches(path: str) -> bool:
@@ -32,6 +33,8 @@ def _file(path: str) -> str | None:
         for ending in (_ARCHIVE, _WEIGHTS)
         for file in sorted(glob.glob(os.path.join(glob.escape(path), f"*{ending}")))
     ]
+    if os.path.isfile(os.path.join(path, _CONFIG_MEMBER)):  # A preset's, which is KerasHub's.
+        found = [file for file in found if os.path.basename(file) not in _OF_PRESETS]
     return found[0] if len(found) == 1 else None
 
 
@@ -45,8 +48,12 @@ def read_config(path: str) -> AlbertConfig:
     file = _file(path)
     if file.endswith(_WEIGHTS):
         return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), _CONFIG))
-    found = list(_configs(files.parse_json(_read_member(file, _CONFIG_MEMBER), file)))
-    if not found or any(values != found[0] for values in found):
+    description = files.parse_json(_read_member(file, _CONFIG_MEMBER), file)
+    try:
+        found = list(_configs(description))
+    except RecursionError:
+        raise ValueError(f"{file} is nested too deeply: it is no model of albert_tf") from None
+    if not found or any(other != found[0] for other in found):
         raise ValueError(f"{file} must hold one model of albert_tf, and holds {len(found)}")
     try:
         return AlbertConfig.from_dict(found[0])
@@ -92,23 +99,20 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
         if dataset.startswith("optimizer") or layer is None:
             continue
         order = names.weights_of_layer(layer)
-        known = number.isdigit() and int(number) < len(order)
+        known = number.isdecimal() and int(number) < len(order)
         name = order[int(number)] if known else f"{layer}/{number}"
         if name in weights:
             raise ValueError(f"{file} holds two layers {layer}: it is no single ALBERT")
         weights[name] = value
-    return weights
+    return values.as_float32(weights, file)
 
 
 def _read_member(file: str, member: str) -> bytes:
-    """Reads one file of an archive. Nothing is unpacked, and no other member is looked at."""
+    """Reads one file of an archive. Nothing is unpacked, and no other member is read."""
+    files.check_not_compressed(file)
     try:
         with zipfile.ZipFile(file) as archive:
-            info = archive.getinfo(member)
-            # So that an archive of some KB can't ask for all memory.
-            if info.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{file} is compressed, which Keras' files are not: save it again")
-            return archive.read(info)
+            return archive.read(member)
     except KeyError:
         raise ValueError(f"{file} holds no {member}: it was not saved by Keras 3") from None
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:

@@ -28,6 +28,8 @@ _BACKBONE_NAMES = names.Renaming(names.KERAS_HUB_BACKBONE_NAMES)
 _TASK_NAMES = names.Renaming((*names.KERAS_HUB_MASKED_LM_NAMES, *names.KERAS_HUB_CLASSIFIER_NAMES))
 # task -> what the release's names of its heads begin with.
 TASKS = {"AlbertMaskedLM": ("cls/predictions/",), "AlbertTextClassifier": ("output_",)}
+# The rate of the Adam with which KerasHub compiles each; a task's file must hold its two numbers.
+_RATES = {"AlbertMaskedLM": 5e-5, "AlbertTextClassifier": 1e-5}
 _PACKAGE = "keras_hub.src.models.albert"
 _MODULES = {
     "AlbertBackbone": "albert_backbone",
@@ -136,7 +138,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     weights = {}
     for dataset, value in _read(file).items():
         name = _BACKBONE_NAMES.backward(_with_groups(dataset, inner)) or dataset
-        weights[name] = _without_heads(name, value)
+        weights[name] = values.without_head_axis(name, value)
     task = os.path.join(path, _TASK_WEIGHTS)
     if os.path.isfile(task):
         for dataset, value in _read(task).items():
@@ -169,23 +171,6 @@ def _without_groups(dataset: str, inner_group_num: int) -> str:
     return re.sub(r"layers/transformer_encoder_(\d+)_(\d+)/", rename, dataset)
 
 
-def _without_heads(name: str, value: np.ndarray) -> np.ndarray:
-    """Joins the axes of heads and head size: `[H, N, D]`, `[N, D, H]` and `[N, D]`."""
-    if name.endswith("/attention_1/output/dense/kernel"):
-        return value.reshape(-1, value.shape[-1])
-    if "/attention_1/self/" in name:
-        return value.reshape(*value.shape[:-2], -1)
-    return value
-
-
-def _with_heads(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
-    if name.endswith("/attention_1/output/dense/kernel"):
-        return value.reshape(num_heads, -1, value.shape[-1])
-    if "/attention_1/self/" in name:
-        return value.reshape(*value.shape[:-1], num_heads, -1)
-    return value
-
-
 def write(
     directory: str,
     config: AlbertConfig,
@@ -211,7 +196,7 @@ def write(
         dataset = _BACKBONE_NAMES.forward(name)
         if dataset:
             dataset = _without_groups(dataset, config.inner_group_num)
-            backbone[dataset] = _with_heads(name, value, config.num_attention_heads)
+            backbone[dataset] = values.with_head_axis(name, value, config.num_attention_heads)
         else:
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
     configs = {_CONFIG: _backbone(config), "metadata.json": {"keras_version": keras.version()}}
@@ -228,6 +213,8 @@ def write(
         if task == "AlbertTextClassifier":
             arguments["num_classes"] = len(weights["output_bias"])
         configs["task.json"] = _serialized(task, arguments)
+        head["optimizer/vars/0"] = np.zeros((), np.int32)  # Steps done.
+        head["optimizer/vars/1"] = np.full((), _RATES[task], np.float32)
         _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
     _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
     for name, content in configs.items():

@@ -1,4 +1,4 @@
-"""Names of weights: here, in the release, in Hugging Face's, KerasHub's and Keras' files.
+"""Names of weights: here, in the release, and in the files of others.
 
 The release's names are what all others are translated to and from. In a table {0} is the number of
 the group, {1} that of the inner group, and * a part of a layer: kernel, bias, gamma or beta.
@@ -141,6 +141,29 @@ KERAS_HUB_MASKED_LM_NAMES: tuple[tuple[str, str], ...] = (
 KERAS_HUB_CLASSIFIER_NAMES: tuple[tuple[str, str], ...] = (
     ("output_weights", "layers/dense/vars/0"),
     ("output_bias", "layers/dense/vars/1"),
+)
+
+# The release's name -> the variable in TF2 modules of TF-Hub, which the Model Garden exported: the
+# encoder, of one group.
+_ONE_BLOCK = _BLOCK.format(0, 0)
+_GARDEN_LAYERS = (
+    ("bert/embeddings/LayerNorm", "embeddings/layer_norm"),
+    ("bert/encoder/embedding_hidden_mapping_in", "embedding_projection"),
+    (f"{_ONE_BLOCK}/attention_1/self/query", "transformer/self_attention/query"),
+    (f"{_ONE_BLOCK}/attention_1/self/key", "transformer/self_attention/key"),
+    (f"{_ONE_BLOCK}/attention_1/self/value", "transformer/self_attention/value"),
+    (f"{_ONE_BLOCK}/attention_1/output/dense", "transformer/self_attention/attention_output"),
+    (f"{_ONE_BLOCK}/LayerNorm", "transformer/self_attention_layer_norm"),
+    (f"{_ONE_BLOCK}/ffn_1/intermediate/dense", "transformer/intermediate"),
+    (f"{_ONE_BLOCK}/ffn_1/intermediate/output/dense", "transformer/output"),
+    (f"{_ONE_BLOCK}/LayerNorm_1", "transformer/output_layer_norm"),
+    ("bert/pooler/dense", "pooler_transform"),
+)
+MODEL_GARDEN_NAMES: tuple[tuple[str, str], ...] = (
+    ("bert/embeddings/word_embeddings", "word_embeddings/embeddings"),
+    ("bert/embeddings/token_type_embeddings", "type_embeddings/embeddings"),
+    ("bert/embeddings/position_embeddings", "position_embedding/embeddings"),
+    *((f"{release}/*", f"{theirs}/*") for release, theirs in _GARDEN_LAYERS),
 )
 
 

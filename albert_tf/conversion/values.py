@@ -78,3 +78,30 @@ def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.
         f"{_MAPPING}/kernel": np.eye(width, dtype=np.float32),
         f"{_MAPPING}/bias": np.zeros(width, np.float32),
     }
+
+
+def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
+    """Joins the axes of heads and head size, which Keras' own attention keeps apart.
+
+    Args:
+      name: The release's name.
+      value: `[H, N, D]`, `[N, D, H]` or `[N, D]`; or joined already, or of another weight.
+
+    Returns:
+      `[H, H]`, `[H]`, or the other weight as it is.
+    """
+    shape = value.shape
+    if name.endswith("/attention_1/output/dense/kernel") and value.ndim == 3:
+        return value.reshape(shape[0] * shape[1], shape[2])
+    if "/attention_1/self/" in name and value.ndim == (2 if name.endswith("/bias") else 3):
+        return value.reshape(*shape[:-2], shape[-2] * shape[-1])
+    return value
+
+
+def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
+    """Splits what `without_head_axis` joins."""
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return value.reshape(num_heads, -1, value.shape[-1])
+    if "/attention_1/self/" in name:
+        return value.reshape(*value.shape[:-1], num_heads, -1)
+    return value

@@ -52,20 +52,23 @@ class Vocabulary:
             )
 
 
-def find(path: str, do_lower_case: bool) -> Vocabulary | None:
+def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     """Finds the vocabulary beside stored weights.
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
-      do_lower_case: Whether the model is uncased.
+      do_lower_case: Whether the model is uncased. None asks the config of Hugging Face's tokenizer;
+        where there is none it is.
 
     Returns:
       The vocabulary, or None.
 
     Raises:
-      ValueError: There are several.
+      ValueError: There are several, or the tokenizer's config is damaged.
     """
     directory = path if os.path.isdir(path) else os.path.dirname(path)
+    if do_lower_case is None:
+        do_lower_case = _says_lower_case(os.path.join(directory, _TOKENIZER_CONFIG))
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
             found = sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
@@ -77,6 +80,13 @@ def find(path: str, do_lower_case: bool) -> Vocabulary | None:
             if found:
                 return Vocabulary.read(found[0], is_word_piece, do_lower_case)
     return None
+
+
+def _says_lower_case(file: str) -> bool:
+    value = files.read_json(file).get("do_lower_case", True) if os.path.isfile(file) else True
+    if not isinstance(value, bool):
+        raise ValueError(f"{file}: do_lower_case must be true or false, not {value!r}")
+    return value
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:

@@ -16,8 +16,9 @@ class PretrainingTask(Task):
     """Masked LM and sentence order on AlbertForPreTraining.
 
     Features are those of records.pretraining_spec: AlbertModel's inputs, `masked_lm_positions`,
-    `masked_lm_ids`, `masked_lm_weights` `[B, P]` and `sentence_order_labels` `<int32>[B]`. An
-    `example_weights` `<float32>[B]` of 0 marks a row that only fills up the last batch.
+    `masked_lm_ids`, `masked_lm_weights` `[B, P]` and `sentence_order_labels` `<int32>[B]`, or, for
+    packed rows, `[B, K]` with `sentence_order_weights` `<float32>[B, K]` that are 0 in empty slots.
+    An `example_weights` `<float32>[B]` of 0 marks a row that only fills up the last batch.
 
     Args:
       config: The model's config.
@@ -46,7 +47,7 @@ class PretrainingTask(Task):
         """Returns the number of masked pieces and of examples."""
         return {
             "masked_lm_loss": ops.sum(_piece_weights(features)),
-            "sentence_order_loss": ops.sum(_example_weights(features)),
+            "sentence_order_loss": ops.sum(_order_weights(features)),
         }
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class PretrainingTask(Task):
         order_nll = _nll(features["sentence_order_labels"], outputs["sentence_order_logits"])
         return {
             "masked_lm_loss": ops.sum(piece_nll * _piece_weights(features)),
-            "sentence_order_loss": ops.sum(order_nll * _example_weights(features)),
+            "sentence_order_loss": ops.sum(order_nll * _order_weights(features)),
         }
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
@@ -64,7 +65,7 @@ class PretrainingTask(Task):
         pieces = _hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
         orders = _hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
         sums["masked_lm_accuracy"] = ops.sum(pieces * _piece_weights(features))
-        sums["sentence_order_accuracy"] = ops.sum(orders * _example_weights(features))
+        sums["sentence_order_accuracy"] = ops.sum(orders * _order_weights(features))
         weights["masked_lm_accuracy"] = weights["masked_lm_loss"]
         weights["sentence_order_accuracy"] = weights["sentence_order_loss"]
         return {name: (sums[name], weights[name]) for name in sums}
@@ -80,12 +81,19 @@ def _hits(labels: Any, logits: Any) -> Any:
     )
 
 
-def _example_weights(features: Features) -> Any:
+def _row_weights(features: Features) -> Any:
     weights = features.get("example_weights")
     if weights is None:
-        weights = ops.ones_like(features["sentence_order_labels"])
+        weights = ops.ones_like(features["masked_lm_weights"][:, 0])
     return ops.cast(weights, "float32")
 
 
 def _piece_weights(features: Features) -> Any:
-    return features["masked_lm_weights"] * _example_weights(features)[:, None]
+    return features["masked_lm_weights"] * _row_weights(features)[:, None]
+
+
+def _order_weights(features: Features) -> Any:
+    weights = _row_weights(features)
+    if "sentence_order_weights" in features:
+        return features["sentence_order_weights"] * weights[:, None]
+    return weights

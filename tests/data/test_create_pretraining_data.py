@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
+import sys
 import tracemalloc
 
 import create_pretraining_data
+import generator_flags
 import instances
 import numpy as np
 import parts
 import pytest
+import tensorflow as tf
 import train_sentencepiece
 from absl import app, flags
 from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
 
+from albert_tf import input_files
+from albert_tf.records import RowFormat, compact_spec
+from albert_tf.rows import Rows
 from albert_tf.tokenization import Tokenizer
 
 # Names and defaults: the release's, and then ours.
@@ -40,6 +47,8 @@ RELEASED_FLAGS = {
 }
 
 OUR_FLAGS = {
+    "masking": "static",
+    "max_examples_per_row": 1,
     "num_output_shards": None,
     "num_processes": None,
     "block_megabytes": 4.0,
@@ -50,6 +59,8 @@ OUR_FLAGS = {
     "language": "en",
     "single_segment": "random",
     "word_starts": "latin",
+    "runner": "local",
+    "beam_options": "",
 }
 
 
@@ -59,7 +70,7 @@ def run(golden, tmp_path):
 
     def run_with(**changes):
         values = flags.FlagValues()
-        create_pretraining_data.define_flags(values)
+        generator_flags.define_flags(values)
         given = {
             "input_file": golden / "pretrain_data" / "text.txt",
             "output_file": tmp_path / "out.tfrecord",
@@ -87,7 +98,7 @@ def short_text(golden, tmp_path):
 
 def test_flags_are_those_of_the_release_and_ours():
     values = flags.FlagValues()
-    create_pretraining_data.define_flags(values)
+    generator_flags.define_flags(values)
     assert {name: values[name].default for name in values} == RELEASED_FLAGS | OUR_FLAGS
     with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
         values(["create_pretraining_data.py", "--output_file=x"])
@@ -128,6 +139,38 @@ def test_token_boundaries_are_those_of_the_release(golden):
     np.testing.assert_array_equal(records["token_boundary"], expected)
 
 
+def test_compact_records_are_the_unmasked_rows_of_the_others(run, golden, short_text, tmp_path):
+    masked = read_records([run(input_file=short_text)])
+    path = tmp_path / "compact.tfrecord"
+    run(input_file=short_text, masking="dynamic", dupe_factor=None, output_file=path)
+    serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    shared = input_files.check_features([str(path)], compact_spec(), {})
+    row_format = RowFormat(*shared["row_format"].tolist())
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    assert row_format == (
+        128,
+        tokenizer.vocab_size,
+        tokenizer.pad_id,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+    )
+    examples = compact_spec().parse(tf.constant(serialized))
+    parts = [examples[name].numpy() for name in ("token_ids", "segment_lengths", "word_starts")]
+    rows = Rows.lay_out(*parts, row_format)
+    np.testing.assert_array_equal(rows.input_ids, restore_text(masked))
+    np.testing.assert_array_equal(rows.segment_ids, masked["segment_ids"])
+    np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
+    labels = examples["sentence_order_labels"]
+    np.testing.assert_array_equal(labels, masked["next_sentence_labels"][:, 0])
+
+
+def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):
+    with pytest.raises(SystemExit, match="^error: --ngram says how to mask, and with --masking=dy"):
+        run(masking="dynamic", ngram=2)
+    assert not list(tmp_path.iterdir())
+
+
 def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):
     first = run(input_file=short_text).read_bytes()
     monkeypatch.setattr(parts, "_BATCH_SIZE", 7)
@@ -150,6 +193,38 @@ def test_permutation_doubles_the_label_slots(run, short_text):
     assert records["masked_lm_positions"].shape[1] == 40
     budget = np.clip(np.rint(0.15 * records["input_mask"].sum(1)), 1, 20)
     np.testing.assert_array_equal(records["masked_lm_weights"].sum(1), 2 * budget)
+
+
+def test_packed_rows_hold_the_examples_that_are_otherwise_alone(run, short_text, tmp_path):
+    given = {"input_file": short_text, "short_seq_prob": 1}
+    alone = read_records([run(**given)])
+    packed = read_records([run(**given, max_examples_per_row=5)])
+    assert run(**given, max_examples_per_row=1, output_file=tmp_path / "1").read_bytes() == (
+        run(**given, output_file=tmp_path / "none").read_bytes()
+    )
+    assert packed["input_mask"].sum() == alone["input_mask"].sum()
+    assert packed["masked_lm_weights"].sum() == alone["masked_lm_weights"].sum()
+    assert packed["next_sentence_labels"].shape == packed["cls_positions"].shape
+    assert packed["cls_positions"].shape == (len(packed["input_ids"]), 5)
+    assert len(packed["input_ids"]) < 0.75 * len(alone["input_ids"])
+
+    expected = collections.Counter(
+        (*ids[mask == 1].tolist(), label)
+        for ids, mask, label in zip(
+            restore_text(alone),
+            alone["input_mask"],
+            alone["next_sentence_labels"][:, 0],
+            strict=True,
+        )
+    )
+    found = collections.Counter()
+    for row, ids in enumerate(restore_text(packed)):
+        slots = np.flatnonzero(packed["next_sentence_weights"][row])
+        starts = [*packed["cls_positions"][row, slots], packed["input_mask"][row].sum()]
+        for slot, (start, end) in enumerate(itertools.pairwise(starts)):
+            label = packed["next_sentence_labels"][row, slot]
+            found[(*ids[start:end].tolist(), label)] += 1
+    assert found == expected
 
 
 def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
@@ -258,6 +333,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"output_file": ""}, "error: output_file: expected names of files, got ''"),
         ({"output_file": "a,b,a"}, "error: output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: dupe_factor must be at least 1, got 0"),
+        ({"max_examples_per_row": 0}, "error: max_examples_per_row must be at least 1, got 0"),
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: num_processes must be at least 1, got 0"),
         ({"block_megabytes": 0}, "error: block_megabytes must be above 0, got 0"),
@@ -294,6 +370,14 @@ def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path,
         run(output_file=tmp_path)
 
 
+def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch):
+    monkeypatch.delitem(sys.modules, "beam_runner", raising=False)
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    message = "error: --runner=beam needs the package 'apache_beam', which is not installed: pip"
+    with pytest.raises(SystemExit, match=message):
+        run(runner="beam", input_file="gone.txt")
+
+
 def test_input_file_is_not_overwritten(run, short_text):
     before = short_text.read_bytes()
     with pytest.raises(SystemExit, match="error: output_file: .*short.txt is an input file too"):
@@ -306,7 +390,7 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
     old.write_text("old")
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    with pytest.raises(SystemExit, match="error: input_file: .*empty.txt holds no text"):
+    with pytest.raises(SystemExit, match="error: input_file: there is no text in it"):
         run(input_file=empty)
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"Some words.\nMore words.\n\n\xff\n")

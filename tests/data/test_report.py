@@ -11,6 +11,7 @@ import os
 import sys
 
 import create_pretraining_data
+import generator_flags
 import instances
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def run(golden, tmp_path):
 
     def run_with(**changes):
         values = flags.FlagValues()
-        create_pretraining_data.define_flags(values)
+        generator_flags.define_flags(values)
         outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
         given = {
             "input_file": golden / "pretrain_data" / "text.txt",
@@ -61,7 +62,7 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
     ids = [tokenizer.encode(line) for line in lines]
     lengths, masked = records["input_mask"].sum(1), records["masked_lm_weights"].sum()
-    assert value["schema_version"] == 1
+    assert value["schema_version"] == 2
     assert value["sentences"] == sum(map(bool, ids))
     assert value["input_tokens"] == sum(map(len, ids))
     assert value["unknown_tokens"] == sum(row.count(tokenizer.unk_id) for row in ids)
@@ -83,6 +84,21 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
         1 - lengths.sum() / records["input_mask"].size
     )
     assert value["shares"]["masked_share"] == pytest.approx(masked / lengths.sum())
+
+
+def test_packed_examples_are_counted_as_they_are_alone_and_rows_as_they_are_written(run, tmp_path):
+    run(short_seq_prob=1)
+    alone = _load(tmp_path)
+    outputs = run(short_seq_prob=1, max_examples_per_row=3)
+    packed, records = _load(tmp_path), read_records(outputs)
+    assert alone["rows"] == alone["instances"]
+    for name in ("instances", "output_tokens", "label_1", "masked_tokens", "ngram_histogram"):
+        assert packed[name] == alone[name]
+    assert packed["rows"] == len(records["input_ids"]) < alone["rows"]
+    assert [shard["records"] for shard in packed["shards"].values()] == [
+        len(read_records([path])["input_ids"]) for path in outputs
+    ]
+    assert packed["shares"]["padding_share"] == pytest.approx(1 - records["input_mask"].mean())
 
 
 @pytest.mark.parametrize("changes", [{}, {"do_permutation": True}, {"ngram": 5}])
@@ -125,6 +141,7 @@ def _count(report, block, tokenizer, recipe):
     arguments = recipe, tokenizer, tokenizer.word_starts()
     report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
     report.count_output(drawn, instances.build_examples(block.tokens, drawn, *arguments), recipe)
+    report.count_rows(len(drawn.seeds), recipe)
 
 
 def test_merged_parts_are_the_report_of_the_whole(golden):
@@ -160,7 +177,7 @@ def test_examples_without_masks_are_counted_without_masks(golden):
 
 def test_json_of_another_schema_is_refused():
     value = Report().to_json() | {"schema_version": 0}
-    with pytest.raises(ValueError, match="expected a report of schema_version 1, got 0"):
+    with pytest.raises(ValueError, match="expected a report of schema_version 2, got 0"):
         Report.from_json(value)
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 
 import create_pretraining_data
+import generator_flags
 import parts
 import pytest
 import shards
@@ -51,7 +52,7 @@ def run(arguments, tmp_path):
 
     def run_with(name="run", **changes):
         values = flags.FlagValues()
-        create_pretraining_data.define_flags(values)
+        generator_flags.define_flags(values)
         values(["", *arguments(name, **changes)])
         create_pretraining_data.main([""], values)
         return _contents(tmp_path / name)

@@ -49,6 +49,10 @@ def run(architecture, directory, inputs, outputs):
     hidden = result.hidden_states
     values = {"hidden_states": np.stack([np.asarray(h) for h in hidden[1:]])}
     values |= {n: np.asarray(v) for n, v in result.items() if torch.is_tensor(v)}
+    if model.base_model.pooler is not None and len(hidden[-1]) == len(features["input_ids"]):
+        with torch.no_grad():
+            pooled = model.base_model.pooler(hidden[-1][:, 0])
+            values["pooler_output"] = np.asarray(model.base_model.pooler_activation(pooled))
     np.savez(outputs, **values)
     kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
     return {kind: sorted(str(key) for key in info[kind]) for kind in kinds}

@@ -1,0 +1,208 @@
+"""TFRecord files: found, counted, and compared with what a run expects, before it starts."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.records import Feature, FeatureSpec
+
+_READ_BYTES = 8 << 20
+_RECORDS_LOOKED_AT = 64
+# What a TFRecord file holds of a record beside its bytes: their length and two checksums.
+_FRAME_BYTES = 16
+
+
+def find_files(patterns: str) -> list[str]:
+    """Lists the files of a comma-separated list of names and globs, in order and once each.
+
+    Raises:
+      FileNotFoundError: A pattern matches nothing.
+      ValueError: There is no pattern at all, or a file is empty or a directory.
+    """
+    files: list[str] = []
+    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+        found = sorted(tf.io.gfile.glob(pattern))
+        if not found:
+            raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
+        files.extend(path for path in found if path not in files)
+    if not files:
+        raise ValueError("no input file is named: give names or globs, separated by commas")
+    for path in files:
+        if tf.io.gfile.isdir(path):
+            raise ValueError(f"input file {path} is a directory: give {path}/* for the files in it")
+        if tf.io.gfile.stat(path).length == 0:
+            raise ValueError(f"input file {path} is empty: generate it again or leave it out")
+    return files
+
+
+def count_records(files: Sequence[str], cache_file: str | None = None) -> list[int]:
+    """Counts the records of TFRecord files and so verifies every checksum in them.
+
+    Args:
+      files: Paths.
+      cache_file: A JSON file that keeps counts between runs; a file is read again when its size
+        or time has changed.
+
+    Returns:
+      The number of records of each file.
+
+    Raises:
+      ValueError: A file holds no record, or a damaged one; the message says which.
+    """
+    known = _read_cache(cache_file)
+    stamps = {path: _stamp(path) for path in files}
+    unread = [path for path in files if known.get(path, {}).get("stamp") != stamps[path]]
+    with futures.ThreadPoolExecutor(max_workers=8) as pool:
+        for path, count in zip(unread, pool.map(_count_file, unread), strict=True):
+            known[path] = {"stamp": stamps[path], "records": count}
+    if cache_file and unread:
+        temporary = f"{cache_file}.tmp"
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            json.dump({path: known[path] for path in files}, file, indent=1)
+        tf.io.gfile.rename(temporary, cache_file, overwrite=True)
+    return [known[path]["records"] for path in files]
+
+
+def check_features(
+    files: Sequence[str], spec: FeatureSpec, limits: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Compares the first records of each file with what the run expects of them.
+
+    Args:
+      files: TFRecord files.
+      spec: Names, types and shapes that the run expects.
+      limits: By feature name in memory, a bound that its values stay below.
+
+    Returns:
+      The values of the shared features, by name in memory.
+
+    Raises:
+      ValueError: A feature is missing, of another length, or out of bounds, records contradict
+        themselves or each other, or one is damaged; the message says which, where, and what to
+        change.
+    """
+    shared: dict[str, np.ndarray] = {}
+    for path in files:
+        for number, record in enumerate(itertools.islice(_read(path), _RECORDS_LOOKED_AT)):
+            where = f"{path}, record {number}"
+            values = _decode(where, record, spec)
+            for name, bound in limits.items():
+                if name in values:
+                    _check_limit(where, spec.features[name].stored_as or name, values[name], bound)
+            contradiction = spec.contradiction(values)
+            if contradiction:
+                raise ValueError(f"{where} contradicts itself ({contradiction}): generate it again")
+            for name, feature in spec.features.items():
+                if feature.shared and shared.setdefault(name, values[name]).tolist() != (
+                    values[name].tolist()
+                ):
+                    raise ValueError(
+                        f"{where} has the {name} {values[name].tolist()}, {files[0]} "
+                        f"{shared[name].tolist()}: give files that were generated with the same "
+                        "flags and vocabulary"
+                    )
+    return shared
+
+
+def _decode(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
+    """Returns the values of all features that are not for other readers, by name in memory."""
+    try:
+        stored = tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # protobuf's DecodeError is of no public stable home.
+        raise ValueError(f"{where} is no tf.train.Example: {error}") from None
+    for name, advice in spec.strangers.items():
+        if name in stored:
+            raise ValueError(f"{where} {advice}")
+    values = {}
+    for name, feature in spec.features.items():
+        if feature.parsed:
+            on_disk = feature.stored_as or name
+            found = feature.read(stored[on_disk]) if on_disk in stored else None
+            _check_length(where, on_disk, found, feature)
+            values[name] = found
+    return values
+
+
+def _read_cache(cache_file: str | None) -> dict[str, dict]:
+    if not cache_file or not tf.io.gfile.exists(cache_file):
+        return {}
+    try:
+        with tf.io.gfile.GFile(cache_file) as file:
+            cached = json.load(file)
+    except ValueError:
+        return {}
+    return cached if isinstance(cached, dict) else {}
+
+
+def _stamp(path: str) -> list[int]:
+    stat = tf.io.gfile.stat(path)
+    return [stat.length, stat.mtime_nsec]
+
+
+def _count_file(path: str) -> int:
+    def add(totals: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+        sizes = tf.strings.length(batch) + _FRAME_BYTES
+        return totals + tf.cast([tf.size(sizes), tf.reduce_sum(sizes)], tf.int64)
+
+    records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).batch(1024)
+    try:
+        count, size = records.reduce(np.zeros(2, np.int64), add).numpy()
+    except tf.errors.DataLossError:
+        collections.deque(_read(path), maxlen=0)  # Finds out which record, and raises.
+        raise
+    # A file that ends within a record's length is read without complaint.
+    if size < tf.io.gfile.stat(path).length:
+        raise ValueError(_damaged(path, count, "the file ends within it"))
+    return int(count)
+
+
+def _read(path: str) -> Iterator[bytes]:
+    count = 0
+    try:
+        for record in tf.data.TFRecordDataset(path):
+            yield record.numpy()
+            count += 1
+    except tf.errors.DataLossError as error:
+        raise ValueError(_damaged(path, count, _reason(error))) from None
+
+
+def _damaged(path: str, number: int, reason: str) -> str:
+    return (
+        f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
+        "again"
+    )
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    return re.sub(r"\{\{.*?\}\} *|\s*\[Op:.*", "", error.message, flags=re.DOTALL)
+
+
+def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:
+    if values is None:
+        raise ValueError(f"{where} holds no feature {name} of the right type: generate it again")
+    if feature.shape == (None,):
+        return
+    expected = int(np.prod(feature.shape))
+    if len(values) != expected:
+        remedy = "generate it again"
+        if feature.flag:
+            remedy = f"set --{feature.flag} to what the records were generated with"
+        raise ValueError(
+            f"{where} holds {len(values)} values of {name}, this run expects {expected}: {remedy}"
+        )
+
+
+def _check_limit(where: str, name: str, values: np.ndarray, limit: int) -> None:
+    if values.max(initial=0) >= limit or values.min(initial=0) < 0:
+        raise ValueError(
+            f"{where} holds {name} from {values.min()} to {values.max()}, the config allows 0 to "
+            f"{limit - 1}: use the config (vocab_size...) that the records were generated for"
+        )

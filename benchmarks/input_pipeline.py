@@ -1,0 +1,134 @@
+"""Measures how many examples the input pipeline feeds, from records with masks and without.
+
+    python benchmarks/input_pipeline.py --input_file=text.txt --spm_model_file=30k-clean.model
+
+Generates both kinds of records from a text, and reads them back as run_pretraining.py does, on one
+core and on all, in processes of their own that take turns; a number is the median of the rounds.
+The first batches, which fill the shuffle buffer, don't count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+GENERATOR = Path(__file__).parents[1] / "data" / "create_pretraining_data.py"
+KINDS = ("static", "dynamic")
+TURN_SECONDS = 4.0
+# Of the release's dupe_factor: how often the text is in the records with masks.
+PASSES = 40
+
+
+def generate(kind: str, args: argparse.Namespace, folder: str) -> list[str]:
+    """Writes records of one pass over the text; returns the files."""
+    output = os.path.join(folder, f"{kind}.tfrecord")
+    command = [sys.executable, str(GENERATOR), f"--output_file={output}", "--dupe_factor=1"]
+    command += [f"--{name}={getattr(args, name)}" for name in ("input_file", "spm_model_file")]
+    command += [f"--max_seq_length={args.max_seq_length}", f"--masking={kind}"]
+    if kind == "static":
+        command.append(f"--max_predictions_per_seq={predictions(args)}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return [output]
+
+
+def predictions(args: argparse.Namespace) -> int:
+    """Masked pieces of a full row at 15 percent."""
+    return math.ceil(0.15 * args.max_seq_length)
+
+
+def measure(kind: str, files: Sequence[str], args: argparse.Namespace, cores: int) -> float:
+    """Returns records a second; runs in a process of its own."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    count = 0
+    batches = _batches(kind, files, args)
+    for _ in range(3):
+        next(batches)
+    start = time.perf_counter()
+    while time.perf_counter() - start < TURN_SECONDS:
+        count += len(next(batches)["input_ids"])
+    return count / (time.perf_counter() - start)
+
+
+def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Iterator[dict]:
+    import tensorflow as tf
+
+    from albert_tf import input_files, input_pipeline, masking, records
+    from albert_tf.dynamic_masking import DynamicMasking
+
+    finish, spec = None, records.pretraining_spec(args.max_seq_length, predictions(args))
+    if kind == "dynamic":
+        spec = records.compact_spec()
+        shared = input_files.check_features(files, spec, {})
+        row_format = records.RowFormat(*shared["row_format"].tolist())
+        settings = masking.MaskingSettings(
+            row_format.vocab_size,
+            row_format.mask_id,
+            max_predictions_per_seq=predictions(args),
+        )
+        finish = DynamicMasking(row_format, settings, seed=0)
+    counts = input_files.count_records(files)
+    context = tf.distribute.InputContext()
+    dataset = input_pipeline.training_dataset(
+        files, counts, spec, args.batch_size, 0, 0, context, finish
+    )
+    return iter(dataset)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--input_file", required=True, help="one sentence per line")
+    parser.add_argument("--spm_model_file", required=True)
+    parser.add_argument("--max_seq_length", type=int, default=512)
+    parser.add_argument("--batch_size", type=int, default=32, help="examples of a replica's batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--step_tokens_per_second", type=float, help="what a training step eats, to compare with"
+    )
+    args = parser.parse_args(arguments)
+    all_cores = len(os.sched_getaffinity(0))
+    core_counts = sorted({1, all_cores})
+    rates: dict[tuple[str, int], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {kind: generate(kind, args, folder) for kind in KINDS}
+        sizes = {kind: sum(map(os.path.getsize, files[kind])) for kind in KINDS}
+        for _ in range(args.rounds):
+            for kind in KINDS:
+                for cores in core_counts:
+                    with multiprocessing.get_context("spawn").Pool(1) as pool:
+                        measured = pool.apply(measure, (kind, files[kind], args, cores))
+                    rates.setdefault((kind, cores), []).append(measured)
+        from albert_tf import input_files
+
+        counts = {kind: sum(input_files.count_records(files[kind])) for kind in KINDS}
+    print(f"rows of {args.max_seq_length}, batches of {args.batch_size}")
+    for kind in KINDS:
+        for cores in core_counts:
+            rate = statistics.median(rates[kind, cores])
+            tokens = rate * args.max_seq_length
+            print(
+                f"{kind:8} {cores} core(s) {rate:10,.0f} records/s {tokens:13,.0f} tokens/s", end=""
+            )
+            step = args.step_tokens_per_second
+            print(f" {tokens / step:8,.0f} times a training step" if step else "")
+    for kind, passes in zip(KINDS, (PASSES, 1), strict=True):
+        mean = sizes[kind] / counts[kind]
+        print(
+            f"{kind:8} {mean:6.0f} bytes a record, {passes * sizes[kind] / 1e6:9.1f} MB "
+            f"for {passes} pass(es)"
+        )
+
+
+if __name__ == "__main__":
+    main()

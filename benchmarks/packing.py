@@ -1,0 +1,178 @@
+"""Measures what packing saves: padding, rows, and the time of a training step for its real tokens.
+
+    python benchmarks/packing.py --input_file=text.txt --spm_model_file=spm.model
+
+The text (one sentence a line, an empty line between documents) is taken as it is, and cut into
+documents of few sentences. From each come records of the same examples, packed and not. A model of
+configs/albert_tiny.json trains on both in turns, a step each, batches of as many rows, so that
+whatever else the machine does hits both alike; a time is the median. Both steps make the same
+matrix products: what a packed row costs more is its attention mask and its [CLS] vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import glob
+import itertools
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import AlbertConfig, Tokenizer, input_files, input_pipeline, optimization
+from albert_tf.records import pretraining_spec
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.train_step import TrainStep
+
+ROOT = Path(__file__).parents[1]
+# Sentences of a document, drawn evenly, where the text is cut.
+SHORT_DOCUMENT = (2, 9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """Records of one shape."""
+
+    pattern: str
+    length: int
+    predictions: int
+    max_examples_per_row: int
+
+    def batches(self, rows: int) -> tuple[int, float, list[dict[str, tf.Tensor]]]:
+        """Returns the number of rows, their share of padding, and some shuffled batches."""
+        files = sorted(glob.glob(f"{self.pattern}*"))
+        spec = pretraining_spec(self.length, self.predictions, self.max_examples_per_row)
+        counts = input_files.count_records(files)
+        context = tf.distribute.InputContext()
+        args = (files, counts, spec, rows)
+        whole = input_pipeline.evaluation_dataset(*args, sum(counts), context)
+        tokens = sum(
+            float(
+                tf.reduce_sum(tf.cast(b["input_mask"], tf.float32) * b["example_weights"][:, None])
+            )
+            for b in whole
+        )
+        shuffled = input_pipeline.training_dataset(*args, 1, 0, context)
+        return sum(counts), 1 - tokens / sum(counts) / self.length, list(shuffled.take(8))
+
+
+class Training:
+    """A model and the batches that it is trained on."""
+
+    def __init__(self, config: AlbertConfig, records: Records, rows: int, precision: str) -> None:
+        self.rows, self.padding, batches = records.batches(rows)
+        self.seconds: list[float] = []
+        task = PretrainingTask(config, precision)
+        model = task.build_model()
+        optimizer = optimization.create_optimizer(1e-4, 10**6, 0, sum_over_replicas=False)
+        optimizer.build(model.trainable_variables)
+        self._step = tf.function(TrainStep(task, model, optimizer))
+        self._batches = itertools.cycle(batches)
+        self.tokens_per_step = statistics.mean(int(np.sum(b["input_mask"])) for b in batches)
+        self._step(next(self._batches))
+
+    def take_turn(self) -> None:
+        """Makes a step and keeps its time."""
+        batch = next(self._batches)
+        started = time.perf_counter()
+        float(self._step(batch)[0])
+        self.seconds.append(time.perf_counter() - started)
+
+
+def cut_documents(text: str, short: str) -> None:
+    """Writes the sentences of a text as documents of few sentences."""
+    rng = random.Random(0)
+    with open(text, encoding="utf-8") as source, open(short, "w", encoding="utf-8") as target:
+        left = rng.randint(*SHORT_DOCUMENT)
+        for line in filter(str.strip, source):
+            target.write(line)
+            left -= 1
+            if not left:
+                target.write("\n")
+                left = rng.randint(*SHORT_DOCUMENT)
+
+
+def generate(text: str, records: Records, args: argparse.Namespace, short_seq_prob: float) -> None:
+    """Runs the generator."""
+    flags = {
+        "input_file": text,
+        "output_file": records.pattern,
+        "spm_model_file": args.spm_model_file,
+        "max_seq_length": records.length,
+        "max_predictions_per_seq": records.predictions,
+        "max_examples_per_row": records.max_examples_per_row,
+        "short_seq_prob": short_seq_prob,
+        "dupe_factor": 1,
+    }
+    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        sys.exit(f"error: the generator failed: {finished.stderr[-500:]}")
+
+
+def compare(text: str, title: str, length: int, args: argparse.Namespace, **flags: float) -> None:
+    """Prints two rows of the table: the same examples alone and packed."""
+    config = AlbertConfig.from_json_file(ROOT / "configs" / "albert_tiny.json")
+    vocab_size = Tokenizer(spm_model_file=args.spm_model_file).vocab_size
+    config = dataclasses.replace(config, vocab_size=vocab_size)
+    predictions = math.ceil(0.15 * length)
+    with tempfile.TemporaryDirectory() as folder:
+        trainings = []
+        for max_examples in (1, args.max_examples_per_row):
+            path = os.path.join(folder, f"{max_examples}.tfrecord")
+            records = Records(path, length, predictions, max_examples)
+            generate(text, records, args, **flags)
+            trainings.append(Training(config, records, args.tokens // length, args.precision))
+    for _ in range(args.rounds):
+        for training in trainings:
+            training.take_turn()
+    rates = []
+    for training, kind in zip(trainings, ("alone", "packed"), strict=True):
+        seconds = statistics.median(training.seconds)
+        rates.append(training.tokens_per_step / seconds)
+        print(
+            f"{title:22} {length:6} {kind:7} {training.rows:8,} {training.padding:8.1%}"
+            f" {1000 * seconds:8.1f} ms {rates[-1]:13,.0f} {rates[-1] / rates[0]:6.2f}",
+            flush=True,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--input_file", required=True)
+    parser.add_argument("--spm_model_file", required=True)
+    parser.add_argument("--max_seq_length", nargs="+", type=int, default=(128, 512))
+    parser.add_argument("--max_examples_per_row", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=4096, help="of a batch, padding included")
+    parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
+    parser.add_argument("--rounds", type=int, default=30, help="steps of each")
+    args = parser.parse_args(arguments)
+    print(
+        f"{'documents':22} {'length':>6} {'':7} {'rows':>8} {'padding':>8} {'step':>11}"
+        f" {'real tokens/s':>13} {'ratio':>6}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        short = os.path.join(folder, "short.txt")
+        cut_documents(args.input_file, short)
+        for length in args.max_seq_length:
+            for prob in (0.1, 0.5):
+                title = f"whole, short_seq {prob}"
+                compare(args.input_file, title, length, args, short_seq_prob=prob)
+            title = "of {} to {} sentences".format(*SHORT_DOCUMENT)
+            compare(short, title, length, args, short_seq_prob=0.1)
+
+
+if __name__ == "__main__":
+    main()

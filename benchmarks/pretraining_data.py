@@ -1,0 +1,244 @@
+"""Measures data/create_pretraining_data.py, and in the same run the limits of what it can reach.
+
+    python benchmarks/pretraining_data.py --text=wikipedia.txt --spm_model=30k-clean.model
+
+The text has one sentence per line and a blank line between documents; it is repeated to the size
+that a measurement needs. All settings take turns, with the limits between them, so that whatever
+else the machine does hits all alike; a number is the median of the rounds.
+
+The rate of the generator is that of its own report: from the start of the work, the start of the
+worker processes included, to the last record; without the three seconds that Python and TensorFlow
+need to start. Limits: the encoding of the same lines by the SentencePiece library and nothing else,
+in one process and in several at once; and the writing of the same records, already serialized.
+
+Memory is what the process and its children have for themselves: resident pages without those of
+files, many times a second; its peak is the highest sum seen. TensorFlow's code, in memory once for
+all processes of a machine, comes to some 450 MB more.
+
+Needs Linux. Can't see: disks slower than the page cache, remote stores, more processes than cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import multiprocessing
+import os
+import platform
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import sentencepiece
+
+from albert_tf.example_encoding import frame_records
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS_BETWEEN_SAMPLES = 0.05
+RECORD_BYTES = 100_000_000
+MEGABYTE = 10**6
+
+
+class Setting(NamedTuple):
+    """What the generator is run with."""
+
+    dupe_factor: int
+    max_seq_length: int
+    num_processes: int
+
+
+class Run(NamedTuple):
+    """What a run of the generator took."""
+
+    seconds: float
+    output_tokens: int
+    peak_bytes: int
+
+
+def generate(
+    text: Path, output: Path, spm_model: str, setting: Setting, watch_memory: bool = False
+) -> Run:
+    """Runs the script in a process of its own.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
+    command += [f"--{name}={value}" for name, value in setting._asdict().items()]
+    command += [
+        f"--input_file={text}",
+        f"--output_file={output}",
+        f"--spm_model_file={spm_model}",
+        f"--max_predictions_per_seq={math.ceil(0.15 * setting.max_seq_length)}",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stderr=log, env=environment)
+        peak = max(_sample_memory(process), default=0) if watch_memory else 0
+        process.wait()
+        log.seek(0)
+        messages = log.read()
+    seconds = re.search(r"([\d.]+) seconds, [\d,]+ output tokens/s", messages)
+    tokens = re.search(r"wrote [\d,]+ instances, ([\d,]+) tokens", messages)
+    if process.returncode or not (seconds and tokens):
+        raise RuntimeError(f"{' '.join(command)} failed:\n{messages[-2000:]}")
+    return Run(float(seconds[1]), int(tokens[1].replace(",", "")), peak)
+
+
+def _sample_memory(process: subprocess.Popen[str]) -> Iterator[int]:
+    """Bytes of a process and its children, until it ends."""
+    parent = psutil.Process(process.pid)
+    while process.poll() is None:
+        total = 0
+        for member in (parent, *_children(parent)):
+            try:
+                memory = member.memory_info()
+            except psutil.NoSuchProcess:
+                continue  # It ended in between.
+            total += memory.rss - memory.shared
+        yield total
+        time.sleep(SECONDS_BETWEEN_SAMPLES)
+
+
+def _children(parent: psutil.Process) -> list[psutil.Process]:
+    try:
+        return parent.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def encode_bare(text: Path, spm_model: str) -> float:
+    """Tokens/s of the SentencePiece library on lines in memory."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=spm_model)
+    lines = text.read_text(encoding="utf-8").split("\n")
+    started = time.perf_counter()
+    tokens = sum(len(ids) for ids in map(processor.encode, lines))
+    return tokens / (time.perf_counter() - started)
+
+
+def write_bare(records_file: Path, output: Path) -> float:
+    """Bytes/s of writing records that are serialized already."""
+    content = records_file.read_bytes()[:RECORD_BYTES]
+    records, begin = [], 0
+    while begin + 12 < len(content):
+        (length,) = struct.unpack_from("<Q", content, begin)
+        records.append(content[begin + 12 : begin + 12 + length])
+        begin += length + 16
+    started = time.perf_counter()
+    with open(output, "wb") as file:
+        file.writelines(frame_records(records))
+    return begin / (time.perf_counter() - started)
+
+
+def measure_speed(
+    text: Path, sample: Path, folder: Path, spm_model: str, settings: Sequence[Setting], rounds: int
+) -> None:
+    """Prints the limits and a row for each setting."""
+    most = max(setting.num_processes for setting in settings)
+    runs: dict[Setting, list[Run]] = {setting: [] for setting in settings}
+    encoding: dict[int, list[float]] = {1: [], most: []}
+    writing: dict[Setting, list[float]] = {setting: [] for setting in settings}
+    output = folder / "out.tfrecord"
+    for _ in range(rounds):
+        for setting in settings:
+            for processes, rates in encoding.items():
+                with multiprocessing.get_context("spawn").Pool(processes) as pool:
+                    given = [(sample, spm_model)] * processes
+                    rates.append(sum(pool.starmap(encode_bare, given, chunksize=1)))
+            run = generate(text, output, spm_model, setting)
+            runs[setting].append(run)
+            tokens_per_byte = run.output_tokens / output.stat().st_size
+            writing[setting].append(tokens_per_byte * write_bare(output, folder / "copy"))
+    limits = {processes: statistics.median(rates) for processes, rates in encoding.items()}
+    for processes, rate in limits.items():
+        print(f"bare encoding, {processes} at once: {rate:,.0f} tokens/s")
+    written = [rate for rates in writing.values() for rate in rates]
+    print(f"bare writing of records: {min(written):,.0f} to {max(written):,.0f} tokens/s\n")
+    print("| dupe_factor | length | processes | text MB/s | output tokens/s ", end="")
+    print("| of bare encoding in one process | times one process |\n" + "| --- " * 7 + "|")
+    rates = {
+        setting: statistics.median(run.output_tokens / run.seconds for run in of_setting)
+        for setting, of_setting in runs.items()
+    }
+    for setting, of_setting in runs.items():
+        seconds = statistics.median(run.seconds for run in of_setting)
+        alone = rates.get(setting._replace(num_processes=1))
+        print(
+            f"| {setting.dupe_factor} | {setting.max_seq_length} | {setting.num_processes} "
+            f"| {text.stat().st_size / MEGABYTE / seconds:.2f} | {rates[setting]:,.0f} "
+            f"| {rates[setting] / limits[1]:.2f} "
+            f"| {f'{rates[setting] / alone:.2f}' if alone else ''} |"
+        )
+
+
+def measure_memory(
+    text: Path, folder: Path, spm_model: str, sizes: Sequence[int], processes: Sequence[int]
+) -> None:
+    """Prints a row for each number of processes, with the peaks at all sizes of the text."""
+    print(f"\n| processes | {' | '.join(f'peak at {size} MB' for size in sizes)} | growth |")
+    print("| --- " * (len(sizes) + 2) + "|")
+    for num_processes in processes:
+        peaks = []
+        for size in sizes:
+            repeated = repeat(text, folder / "repeated.txt", size)
+            setting = Setting(1, 512, num_processes)
+            run = generate(repeated, folder / "out.tfrecord", spm_model, setting, watch_memory=True)
+            peaks.append(run.peak_bytes)
+        shown = " | ".join(f"{peak / MEGABYTE:,.0f} MB" for peak in peaks)
+        print(f"| {num_processes} | {shown} | {peaks[-1] / peaks[0] - 1:+.1%} |", flush=True)
+
+
+def repeat(text: Path, path: Path, megabytes: int) -> Path:
+    """Writes the text again and again, and its begin, until that is about so many MB."""
+    content = text.read_bytes()
+    wanted = megabytes * MEGABYTE
+    with open(path, "wb") as file:
+        for _ in range(wanted // len(content)):
+            file.write(content + b"\n\n")
+        begin = content[: wanted % len(content)]
+        file.write(begin[: begin.rfind(b"\n") + 1])
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the limits, and tables in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--spm_model", required=True)
+    parser.add_argument("--megabytes", type=int, default=80, help="text of a measurement of speed")
+    parser.add_argument("--dupe_factors", type=int, nargs="*", default=[1, 5, 10])
+    parser.add_argument("--lengths", type=int, nargs="*", default=[128, 512])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--memory_megabytes", type=int, nargs="*", default=[20, 80, 240], help="none: not measured"
+    )
+    args = parser.parse_args(arguments)
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, ", end="")
+    print(f"Python {platform.python_version()}, sentencepiece {sentencepiece.__version__}")
+    settings = [
+        Setting(*setting)
+        for setting in itertools.product(args.dupe_factors, args.lengths, args.processes)
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if settings:
+            text = repeat(args.text, folder / "text.txt", args.megabytes)
+            sample = repeat(args.text, folder / "sample.txt", min(args.megabytes, 8))
+            measure_speed(text, sample, folder, args.spm_model, settings, args.rounds)
+        if args.memory_megabytes:
+            sizes = sorted(args.memory_megabytes)
+            measure_memory(args.text, folder, args.spm_model, sizes, args.processes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""What is damaged, or does not belong together, is named; nothing is loaded or written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import albert_tf
+from albert_tf.conversion import __main__ as command
+from albert_tf.conversion import layouts
+from albert_tf.conversion.convert import convert
+from tests import goldens
+from tests.conversion.untrusted import assert_refused, encoder
+
+WEIGHTS = {
+    "tf1": "model.ckpt-best.data-00000-of-00001",
+    "huggingface": "model.safetensors",
+    "kerashub": "model.weights.h5",
+    "keras": "model.keras",
+}
+CONFIGS = {"tf1": "albert_config.json", "huggingface": "config.json", "kerashub": "config.json"}
+
+
+def change_config(folder, layout, **changes):
+    file = folder / CONFIGS[layout]
+    values = json.loads(file.read_text())
+    (values["config"] if layout == "kerashub" else values).update(changes)
+    file.write_text(json.dumps(values))
+
+
+def test_a_directory_of_something_else_says_what_was_looked_for(tmp_path):
+    (tmp_path / "weights.pt").write_bytes(b"x")
+    (tmp_path / "config.json").write_text('{"model": "albert"}')
+    with pytest.raises(FileNotFoundError) as error:
+        albert_tf.load_weights(encoder(), tmp_path)
+    for looked_for in (
+        "config.json with model_type albert",
+        "config.json with registered_name keras_hub>AlbertBackbone",
+        "saved_model.pb",
+        "model.ckpt-best.index",
+        ".keras or .weights.h5",
+    ):
+        assert looked_for in str(error.value)
+
+
+def test_what_is_not_there_says_what_a_path_may_be(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint .*nowhere: expected a dir"):
+        albert_tf.load_weights(encoder(), tmp_path / "nowhere")
+
+
+def test_an_archive_is_to_be_unpacked(tmp_path):
+    path = tmp_path / "albert_base_v2.tar.gz"
+    path.write_bytes(b"x")
+    with pytest.raises(ValueError, match="is an archive: unpack it"):
+        albert_tf.load_weights(encoder(), path)
+
+
+def test_two_models_in_one_directory(copy_of):
+    folder = copy_of("huggingface")
+    shutil.copy(copy_of("keras") / "model.keras", folder)
+    with pytest.raises(ValueError, match="holds several models .*Hugging Face.*; .*Keras"):
+        albert_tf.load_weights(encoder(), folder)
+
+
+@pytest.mark.parametrize(
+    ("layout", "module"),
+    [("huggingface", "huggingface"), ("kerashub", "kerashub"), ("tf1", "bundles")]
+    + [("keras", "keras_files")],
+)
+def test_each_layout_is_recognised(layout, module, copy_of):
+    assert layouts.find(copy_of(layout)).__name__ == f"albert_tf.conversion.{module}"
+
+
+@pytest.mark.parametrize("layout", WEIGHTS)
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_truncated_weights(layout, kept, copy_of):
+    folder = copy_of(layout)
+    file = folder / WEIGHTS[layout]
+    file.write_bytes(file.read_bytes()[: int(kept * file.stat().st_size)])
+    assert_refused(folder, f"({WEIGHTS[layout]}|model.ckpt-best) is damaged")
+
+
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub"])
+def test_a_layout_without_its_weights(layout, copy_of):
+    folder = copy_of(layout)
+    (folder / WEIGHTS[layout]).unlink()
+    with pytest.raises(FileNotFoundError, match=f"holds no weights: expected {WEIGHTS[layout]}"):
+        albert_tf.load_weights(encoder(), folder)
+
+
+def test_an_index_of_shards_that_are_not_there(copy_of):
+    folder = copy_of("huggingface")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(names)}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}))
+    save_file({name: tensors[name] for name in names[::2]}, folder / "model-0.safetensors")
+    with pytest.raises(FileNotFoundError, match="model-1.safetensors does not exist, which model"):
+        albert_tf.load_weights(encoder(), folder)
+    save_file({name: tensors[name] for name in names[3::2]}, folder / "model-1.safetensors")
+    assert_refused(folder, f"lacks {names[1]}, which model.safetensors.index.json names")
+    save_file({name: tensors[name] for name in names[1::2]}, folder / "model-1.safetensors")
+    assert albert_tf.load_weights(encoder(), folder).missing == ()
+    index.write_text("{}")
+    assert_refused(folder, "must have an object weight_map")
+
+
+def test_weights_that_are_no_numbers_with_a_point(copy_of):
+    folder = copy_of("huggingface")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["pooler.weight"] = tensors["pooler.weight"].astype(np.int8)
+    save_file(tensors, folder / "model.safetensors")
+    assert_refused(folder, r"no floating-point numbers in albert.pooler.weight \(int8\)")
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "value"),
+    [
+        ("tf1", "num_attention_heads", 2),
+        ("tf1", "hidden_act", "relu"),
+        ("huggingface", "num_hidden_layers", 7),
+        ("huggingface", "hidden_act", "relu"),
+        ("kerashub", "num_heads", 2),
+    ],
+)
+def test_a_config_that_contradicts_the_model(layout, key, value, copy_of):
+    """What no shape shows."""
+    folder = copy_of(layout)
+    change_config(folder, layout, **{key: value})
+    with pytest.raises(ValueError, match="contradicts the model's") as error:
+        albert_tf.load_weights(encoder(), folder)
+    assert f" {value} there, " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "value", "message"),
+    [
+        ("tf1", "vocab_size", 98, r"word_embeddings \[1000, 16\], not \[98, 16\]"),
+        ("huggingface", "intermediate_size", 128, r"ffn_1/.*kernel \[32, 64\], not \[32, 128\]"),
+        ("kerashub", "num_segments", 3, r"token_type_embeddings \[2, 16\], not \[3, 16\]"),
+        ("huggingface", "num_hidden_groups", 2, r"lacks .*/group_1/"),
+        ("huggingface", "embedding_size", 32, r"has unknown bert/encoder/embedding_hidden_mapping"),
+    ],
+)
+def test_a_config_that_contradicts_the_weights(layout, key, value, message, copy_of, tmp_path):
+    folder = copy_of(layout)
+    change_config(folder, layout, **{key: value})
+    with pytest.raises(ValueError, match=f"does not fit its config: it .*{message}"):
+        convert(str(folder), "keras", str(tmp_path / "target"))
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "message"),
+    [
+        ("huggingface", {"model_type": "bert"}, "of a model of type 'bert', not 'albert'"),
+        ("huggingface", {"layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12, not 1e-05"),
+        ("huggingface", {"hidden_act": "swish"}, "hidden_act must be one of .*, not 'swish'"),
+        ("huggingface", {"hidden_act": ["gelu"]}, r"hidden_act must be one of .*, not \['gelu'\]"),
+        ("huggingface", {"vocab_size": "97"}, "vocab_size must be a positive integer, not '97'"),
+        ("huggingface", {"quantization_config": {}}, "quantization_config must be None"),
+        ("kerashub", {"dropout": None}, "dropout_prob must be a number, not None"),
+        ("kerashub", {"num_layers": 0}, "num_hidden_layers must be a positive integer, not 0"),
+        ("tf1", {"surprise": 1}, r"unknown ALBERT config keys \['surprise'\]"),
+    ],
+)
+def test_configs_of_what_is_not_built_here(layout, changes, message, copy_of):
+    folder = copy_of(layout)
+    change_config(folder, layout, **changes)
+    with pytest.raises(ValueError, match=f"{CONFIGS[layout]}.*{message}"):
+        albert_tf.load_config(folder)
+
+
+@pytest.mark.parametrize("layout", WEIGHTS)
+def test_a_vocabulary_of_another_size(layout, copy_of, golden, tmp_path):
+    target, vocabulary = tmp_path / "target", golden / "spm" / "en_small.model"
+    with pytest.raises(ValueError, match=r"has 6000 pieces, and the model 1000 \(vocab_"):
+        convert(str(copy_of("tf1")), layout, str(target), spm_model_file=str(vocabulary))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tf1"]
+
+
+def test_a_vocabulary_that_is_none(copy_of, tmp_path):
+    (tmp_path / "spm.model").write_bytes(b"no vocabulary")
+    with pytest.raises(ValueError, match="spm.model"):
+        convert(
+            str(copy_of("tf1")),
+            "huggingface",
+            str(tmp_path / "target"),
+            spm_model_file=str(tmp_path / "spm.model"),
+        )
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_target_that_is_in_use(copy_of, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "mine").write_text("precious")
+    with pytest.raises(ValueError, match="is there already"):
+        convert(str(copy_of("tf1")), "keras", str(target))
+    assert (target / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* add --drop=cls"),
+        ("heads/squad_v2", ["--to=huggingface"], "Hugging Face has no ALBERT with answer_class/"),
+        ("heads/squad_v1", ["--to=huggingface"], "QuestionAnswering has no place for bert/pooler/"),
+        (
+            "heads/classifier",
+            ["--to=huggingface", "--architecture=AlbertForMaskedLM"],
+            "AlbertForMaskedLM has no place for output_, bert/pooler/ of",
+        ),
+        ("encoder/base", ["--to=tf1", "--drop=nothing"], "no weight that begins with 'nothing'"),
+        ("encoder/groups3", ["--to=tf1", "--albert_config_file=none"], "none does not exist"),
+        ("encoder/nowhere", ["--to=tf1"], "there is no checkpoint"),
+    ],
+)
+def test_the_command_says_one_line_and_writes_nothing(source, arguments, message, golden, tmp_path):
+    source = f"--from={golden / source}"
+    with pytest.raises(SystemExit, match=f"error: .*{message}") as error:
+        command.main([source, *arguments, f"--output_dir={tmp_path / 'target'}"])
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_what_it_did(golden, tmp_path, capsys, monkeypatch):
+    target = tmp_path / "target"
+    source = golden / "encoder" / "base"
+    monkeypatch.setattr(
+        sys, "argv", ["", f"--from={source}", "--to=keras", f"--output_dir={target}"]
+    )
+    command.main()
+    said = capsys.readouterr().out
+    assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary\n"
+    model = albert_tf.AlbertForPreTraining(goldens.config("base"))
+    assert albert_tf.load_weights(model, target).missing == ()

@@ -1,0 +1,180 @@
+"""Files that somebody made to do more than hold weights: refused, and nothing outside is read.
+
+Can't see: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetensors themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import albert_tf
+from albert_tf.conversion import torch_files, vocabulary
+from albert_tf.conversion.convert import convert
+from tests.conversion.untrusted import DEEP, assert_refused, encoder
+
+
+class Bomb:
+    def __reduce__(self):
+        return __import__, ("trap",)
+
+
+def test_the_trap_works(trap):
+    pickle.loads(pickle.dumps(Bomb()))
+    assert trap.exists()
+
+
+def rewrite(path: pathlib.Path, change) -> None:
+    """Changes a JSON file."""
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(change(values) or values))
+
+
+# --- pickles ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["legacy", "zip"])
+def test_a_pickle_runs_nothing(zipped, copy_of, trap):
+    folder = copy_of("huggingface")
+    (folder / "model.safetensors").unlink()
+    file = folder / "pytorch_model.bin"
+    if zipped:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps({"w": Bomb()}))
+            archive.writestr("archive/version", "3\n")
+    else:
+        file.write_bytes(pickle.dumps({"w": Bomb()}))
+    assert_refused(folder, "pytorch_model.bin (can't be read safely|is a pickle, which only torch)")
+    assert not trap.exists()
+
+
+def test_a_pickle_that_unpacks_to_much_is_refused(copy_of, monkeypatch):
+    folder = copy_of("huggingface")
+    (folder / "model.safetensors").unlink()
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(1 << 20))
+    monkeypatch.setattr(torch_files.importlib.util, "find_spec", lambda name: name)
+    assert_refused(folder, "is compressed, which such files are not")
+
+
+# --- safetensors -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shard", ["../model.safetensors", "/etc/passwd", "", "..", 7])
+def test_an_index_names_files_of_its_directory_only(shard, copy_of):
+    folder = copy_of("huggingface")
+    shutil.move(folder / "model.safetensors", folder.parent / "model.safetensors")
+    weight_map = {"albert.pooler.weight": shard}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert_refused(folder, "is in .*, which is no file of this directory")
+
+
+@pytest.mark.parametrize("length", [1 << 62, 200 << 20, 1 << 20])
+def test_a_header_longer_than_allowed_or_than_its_file(length, copy_of):
+    folder = copy_of("huggingface")
+    file = folder / "model.safetensors"
+    file.write_bytes(length.to_bytes(8, "little") + file.read_bytes()[8:])
+    assert_refused(folder, "model.safetensors is damaged")
+
+
+def test_a_tensor_larger_than_its_file(copy_of):
+    folder = copy_of("huggingface")
+    file = folder / "model.safetensors"
+    huge = {"w": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 4 << 40]}}
+    header = json.dumps(huge).encode()
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
+    assert_refused(folder, "model.safetensors is damaged")
+
+
+# --- configs, lists of checkpoints, vocabularies ----------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
+def test_deep_or_broken_json(layout, copy_of):
+    folder = copy_of(layout)
+    file = folder / ("albert_config.json" if layout == "tf1" else "config.json")
+    for text in (DEEP, f'{{"model_type": {"9" * 5000}}}', "\x00", "[1]", '{"a": \ud800}'):
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.raises(ValueError, match="config.json.* (not JSON|JSON object)"):
+            albert_tf.load_config(folder)
+
+
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
+def test_a_config_of_a_giant_asks_for_no_memory(layout, copy_of):
+    folder = copy_of(layout)
+    key = "vocabulary_size" if layout == "kerashub" else "vocab_size"
+    file = folder / ("albert_config.json" if layout == "tf1" else "config.json")
+    rewrite(file, lambda v: (v["config"] if layout == "kerashub" else v).update({key: 1 << 50}))
+    with pytest.raises(ValueError, match="declares more than .* numbers, and the weights are"):
+        convert(str(folder), "keras", str(folder.with_name("target")))
+
+
+def test_code_that_a_config_names_is_not_imported(copy_of, trap):
+    for layout in ("huggingface", "kerashub"):
+        folder = copy_of(layout)
+        auto_map = {"AutoModel": "trap.spring", "AutoConfig": "trap.spring"}
+        names = {"auto_map": auto_map, "module": "trap", "class_name": "spring"}
+        rewrite(folder / "config.json", lambda values: values.update(names))  # noqa: B023
+        (folder / "trap.py").write_text((folder.parent / "trap.py").read_text())
+        assert albert_tf.load_weights(encoder(), folder).missing == ()
+        convert(str(folder), "tf1", str(folder.with_name(f"{layout}_tf1")))
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("named", ["../outside/model.ckpt-7", "{outside}/model.ckpt-7"])
+def test_a_list_of_checkpoints_names_none_of_another_directory(named, copy_of, tmp_path):
+    outside = copy_of("tf1").rename(tmp_path / "outside")
+    for file in outside.glob("model.ckpt-best*"):
+        file.rename(outside / file.name.replace("best", "7"))
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    named = named.format(outside=outside)
+    (folder / "checkpoint").write_text(
+        f'model_checkpoint_path: "{named}"\nall_model_checkpoint_paths: "{named}"\n'
+    )
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        albert_tf.load_weights(encoder(), folder)
+    # Copied whole, lists that name another machine's directory are of use.
+    for file in outside.glob("model.ckpt*"):
+        shutil.copy(file, folder)
+    assert albert_tf.load_weights(encoder(), folder).missing == ()
+
+
+def test_a_saved_models_graph_is_not_run(copy_of):
+    """Its functions and assets are never looked at: only the bundle of its variables is."""
+    folder = copy_of("tf1")
+    (folder / "variables").mkdir()
+    for file in folder.glob("model.ckpt-best*"):
+        file.rename(folder / "variables" / file.name.replace("model.ckpt-best", "variables"))
+    (folder / "saved_model.pb").write_bytes(b"no protobuf at all")
+    assert albert_tf.load_weights(encoder(), folder).missing == ()
+
+
+def test_vocabularies_that_configs_name_are_not_read(copy_of, golden):
+    folder = copy_of("huggingface")
+    outside = folder.parent / "spiece.model"
+    shutil.copy(golden / "spm" / "en_small.model", outside)
+    rewrite(
+        folder / "config.json",
+        lambda values: values.update(vocab_file="../spiece.model", tokenizer_file=str(outside)),
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"vocab_file": "../spiece.model"}))
+    assert vocabulary.find(str(folder), do_lower_case=True) is None
+
+
+def test_another_layers_weights_are_no_way_in(copy_of):
+    """Names are looked up, never formatted, evaluated or joined to paths."""
+    folder = copy_of("huggingface")
+    tensors = load_file(folder / "model.safetensors")
+    odd = "{0.__class__}/../../etc/passwd"
+    save_file(tensors | {odd: np.ones(3, "f")}, folder / "model.safetensors")
+    assert albert_tf.load_weights(encoder(), folder).unused == (f"albert.{odd}",)
+    with pytest.raises(ValueError, match="has unknown albert"):
+        convert(str(folder), "kerashub", str(folder.with_name("target")))

@@ -1,0 +1,33 @@
+"""What tests of files that nobody vouches for share."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.conversion.convert import convert
+from tests import goldens
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+def encoder() -> albert_tf.AlbertModel:
+    return albert_tf.AlbertModel(goldens.config("base"))
+
+
+def assert_refused(path: pathlib.Path, message: str) -> None:
+    """Neither loaded, which leaves the model as it was, nor converted."""
+    model = encoder()
+    before = [value.copy() for value in model.get_weights()]
+    with pytest.raises(ValueError, match=message) as error:
+        albert_tf.load_weights(model, path)
+    assert "\n" not in str(error.value)
+    for value, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(value, old)
+    target = path.with_name("target")
+    with pytest.raises(ValueError, match=message):
+        convert(str(path), "tf1", str(target))
+    assert not target.exists()

@@ -1,0 +1,73 @@
+"""run_pretraining.py on packed rows: the run that it makes of the same examples one a row.
+
+A batch is all examples, so that both runs see the same ones at every step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests import pretraining_runs as runs
+from tests import tolerances
+
+COUNT, WIDTH, PREDICTIONS, SLOTS = 16, 31, 11, 3
+STATS = ("loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm")
+
+
+def short_examples() -> list[dict[str, np.ndarray]]:
+    """Eight to 17 tokens in rows that have room for one to three times as many."""
+    widths = {17: WIDTH, runs.PREDICTIONS: PREDICTIONS}
+    return [
+        {
+            name: np.pad(value, (0, widths[value.size] - value.size)) if value.ndim else value
+            for name, value in example.items()
+        }
+        for example in runs.examples(COUNT, length=17)
+    ]
+
+
+def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
+    """Five updates and an evaluation, packed on two replicas with two parts each."""
+    alone = short_examples()
+    packed = runs.packed(alone, SLOTS)
+    assert sorted({row["sentence_order_weights"].sum() for row in packed}) == [1, 2, 3]
+    runs.write_config(tmp_path / "albert_config.json")
+    runs.write_records(tmp_path / "alone.tfrecord", alone)
+    runs.write_records(tmp_path / "packed.tfrecord", packed)
+
+    def command(name: str, **changes) -> list[str]:
+        return runs.command(
+            tmp_path,
+            input_file=tmp_path / f"{name}.tfrecord",
+            output_dir=tmp_path / name,
+            max_seq_length=WIDTH,
+            max_predictions_per_seq=PREDICTIONS,
+            num_train_steps=5,
+            do_eval=True,
+            **changes,
+        )
+
+    flags = {"max_examples_per_row": SLOTS, "gradient_accumulation_steps": 2}
+    # The evaluation fills up its last batch, of 6, with 4 rows.
+    run = runs.start(
+        command("packed", train_batch_size=len(packed), eval_batch_size=6, **flags),
+        tmp_path / "log",
+        cpus=2,
+    )
+    runs.main(command("alone", train_batch_size=COUNT))
+    assert run.wait() == 0, run.log
+    assert "MirroredStrategy with 2 replica(s)" in run.log
+
+    stats, expected = runs.scalars(tmp_path / "packed"), runs.scalars(tmp_path / "alone")
+    assert list(stats) == list(expected) == [1, 2, 3, 4, 5]
+    assert expected[5]["loss"] < expected[1]["loss"] - 0.1
+    for step in stats:
+        for name in STATS:
+            difference = abs(stats[step][name] - expected[step][name])
+            assert difference <= tolerances.TRAJECTORY_LOSS, (step, name)
+    results = runs.results(tmp_path / "packed")
+    assert results == pytest.approx(
+        runs.results(tmp_path / "alone"), abs=tolerances.TRAJECTORY_LOSS
+    )
+    assert (results["sentence_order_accuracy"] * COUNT) % 1 == pytest.approx(0, abs=1e-5)
