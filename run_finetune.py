@@ -216,6 +216,8 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         run.evaluate_best()
     if values.do_predict:
         run.predict_best()
+    if values.export_dir:
+        logging.warning("--export_dir: this script exports no SavedModel")
 
 
 def combine(values: flags.FlagValues) -> None:
