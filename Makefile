@@ -11,7 +11,7 @@ PEERS := $(VENV)/.peers-installed
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-peers lint format bench bench-serving
+.PHONY: demo test test-peers lint format bench bench-finetune bench-serving
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -34,6 +34,9 @@ format: $(INSTALLED)
 
 bench: $(PEERS)
 	$(BIN)/python benchmarks/train_step.py
+
+bench-finetune: $(PEERS)
+	$(BIN)/python benchmarks/finetune.py
 
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py

@@ -49,16 +49,15 @@ def check_weights(values: flags.FlagValues) -> None:
     Raises:
       ValueError: There are none, and nobody asked for noise.
     """
-    if (
-        not finetune_flags.initial_weights(values)
-        and not values.from_scratch
-        and not _newest(values)
-    ):
+    stored = checkpoint.latest(values.output_dir) if values.do_train else _newest(values)
+    if stored or finetune_flags.initial_weights(values):
+        return
+    if not values.from_scratch:
         raise ValueError(
             f"no weights to start from: {values.output_dir} holds no checkpoint yet; set "
             "--init_checkpoint, or --from_scratch to train from noise"
         )
-    if values.from_scratch and not values.do_train and not _newest(values):
+    if not values.do_train:
         raise ValueError("--from_scratch without --do_train would evaluate noise")
 
 

@@ -6,7 +6,8 @@ The set is as large as CoLA (or RTE) and its lengths are spread alike; its piece
 contestant lives in a process of its own; all take turns of a few seconds, so that whatever else
 the machine does hits all alike. None gets through its epoch: the seconds of an epoch are those of
 the steps that it made, times all positions of its epoch over the positions of these steps. What a
-contestant compiles before its first step is told apart.
+contestant compiles before its first step is told apart. Batch and length are those of run_glue.py's
+README.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each contestant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--set", default="cola", choices=SETS)
-    parser.add_argument("--batch", type=int, default=16, help="examples of a step")
+    parser.add_argument("--batch", type=int, default=32, help="examples of a step")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=4, help="turns of each contestant")
     parser.add_argument("--seconds", type=float, default=8.0, help="of a turn")

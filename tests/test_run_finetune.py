@@ -165,6 +165,20 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
         np.testing.assert_array_equal(mine[name], value, err_msg=name)
 
 
+def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path):
+    command = runs.command(
+        "mrpc",
+        tmp_path,
+        do_predict=True,
+        static_lengths=3,
+        from_scratch=None,
+        init_checkpoint=mrpc / "out/model.ckpt-best",
+    )
+    runs.main(command)
+    mine, expected = (np.loadtxt(folder / "out/test_results.tsv") for folder in (tmp_path, mrpc))
+    np.testing.assert_allclose(mine, expected, atol=tolerances.OUTPUT)
+
+
 def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     """Three classes instead of two; they are found in the file to train on, and then remembered.
 

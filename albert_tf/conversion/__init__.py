@@ -150,7 +150,7 @@ def _leave_other_heads(
         name
         for name, source in sources.items()
         if source is not None
-        and not name.startswith("bert/")
+        and not _is_encoder(name)
         and tuple(values[source].shape) != tuple(named[name].shape)
     ]
     if others:
