@@ -13,7 +13,7 @@ import tensorflow_text as tf_text
 
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.normalization import SIGMA, Normalized, Normalizer
-from albert_tf.export.tables import RowTable, with_origins
+from albert_tf.export.tables import RowTable, of_rows, with_origins
 from albert_tf.tokenization import (
     MAX_WORD_CHARS,
     CleanedCharacters,
@@ -137,22 +137,25 @@ class WordPieceGraph(tf.Module):
         """Splits `<string>[N]`."""
         cleaned = self._clean(texts)
         split = self._split(cleaned.texts)
-        origins = split.sources.values + tf.gather(
-            tf.cast(cleaned.sources.row_starts(), tf.int32), split.sources.value_rowids()
+        origins = split.sources.values + of_rows(
+            split.sources, tf.cast(cleaned.sources.row_starts(), tf.int32)
         )
         sources = split.sources.with_values(tf.gather(cleaned.sources.values, origins))
         text = Normalized(cleaned.raw, split.texts, sources)
 
         found = self._words.tokenize_with_offsets(text.texts)
         words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
-        too_long = tf.strings.length(words, "UTF8_CHAR") > MAX_WORD_CHARS
-        words = tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words)
+        too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARS
+        words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
         pieces = self._model.tokenize_with_offsets(words)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
         # From places in the word to those in the text.
-        starts += word_starts[..., None]
-        ends = tf.minimum(ends + word_starts[..., None], word_ends[..., None])
-        return _pieces(text, *(t.merge_dims(1, 2) for t in (ids, starts, ends)))
+        firsts, limits = (of_rows(ids.values, t.values) for t in (word_starts, word_ends))
+        starts = starts.merge_dims(1, 2)
+        starts = starts.with_values(starts.values + firsts)
+        ends = ends.merge_dims(1, 2)
+        ends = ends.with_values(tf.minimum(ends.values + firsts, limits))
+        return _pieces(text, ids.merge_dims(1, 2), starts, ends)
 
 
 # Of all characters there are: made once.
@@ -200,11 +203,10 @@ def _pieces(
     _, offsets = tf.strings.unicode_decode_with_offsets(text.texts, "UTF-8")
     lengths = tf.strings.length(text.texts)
     bases = tf.cumsum(lengths, exclusive=True)
-    places = tf.cast(offsets.values, tf.int32) + tf.gather(bases, offsets.value_rowids())
+    places = tf.cast(offsets.values, tf.int32) + of_rows(offsets, bases)
 
     def characters(of_bytes: tf.Tensor) -> tf.Tensor:
-        rows = ids.value_rowids()
-        of_bytes = tf.minimum(of_bytes, tf.gather(lengths, rows) - 1) + tf.gather(bases, rows)
+        of_bytes = tf.minimum(of_bytes, of_rows(ids, lengths) - 1) + of_rows(ids, bases)
         found = tf.searchsorted(places, of_bytes, side="right") - 1
         return tf.gather(text.sources.values, found)
 

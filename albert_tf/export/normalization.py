@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.export.tables import RowTable, with_origins
+from albert_tf.export.tables import RowTable, keep, of_rows, with_origins
 
 _PAGE_SIZE = 256
 # In a table: this character stays as it is.
@@ -79,9 +79,8 @@ class Normalizer:
         codes = tf.strings.unicode_decode(raw, "UTF-8")
         sources = tf.ragged.range(tf.cast(codes.row_lengths(), tf.int32))
         if self._collapse_spaces:
-            codes, stays = self._collapse(codes)
-            codes = tf.ragged.boolean_mask(codes, stays)
-            sources = tf.ragged.boolean_mask(sources, stays)
+            codes, stays = _collapse(codes)
+            codes, sources = keep(codes, stays), keep(sources, stays)
         codes, origins = self._changed.replace(codes)
         sources = codes.with_values(tf.gather(sources.values, origins))
         texts = tf.strings.unicode_encode(codes, "UTF-8")
@@ -90,24 +89,25 @@ class Normalizer:
             texts = tf.cond(found, lambda: self._lower_sigmas(texts), lambda: texts)
         return Normalized(raw, texts, sources)
 
-    def _collapse(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the codes with all white space as spaces, and which of them stay."""
-        is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
-        # A space stays where a word has just ended and another one follows.
-        letters = codes.with_values(tf.cast(~is_space, tf.int32))
-        before = tf.cumsum(letters.values, exclusive=True)
-        rows = codes.value_rowids()
-        of_row = tf.reduce_sum(letters, axis=1)
-        before -= tf.gather(tf.cumsum(of_row, exclusive=True), rows)
-        after_letter = tf.concat([[False], ~is_space], axis=0)[:-1]
-        ends_word = after_letter & (before > 0) & (before < tf.gather(of_row, rows))
-        codes = codes.with_values(tf.where(is_space, ord(" "), codes.values))
-        return codes, codes.with_values(~is_space | ends_word)
-
     def _lower_sigmas(self, texts: tf.Tensor) -> tf.Tensor:
         for pattern, rewrite in self._sigma_rules:
             texts = tf.strings.regex_replace(texts, pattern, rewrite)
         return texts
+
+
+def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the codes with all white space as spaces, and which of the flat ones stay."""
+    is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
+    # A space stays where a word has just ended and another one follows.
+    letters = tf.cast(~is_space, tf.int32)
+    rows = codes.value_rowids()
+    of_row = tf.math.unsorted_segment_sum(letters, rows, codes.nrows())
+    before = tf.cumsum(letters, exclusive=True)
+    before -= of_rows(codes, tf.cumsum(of_row, exclusive=True))
+    after_letter = tf.concat([[False], ~is_space], axis=0)[:-1]
+    ends_word = after_letter & (before > 0) & (before < of_rows(codes, of_row))
+    codes = codes.with_values(tf.where(is_space, ord(" "), codes.values))
+    return codes, ~is_space | ends_word
 
 
 class _Pages:

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from albert_tf.export.tables import dense
+from albert_tf.export.tables import dense, keep, of_rows, places
 from albert_tf.tokenization import Tokenizer
 
 Features = dict[str, tf.Tensor]
@@ -66,12 +66,11 @@ class Joiner:
             tf.fill([tf.reduce_sum(is_pair)], self.sep_id), is_pair
         )
         ids = tf.concat([cls, ids_a, sep, ids_b, end], axis=1)
-        positions = tf.ragged.range(ids.row_lengths())
-        in_second = positions >= (ids_a.row_lengths() + 2)[:, None]
+        in_second = places(ids) >= of_rows(ids, ids_a.row_lengths() + 2)
         rows = {
             "input_ids": (ids, self.pad_id),
-            "input_mask": (tf.ones_like(ids), 0),
-            "segment_ids": (tf.cast(in_second, tf.int32), 0),
+            "input_mask": (ids.with_values(tf.ones_like(ids.values)), 0),
+            "segment_ids": (ids.with_values(tf.cast(in_second, tf.int32)), 0),
         }
         widths = {"least": 1, "multiple": _LENGTH_MULTIPLE, "most": self.max_seq_length}
         return {name: dense(values, padding, **widths) for name, (values, padding) in rows.items()}
@@ -79,12 +78,10 @@ class Joiner:
 
 def last(ragged: tf.RaggedTensor, length: int) -> tf.RaggedTensor:
     """Returns no more than the last `length` values of each row."""
-    lengths = ragged.row_lengths()
-    return tf.ragged.boolean_mask(ragged, tf.ragged.range(lengths) >= (lengths - length)[:, None])
+    return keep(ragged, places(ragged) >= of_rows(ragged, ragged.row_lengths() - length))
 
 
 def first(ragged: tf.RaggedTensor, lengths: int | tf.Tensor) -> tf.RaggedTensor:
     """Returns no more than the first `lengths` `<int64>[B]` values of each row."""
     lengths = tf.broadcast_to(tf.cast(lengths, tf.int64), [ragged.nrows()])
-    places = tf.ragged.range(ragged.row_lengths())
-    return tf.ragged.boolean_mask(ragged, places < lengths[:, None])
+    return keep(ragged, places(ragged) < of_rows(ragged, lengths))

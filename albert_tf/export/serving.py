@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import graph_tokenizer
 from albert_tf.export.sequences import Features, Joiner
-from albert_tf.export.tables import RowTable, dense, with_origins
+from albert_tf.export.tables import RowTable, dense, of_rows, places, with_origins
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 _MASK = "[MASK]"
@@ -226,11 +226,9 @@ class MaskFiller(ServedModel):
         """
         parts = tf.strings.split(text, _MASK)
         ids = self.tokenizer(parts.values).ids
-        glued = (tf.ragged.range(parts.row_lengths()).values > 0) & ~tf.strings.regex_full_match(
-            parts.values, r"(?s)\s.*"
-        )
-        is_glued = glued[:, None] & (tf.ragged.range(ids.row_lengths()) == 0)
-        shift = tf.where(is_glued.values, len(self.pieces), 0)
+        has_space = tf.strings.regex_full_match(parts.values, r"(?s)\s.*")
+        glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
+        shift = tf.where(glued, len(self.pieces), 0)
         values, origins, _ = self._glued.lookup(ids.values + shift)
         ids = with_origins(ids, values, origins)
         masks = tf.fill([ids.nrows(), 1], self.mask_id)
@@ -240,9 +238,9 @@ class MaskFiller(ServedModel):
     def answer(self, features: Features) -> Features:
         """See the class."""
         is_mask = features["input_ids"] == self.mask_id
-        places = tf.where(is_mask)
+        masked = tf.where(is_mask)
         rows = tf.RaggedTensor.from_value_rowids(
-            tf.cast(places[:, 1], tf.int32), places[:, 0], tf.shape(is_mask, tf.int64)[0]
+            tf.cast(masked[:, 1], tf.int32), masked[:, 0], tf.shape(is_mask, tf.int64)[0]
         )
         positions = rows.to_tensor()
         outputs = self.apply({**features, "masked_lm_positions": positions})

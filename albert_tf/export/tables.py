@@ -43,6 +43,27 @@ def ranges(lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return origins, tf.range(tf.size(origins)) - tf.gather(before, origins)
 
 
+def of_rows(ragged: tf.RaggedTensor, values: tf.Tensor) -> tf.Tensor:
+    """Returns for each flat value of a ragged tensor that of its row, of `<T>[N]`.
+
+    Comparing ragged tensors with what is to be broadcast makes graphs of a thousand operations.
+    """
+    return tf.gather(values, ragged.value_rowids())
+
+
+def places(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the place of each flat value in its row, `<int64>[M]`."""
+    numbers = tf.range(tf.size(ragged.values, tf.int64))
+    return numbers - of_rows(ragged, ragged.row_starts())
+
+
+def keep(ragged: tf.RaggedTensor, stays: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the rows with those flat values only that stay, `<bool>[M]`."""
+    rows = tf.boolean_mask(ragged.value_rowids(), stays)
+    values = tf.boolean_mask(ragged.values, stays)
+    return tf.RaggedTensor.from_value_rowids(values, rows, ragged.nrows(), validate=False)
+
+
 def with_origins(ragged: tf.RaggedTensor, values: tf.Tensor, origins: tf.Tensor) -> tf.RaggedTensor:
     """Returns new values `<T>[M]` in the rows of those that they stem from, `<int32>[M]`."""
     rows = tf.gather(ragged.value_rowids(), origins)
