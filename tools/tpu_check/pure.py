@@ -75,9 +75,14 @@ def _replay(graph: Any, known: dict[str, tf.Tensor], state: dict[str, tf.Tensor]
     target = tf.compat.v1.get_default_graph()
     for inner in graph._functions.values():
         target._add_function_recursive(inner)
-    for op in graph.get_operations():
-        if op.type == "Placeholder":
-            continue
+
+    def make(op: tf.Operation) -> None:
+        if op.outputs and op.outputs[0].name in known:
+            return
+        # A loop that was given a gradient takes lists that were made after it.
+        for x in op.inputs:
+            if x.dtype != tf.resource:
+                make(x.op)
         handles = [x.name for x in op.inputs if x.dtype == tf.resource]
         if handles:
             results = _on_variable(op, state, known, handles)
@@ -91,7 +96,11 @@ def _replay(graph: Any, known: dict[str, tf.Tensor], state: dict[str, tf.Tensor]
                 op_def=op.op_def,
                 compute_device=False,
             ).outputs
-        known |= zip([x.name for x in op.outputs], results, strict=True)
+        known.update(zip([x.name for x in op.outputs], results, strict=True))
+
+    for op in graph.get_operations():
+        if op.type != "Placeholder":
+            make(op)
 
 
 def _on_variable(
