@@ -7,11 +7,13 @@ VENV := .venv$(TF:%=-tf%)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PEERS := $(VENV)/.peers-installed
+TPU_BIN := .venv-tpu/bin
+TPU_INSTALLED := .venv-tpu/.installed
 
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-peers lint format bench bench-finetune bench-serving
+.PHONY: demo test test-peers lint format bench bench-finetune bench-serving tpu-check
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -41,6 +43,10 @@ bench-finetune: $(PEERS)
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py
 
+# 3 GB of its own: TensorFlow's kernels for TPU come with another TensorFlow. Needs no TPU.
+tpu-check: $(TPU_INSTALLED)
+	$(TPU_BIN)/python -m tools.tpu_check $(ARGS)
+
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
 	$(BIN)/pip install --quiet -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
@@ -52,6 +58,14 @@ endif
 
 $(PEERS): $(INSTALLED)
 	$(BIN)/pip install --quiet -e '.[onnx,peers]'
+	@touch $@
+
+$(TPU_INSTALLED): tools/tpu_check/requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	  echo "error: '$(PYTHON)' is $$($(PYTHON) --version): tpu-check needs Python 3.11 to 3.13;" \
+	    "name another one with make PYTHON=python3.13 tpu-check" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv-tpu
+	$(TPU_BIN)/pip install --quiet --require-hashes -r $<
 	@touch $@
 
 $(BIN)/pip:

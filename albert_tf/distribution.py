@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 
@@ -88,8 +89,7 @@ def _tpu_strategy(
     except (ValueError, IndexError, OSError, ImportError, tf.errors.OpError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"TPU {name!r} can't be used ({reason}): on a TPU VM install tensorflow-tpu and "
-            "leave --tpu_name out; elsewhere check --tpu_name, --tpu_zone and --gcp_project; leave "
+            f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, str(error))}; or leave "
             "--use_tpu out to train on CPU or GPU"
         ) from None
     if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
@@ -98,6 +98,26 @@ def _tpu_strategy(
             f"{num_cores}: set it to {strategy.num_replicas_in_sync}"
         )
     return strategy
+
+
+def _tpu_remedy(name: str, reason: str) -> str:
+    """Returns what a person can do where a TPU was not found, for which TensorFlow has no words."""
+    packages = {
+        (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        for distribution in importlib.metadata.distributions()
+    }
+    if "tensorflow-tpu" not in packages:
+        return "this TensorFlow has none of a TPU's kernels: install what docs/tpu.md tells"
+    if packages & {"tensorflow", "tensorflow-cpu"}:
+        return (
+            "tensorflow and tensorflow-tpu lie over each other: install what docs/tpu.md tells "
+            "into a new environment"
+        )
+    if name not in ("", "local"):
+        return "check --tpu_name, --tpu_zone and --gcp_project"
+    if "lockfile" in reason or "in use" in reason:
+        return "another process holds it: end that first"
+    return "this machine has none: run this on a TPU VM"
 
 
 def _cluster() -> dict[str, list[str]]:

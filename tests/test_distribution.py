@@ -6,6 +6,7 @@ test_run_pretraining_processes.py.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import urllib.error
 
@@ -115,4 +116,39 @@ def test_a_tpu_that_is_not_found(monkeypatch, names, error):
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
     with pytest.raises(ValueError, match="TPU 'mine' can't be used .*leave --use_tpu out") as e:
         distribution.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
+    assert "\n" not in str(e.value)
+
+
+# What initialize_tpu_system raises where tensorflow-tpu finds no TPU, and beside another process.
+NO_TPU = tf.errors.InternalError(None, None, "RET_CHECK failure (tpu_node_interfaces.cc:432)")
+TAKEN = tf.errors.AbortedError(None, None, "Internal error when accessing libtpu lockfile.")
+
+
+@pytest.mark.parametrize(
+    ("installed", "name", "error", "remedy"),
+    [
+        (["tensorflow"], None, NO_TPU, "this TensorFlow has none of"),
+        (["tensorflow", "tensorflow_tpu"], None, NO_TPU, "tensorflow and tensorflow-tpu lie"),
+        (["tensorflow-tpu"], None, NO_TPU, "this machine has none: run this on a TPU VM"),
+        (["tensorflow-tpu"], "local", IndexError("index 0"), "this machine has none"),
+        (["tensorflow-tpu"], None, TAKEN, "another process holds it"),
+        (["tensorflow-tpu"], "mine", NO_TPU, "check --tpu_name, --tpu_zone and --gcp_project"),
+    ],
+)
+def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error, remedy):
+    class Installed:
+        def __init__(self, name):
+            self.metadata = {"Name": name}
+
+    def initialize(resolver):
+        raise error
+
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: map(Installed, installed))
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", lambda tpu, zone, project: None
+    )
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", initialize)
+    with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave --use_tpu out") as e:
+        distribution.create_strategy(use_tpu=True, tpu_name=name)
     assert "\n" not in str(e.value)

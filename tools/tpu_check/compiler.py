@@ -1,0 +1,128 @@
+"""libtpu as a compiler: for chips that are not there, with their memory as the limit."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from typing import Any
+
+import numpy as np
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax._src.lib import _jax, xla_client
+from jax.experimental import topologies
+from jaxlib.mlir import ir
+
+from tools.tpu_check.lowering import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A TPU as libtpu knows it.
+
+    Attributes:
+      topology: Name of a slice with at least eight cores.
+      hbm_gib: Memory that a program may use on a core: what libtpu says when it refuses one.
+    """
+
+    topology: str
+    hbm_gib: float
+
+
+# libtpu describes a v4 as two cores, each with half of its memory.
+CHIPS = {
+    "v3": Chip("v3:2x2", 15.48),
+    "v4": Chip("v4:2x2x1", 15.25),
+    "v5e": Chip("v5e:2x4", 15.75),
+    "v6e": Chip("v6e:2x4", 31.25),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What libtpu says of a program that it has compiled.
+
+    Attributes:
+      hbm_gib: Memory that a core uses: weights, moments, batch, activations and code.
+      gflop: Floating-point operations of a step, as XLA counts them; a loop's body counts once.
+      seconds: What compiling took.
+      all_reduces: Sums over replicas that are left once XLA has combined them.
+    """
+
+    hbm_gib: float
+    gflop: float
+    seconds: float
+    all_reduces: int
+
+
+class DoesNotFitError(ValueError):
+    """The program needs more memory than the chip has."""
+
+
+def compile_for(chip: Chip, program: Program) -> Compiled:
+    """Compiles a program ahead of time for the replicas that it was lowered for.
+
+    Raises:
+      DoesNotFitError: It needs more memory than there is.
+      ValueError: libtpu refuses it for another reason.
+    """
+    topology = topologies.get_topology_desc(chip.topology, platform="tpu")
+    devices = topology.devices[: program.num_replicas]
+    options = compiler.get_compile_options(
+        num_replicas=len(devices),
+        num_partitions=1,
+        device_assignment=np.array([[device.id] for device in devices]),
+    )
+    start = time.monotonic()
+    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+        try:
+            executable = devices[0].client.compile(
+                _module(program),
+                executable_devices=xla_client.DeviceList(tuple(devices)),
+                compile_options=options,
+            )
+        except _jax.JaxRuntimeError as error:
+            raise _refusal(str(error)) from None
+    seconds = time.monotonic() - start
+    memory = executable.get_compiled_memory_stats()
+    hbm = (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes
+    )
+    (module,) = executable.hlo_modules()
+    return Compiled(
+        hbm / 2**30,
+        executable.cost_analysis()["flops"] / 1e9,
+        seconds,
+        len(re.findall(r" all-reduce(?:-start)?\(", module.to_string())),
+    )
+
+
+def _module(program: Program) -> Any:
+    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program.hlo))
+    main = next(f for f in module.body.operations if f.attributes["sym_name"].value == "main")
+    i32 = ir.IntegerType.get_signless(32)
+    # Else a variable would take its room twice: before the step and after it.
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+        [
+            ir.DictAttr.get(
+                {"tf.aliasing_output": ir.IntegerAttr.get(i32, program.aliases[i])}
+                if i in program.aliases
+                else {}
+            )
+            for i in range(len(main.arguments))
+        ]
+    )
+    return module
+
+
+def _refusal(message: str) -> ValueError:
+    used = re.search(r"Used (\S+) of (\S+) hbm", message)
+    if used:
+        return DoesNotFitError(f"needs {used[1]} of {used[2]}")
+    reason = message.splitlines()[0]
+    return (DoesNotFitError if "RESOURCE_EXHAUSTED" in reason else ValueError)(reason)
