@@ -144,6 +144,9 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
         )
     if not examples:
         raise ValueError(f"{path} has no examples")
+    empty = sum(not example.text_a.strip() for example in examples)
+    if empty:
+        logging.warning("%s: %d examples have an empty text; they are kept", path, empty)
     return examples
 
 

@@ -67,6 +67,12 @@ def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
     assert "skipped 2 rows that lack columns, the first in line 3" in caplog.text
 
 
+def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
+    folder = write(tmp_path, "SST-2/train.tsv", "sentence\tlabel\n\t1\ngood\t1\n \t0\n")
+    assert len(glue.read_glue("sst-2", folder, "train")) == 3
+    assert "train.tsv: 2 examples have an empty text; they are kept" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("task", "content", "message"),
     [
