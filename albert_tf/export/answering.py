@@ -15,6 +15,8 @@ from albert_tf.export.serving import ServedModel
 from albert_tf.export.tables import dense, ranges
 from albert_tf.finetuning import AlbertForQuestionAnsweringV2
 
+# For each answer wanted, so many spans are looked at.
+_CANDIDATES = 8
 _IMPOSSIBLE = -float("inf")
 
 
@@ -193,7 +195,10 @@ class QuestionAnswerer(ServedModel):
             rows = tf.RaggedTensor.from_value_rowids(values, windows.examples, batch)
             return dense(rows.merge_dims(1, 2), default, least=self.n_best_size)
 
-        scores, order = tf.math.top_k(of_examples(scores, _IMPOSSIBLE), self.n_best_size)
+        scores = of_examples(scores, _IMPOSSIBLE)
+        # More than wanted: some are the same text.
+        count = tf.minimum(_CANDIDATES * self.n_best_size, tf.shape(scores)[1])
+        scores, order = tf.math.top_k(scores, count)
         first_piece, last_piece = (
             tf.gather(of_examples(piece, 0), order, batch_dims=1)
             for piece in (first_piece, last_piece)
