@@ -161,12 +161,10 @@ class SelfAttention(AlbertLayer):
         qkv_kernel, qkv_bias, output_kernel, output_bias, gamma, beta = weights
         config = self.config
         width = config.hidden_size
-        if positions is None:
-            query, key, value = self._project(x, qkv_kernel, qkv_bias)
-        else:
-            key, value = self._project(x, qkv_kernel[:, width:], qkv_bias[width:])
+        query, key, value = self._project(x, qkv_kernel, qkv_bias)
+        if positions is not None:
             x = functional.gather_positions(x, positions)
-            (query,) = self._project(x, qkv_kernel[:, :width], qkv_bias[:width])
+            query = ops.take_along_axis(query, positions[:, None, :, None], axis=2)
 
         probs = functional.attention_probs(
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]

@@ -240,7 +240,8 @@ class AlbertModel(ConfiguredModel):
         Returns:
           See the class.
         """
-        input_ids = inputs["input_ids"]
+        # Integers already, but where fit builds a model under MirroredStrategy: of floats.
+        input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
         cls_positions = inputs.get("cls_positions")
@@ -248,6 +249,7 @@ class AlbertModel(ConfiguredModel):
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
+        segment_ids = ops.cast(segment_ids, "int32")
         if not training or self.seed_generator is None:
             dropout_seed = None
         elif dropout_seed is None:

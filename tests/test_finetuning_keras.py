@@ -108,10 +108,11 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
 
 def _fit(replicas: int) -> tuple[list[float], list[np.ndarray], np.ndarray]:
     """Returns losses, weights and predictions of three epochs."""
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     if replicas > 1:
         runs.split_cpu(replicas)
         strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    else:
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         keras.utils.set_random_seed(3)
         model, loss, inputs, labels = case("classes")
