@@ -67,7 +67,7 @@ def test_a_recipe_holds_the_numbers_of_the_table(name):
     finetune_flags.check_flags(parsed(name, "--output_dir=out", "--init_checkpoint=x"))
 
 
-@pytest.mark.parametrize("name", WITHOUT_TRAINING)
+@pytest.mark.parametrize("name", sorted(WITHOUT_TRAINING))
 def test_what_has_no_training_set_is_not_trained_on(name):
     values = parsed(name)
     assert values.task_name == name and not values.do_train and values.do_predict
