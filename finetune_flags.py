@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import types
 
 from absl import flags
 
@@ -51,118 +52,103 @@ _LEAST = {
 
 def define_flags(values: flags.FlagValues) -> None:
     """Declares the flags."""
-    flags.DEFINE_string(
+    kinds = ("alias", "bool", "enum", "float", "integer", "list", "string")
+    define = types.SimpleNamespace(
+        **{
+            kind: functools.partial(getattr(flags, f"DEFINE_{kind}"), flag_values=values)
+            for kind in kinds
+        }
+    )
+    define.string(
         "task_name",
         None,
         "cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only), race, "
         "squad_v1 or squad_v2; classification, regression or choice: of a table of one's own.",
-        flag_values=values,
         required=True,
     )
-    for define in (_define_files, _define_model, _define_steps, _define_text, _define_devices):
-        define(values)
+    for define_some in (_define_files, _define_model, _define_steps, _define_text, _define_devices):
+        define_some(define)
 
 
-def _define_files(values: flags.FlagValues) -> None:
-    names = functools.partial(flags.DEFINE_list, flag_values=values)
-    real = functools.partial(flags.DEFINE_float, flag_values=values)
-    string = functools.partial(flags.DEFINE_string, flag_values=values)
-    string("data_dir", None, "Folder of GLUE's folders, or the one that holds RACE.")
-    string("train_file", None, "SQuAD: JSON file to train on. Table: .csv, .tsv or .jsonl.")
-    string("eval_file", None, "Likewise, to evaluate on; SQuAD's default: predict_file.")
-    string("predict_file", None, "Likewise, to predict; a table needs no labels there.")
-    string("text_column", "text", "Table: column of the text.")
-    string("text_pair_column", None, "Table: column of the second text, or of the question.")
-    string("label_column", "label", "Table: column of the label.")
-    names("choice_columns", [], "Table, choice: columns of the choices.")
-    string("output_dir", None, "Checkpoints and results; a run goes on there.")
-    string("cached_dir", None, "Folder of the features made; default: in output_dir.")
-    string("train_feature_file", None, "SQuAD: how files of features to train on begin.")
-    string("predict_feature_file", None, "SQuAD: likewise, of features to predict.")
-    string("predict_feature_left_file", None, "SQuAD: not needed, and not written.")
-    string(
-        "export_dir",
-        None,
-        "Folder of a SavedModel to make of the best checkpoint.",
-    )
-    real("threshold_to_export", math.nan, "Threshold that is stored with it.")
+def _define_files(define: types.SimpleNamespace) -> None:
+    define.string("data_dir", None, "Folder of GLUE's folders, or the one that holds RACE.")
+    define.string("train_file", None, "SQuAD: JSON file to train on. Table: .csv, .tsv or .jsonl.")
+    define.string("eval_file", None, "Likewise, to evaluate on; SQuAD's default: predict_file.")
+    define.string("predict_file", None, "Likewise, to predict; a table needs no labels there.")
+    define.string("text_column", "text", "Table: column of the text.")
+    define.string("text_pair_column", None, "Table: column of the second text, or of the question.")
+    define.string("label_column", "label", "Table: column of the label.")
+    define.list("choice_columns", [], "Table, choice: columns of the choices.")
+    define.string("output_dir", None, "Checkpoints and results; a run goes on there.")
+    define.string("cached_dir", None, "Folder of the features made; default: in output_dir.")
+    define.string("train_feature_file", None, "SQuAD: how files of features to train on begin.")
+    define.string("predict_feature_file", None, "SQuAD: likewise, of features to predict.")
+    define.string("predict_feature_left_file", None, "SQuAD: not needed, and not written.")
+    define.string("export_dir", None, "Folder of a SavedModel to make of the best checkpoint.")
+    define.float("threshold_to_export", math.nan, "Threshold that is stored with it.")
 
 
-def _define_model(values: flags.FlagValues) -> None:
-    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
-    real = functools.partial(flags.DEFINE_float, flag_values=values)
-    string = functools.partial(flags.DEFINE_string, flag_values=values)
-    string("albert_config_file", None, "Default: what lies beside init_checkpoint.")
-    string("init_checkpoint", None, "Pre-trained weights to start from, in any layout.")
-    string("albert_hub_module_handle", None, "The same, for a TF-Hub module on disk.")
-    string("spm_model_file", None, "SentencePiece model: its vocabulary.")
-    string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
-    boolean("do_lower_case", True, "Whether the model is uncased.")
-    real("hidden_dropout_prob", None, "Replaces the config's.")
-    real("attention_probs_dropout_prob", None, "Replaces the config's.")
-    real("dropout_prob", 0.1, "Dropout of the head (0 for squad_v1, which has none).")
+def _define_model(define: types.SimpleNamespace) -> None:
+    define.string("albert_config_file", None, "Default: what lies beside init_checkpoint.")
+    define.string("init_checkpoint", None, "Pre-trained weights to start from, in any layout.")
+    define.string("albert_hub_module_handle", None, "The same, for a TF-Hub module on disk.")
+    define.string("spm_model_file", None, "SentencePiece model: its vocabulary.")
+    define.string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
+    define.bool("do_lower_case", True, "Whether the model is uncased.")
+    define.float("hidden_dropout_prob", None, "Replaces the config's.")
+    define.float("attention_probs_dropout_prob", None, "Replaces the config's.")
+    define.float("dropout_prob", 0.1, "Dropout of the head (0 for squad_v1, which has none).")
 
 
-def _define_steps(values: flags.FlagValues) -> None:
-    alias = functools.partial(flags.DEFINE_alias, flag_values=values)
-    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
-    enum = functools.partial(flags.DEFINE_enum, flag_values=values)
-    real = functools.partial(flags.DEFINE_float, flag_values=values)
-    integer = functools.partial(flags.DEFINE_integer, flag_values=values)
-    names = functools.partial(flags.DEFINE_list, flag_values=values)
-    boolean("do_train", False, "Whether to train (race: true).")
-    boolean("do_eval", False, "Whether to evaluate each checkpoint, best kept (race: true).")
-    boolean("do_predict", False, "Whether to predict with the best; SQuAD evaluates first.")
-    integer("train_batch_size", 32, "Examples of an update, over all devices.")
-    integer("eval_batch_size", 8, "Examples of an evaluation step, over all devices.")
-    integer("predict_batch_size", 8, "Examples of a prediction step, over all devices.")
-    enum("optimizer", "adamw", ["adamw", "lamb"], "Optimizer.")
-    real("learning_rate", 5e-5, "Rate that the decay starts from (race: 1e-5).")
-    integer("train_step", 1000, "Updates (race: 12000; SQuAD: by num_train_epochs).")
-    real("num_train_epochs", None, "The same, in turns of the examples (SQuAD: 3).")
-    integer("warmup_step", 0, "Updates of warm-up (race: 1000).")
-    real("warmup_proportion", None, "The same, as a share of all (SQuAD: 0.1).")
-    integer("save_checkpoints_steps", 1000, "Updates between checkpoints (race: 100).")
-    integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
-    alias("num_keep_checkpoint", "keep_checkpoint_max")
-    integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
+def _define_steps(define: types.SimpleNamespace) -> None:
+    define.bool("do_train", False, "Whether to train (race: true).")
+    define.bool("do_eval", False, "Whether to evaluate each checkpoint, best kept (race: true).")
+    define.bool("do_predict", False, "Whether to predict with the best; SQuAD evaluates first.")
+    define.integer("train_batch_size", 32, "Examples of an update, over all devices.")
+    define.integer("eval_batch_size", 8, "Examples of an evaluation step, over all devices.")
+    define.integer("predict_batch_size", 8, "Examples of a prediction step, over all devices.")
+    define.enum("optimizer", "adamw", ["adamw", "lamb"], "Optimizer.")
+    define.float("learning_rate", 5e-5, "Rate that the decay starts from (race: 1e-5).")
+    define.integer("train_step", 1000, "Updates (race: 12000; SQuAD: by num_train_epochs).")
+    define.float("num_train_epochs", None, "The same, in turns of the examples (SQuAD: 3).")
+    define.integer("warmup_step", 0, "Updates of warm-up (race: 1000).")
+    define.float("warmup_proportion", None, "The same, as a share of all (SQuAD: 0.1).")
+    define.integer("save_checkpoints_steps", 1000, "Updates between checkpoints (race: 100).")
+    define.integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
+    define.alias("num_keep_checkpoint", "keep_checkpoint_max")
+    define.integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
     # Not in the release:
-    boolean("from_scratch", False, "Start from noise, where there is no init_checkpoint.")
-    names("ensemble_dirs", None, "Output directories whose predictions are averaged.")
-    integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
-    enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
-    boolean("jit_compile", False, "Compile with XLA; a TPU always does.")
-    integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
-    boolean("recompute", False, "Save memory: compute blocks again in the backward pass.")
+    define.bool("from_scratch", False, "Start from noise, where there is no init_checkpoint.")
+    define.list("ensemble_dirs", None, "Output directories whose predictions are averaged.")
+    define.integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
+    define.enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
+    define.bool("jit_compile", False, "Compile with XLA; a TPU always does.")
+    define.integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
+    define.bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
 
 
-def _define_text(values: flags.FlagValues) -> None:
-    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
-    integer = functools.partial(flags.DEFINE_integer, flag_values=values)
-    integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
-    integer("static_lengths", 4, "Lengths to pad to, at most; 1: max_seq_length (so squad_v1).")
-    integer("max_qa_length", 128, "race: most pieces of a question with an option.")
-    boolean("high_only", False, "race: only the level high.")
-    boolean("middle_only", False, "race: only the level middle.")
-    integer("doc_stride", 128, "SQuAD: pieces from one window to the next.")
-    integer("max_query_length", 64, "SQuAD: most pieces of a question.")
-    integer("n_best_size", 20, "SQuAD: answers of nbest_predictions.json.")
-    integer("max_answer_length", 30, "SQuAD: most pieces of an answer.")
-    integer("start_n_top", 5, "squad_v2: beam of starts.")
-    integer("end_n_top", 5, "squad_v2: beam of ends for each start.")
+def _define_text(define: types.SimpleNamespace) -> None:
+    define.integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
+    define.integer("static_lengths", 4, "Lengths to pad to, at most; 1: max_seq_length (squad_v1).")
+    define.integer("max_qa_length", 128, "race: most pieces of a question with an option.")
+    define.bool("high_only", False, "race: only the level high.")
+    define.bool("middle_only", False, "race: only the level middle.")
+    define.integer("doc_stride", 128, "SQuAD: pieces from one window to the next.")
+    define.integer("max_query_length", 64, "SQuAD: most pieces of a question.")
+    define.integer("n_best_size", 20, "SQuAD: answers of nbest_predictions.json.")
+    define.integer("max_answer_length", 30, "SQuAD: most pieces of an answer.")
+    define.integer("start_n_top", 5, "squad_v2: beam of starts.")
+    define.integer("end_n_top", 5, "squad_v2: beam of ends for each start.")
 
 
-def _define_devices(values: flags.FlagValues) -> None:
-    boolean = functools.partial(flags.DEFINE_bool, flag_values=values)
-    integer = functools.partial(flags.DEFINE_integer, flag_values=values)
-    string = functools.partial(flags.DEFINE_string, flag_values=values)
-    boolean("use_tpu", False, "Whether to run on a TPU.")
-    string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
-    string("tpu_zone", None, "Zone of the TPU.")
-    string("gcp_project", None, "Project of the TPU.")
-    string("master", None, "grpc address of the TPU, where it has no name.")
-    integer("num_tpu_cores", 8, "Cores of the TPU.")
-    boolean("use_einsum", True, "Of no effect: there is one way to multiply.")
+def _define_devices(define: types.SimpleNamespace) -> None:
+    define.bool("use_tpu", False, "Whether to run on a TPU.")
+    define.string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
+    define.string("tpu_zone", None, "Zone of the TPU.")
+    define.string("gcp_project", None, "Project of the TPU.")
+    define.string("master", None, "grpc address of the TPU, where it has no name.")
+    define.integer("num_tpu_cores", 8, "Cores of the TPU.")
+    define.bool("use_einsum", True, "Of no effect: there is one way to multiply.")
 
 
 def set_task_defaults(values: flags.FlagValues) -> None:

@@ -161,14 +161,19 @@ class SelfAttention(AlbertLayer):
         qkv_kernel, qkv_bias, output_kernel, output_bias, gamma, beta = weights
         config = self.config
         width = config.hidden_size
-        query, key, value = self._project(x, qkv_kernel, qkv_bias)
+        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        heads, head_size = config.num_attention_heads, width // config.num_attention_heads
+
+        qkv = ops.matmul(ops.reshape(x, (-1, width)), qkv_kernel) + qkv_bias  # [B * S, 3 * H]
+        qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
+        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
         if positions is not None:
             x = functional.gather_positions(x, positions)
             query = ops.take_along_axis(query, positions[:, None, :, None], axis=2)
 
         probs = functional.attention_probs(
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
-            scale=1 / math.sqrt(width // config.num_attention_heads),
+            scale=1 / math.sqrt(head_size),
             masked_scores=masked_scores,
             rate=config.attention_probs_dropout_prob,
             seed=seed,
@@ -185,14 +190,6 @@ class SelfAttention(AlbertLayer):
             rate=config.hidden_dropout_prob,
             seed=functional.fold_in(seed, 1),
         )
-
-    def _project(self, x: Any, kernel: Any, bias: Any) -> list[Any]:
-        """Maps `<float>[B, S, H]` by C kernels side by side to C tensors `[B, N, S, D]`."""
-        width, heads = self.config.hidden_size, self.config.num_attention_heads
-        count = kernel.shape[1] // width
-        y = ops.matmul(ops.reshape(x, (-1, width)), kernel) + bias  # [B * S, C * H]
-        shape = (ops.shape(x)[0], ops.shape(x)[1], count, heads, width // heads)
-        return ops.unstack(ops.transpose(ops.reshape(y, shape), (2, 0, 3, 1, 4)), count)
 
 
 class FeedForward(AlbertLayer):

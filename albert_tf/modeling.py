@@ -244,7 +244,7 @@ class AlbertModel(ConfiguredModel):
         input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
-        cls_positions = inputs.get("cls_positions")
+        is_packed = inputs.get("cls_positions") is not None
         if input_mask is None:
             input_mask = ops.ones_like(input_ids)
         if segment_ids is None:
@@ -254,13 +254,12 @@ class AlbertModel(ConfiguredModel):
             dropout_seed = None
         elif dropout_seed is None:
             dropout_seed = self.seed_generator.next()
-        starts = None
-        if cls_positions is not None:
-            starts = functional.example_starts(cls_positions, ops.shape(input_ids)[1])
-        firsts = (
-            ops.zeros_like(input_ids[:, 0])[:, None] if cls_positions is None else cls_positions
-        )
-        wanted = firsts
+        if is_packed:
+            wanted = firsts = inputs["cls_positions"]
+            starts = functional.example_starts(firsts, ops.shape(input_ids)[1])
+        else:
+            wanted = firsts = ops.zeros_like(input_ids[:, 0])[:, None]
+            starts = None
         if positions is not None:
             wanted = ops.concatenate([firsts, ops.cast(positions, firsts.dtype)], axis=1)
         embedding_output = self.embeddings(input_ids, segment_ids, starts, seed=dropout_seed)
@@ -270,7 +269,7 @@ class AlbertModel(ConfiguredModel):
         pooled_output = self.pooler(gathered[:, : firsts.shape[1]])
         result = {
             "sequence_output": outputs[-1],
-            "pooled_output": pooled_output[:, 0] if cls_positions is None else pooled_output,
+            "pooled_output": pooled_output if is_packed else pooled_output[:, 0],
             "all_encoder_layers": outputs,
             "embedding_output": embedding_output,
         }

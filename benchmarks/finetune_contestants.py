@@ -70,30 +70,20 @@ def albert_tf(
 
 def _albert_tf_update():
     import tensorflow as tf
-    from keras import ops
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.finetuning import AlbertForSequenceClassification
     from albert_tf.optimization import create_optimizer
-    from albert_tf.tasks.losses import classification_loss
-    from albert_tf.tasks.task import Task
+    from albert_tf.tasks.classification import SequenceClassificationTask
+    from albert_tf.tasks.supervised import ModelOptions
     from albert_tf.train_step import TrainStep
 
-    class Classes(Task):
-        def build_model(self):
-            config = AlbertConfig.from_json_file(CONFIG_FILE)
-            return AlbertForSequenceClassification(config, 2, classifier_dropout_prob=0.0)
-
-        def loss_weights(self, features):
-            return {"loss": tf.constant(float(features["label_ids"].shape[0]))}
-
-        def loss_sums(self, outputs, features):
-            return {"loss": ops.sum(classification_loss(features["label_ids"], outputs))}
-
-        def metrics(self, outputs, features):
-            raise NotImplementedError
-
-    task = Classes()
+    config = AlbertConfig.from_json_file(CONFIG_FILE)
+    task = SequenceClassificationTask(
+        ModelOptions(config, dropout_prob=0.0),
+        tokenizer=None,
+        max_seq_length=config.max_position_embeddings,
+        classes=("0", "1"),
+    )
     model = task.build_model()
     optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,34 +63,31 @@ def _vocabulary(folder: str) -> str:
     return path
 
 
-def saved_model(folder: str) -> Answer:
-    """This project's SavedModel, loaded without this project."""
+def _signature(folder: str, name: str) -> Callable[..., dict[str, Any]]:
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401
+    import tensorflow_text  # noqa: F401  The model needs its operations.
 
     loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
-    signature = loaded.signatures["features"]
+    # A signature by itself doesn't keep the model's weights.
+    return lambda **inputs: loaded.signatures[name](
+        **{key: tf.constant(value) for key, value in inputs.items()}
+    )
 
-    def answer(features: Features) -> np.ndarray:
-        inputs = {name: tf.constant(value) for name, value in features.items()}
-        # The name holds the model, whose weights a signature by itself doesn't keep.
-        return loaded and signature(**inputs)["logits"].numpy()
 
-    return answer
+def saved_model(folder: str) -> Answer:
+    """This project's SavedModel, loaded without this project."""
+    signature = _signature(folder, "features")
+    return lambda features: signature(**features)["logits"].numpy()
 
 
 def saved_model_from_text(folder: str) -> Answer:
     """The same from raw text of as many pieces."""
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401
-
-    loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
-    signature = loaded.signatures["serving_default"]
+    signature = _signature(folder, "serving_default")
 
     def answer(features: Features) -> np.ndarray:
         rows = zip(features["input_ids"], features["input_mask"].sum(axis=1), strict=True)
         texts = [" ".join(f"w{i - 5}" for i in ids[1 : n - 1]) for ids, n in rows]
-        return loaded and signature(text=tf.constant(texts))["logits"].numpy()
+        return signature(text=texts)["logits"].numpy()
 
     return answer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import instances
@@ -37,16 +38,14 @@ _MASKING_FLAGS = (
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Adds this script's flags, the release's 17 and some more, to `flag_values`."""
-    string, boolean, integer, real = (
-        functools.partial(define, flag_values=flag_values)
-        for define in (
-            flags.DEFINE_string,
-            flags.DEFINE_bool,
-            flags.DEFINE_integer,
-            flags.DEFINE_float,
-        )
-    )
     text_flags.define_flags(flag_values)
+    _define_the_releases(flag_values)
+    _define_more(flag_values)
+    flags.mark_flags_as_required(["output_file"], flag_values=flag_values)
+
+
+def _define_the_releases(flag_values: flags.FlagValues) -> None:
+    string, boolean, integer, real = _definers(flag_values)
     string("output_file", None, "TFRecord files to write, with commas between.")
     string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
     string("spm_model_file", None, "SentencePiece model.")
@@ -60,6 +59,21 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         False,
         "Whether half of the pairs get a random B; else half are swapped.",
     )
+    integer("max_seq_length", 512, "Tokens of an example, [CLS] and [SEP] included.")
+    integer("ngram", 3, "Longest masked n-gram, in words.")
+    integer(
+        "max_predictions_per_seq",
+        20,
+        "Most masked tokens of an example; 0: as many as masked_lm_prob asks for.",
+    )
+    integer("random_seed", 12345, "What every draw is a function of.")
+    integer("dupe_factor", 40, "Passes over the text, each drawn afresh.")
+    real("masked_lm_prob", 0.15, "Share of the tokens to mask.")
+    real("short_seq_prob", 0.1, "Share of documents that a pass cuts into short examples.")
+
+
+def _define_more(flag_values: flags.FlagValues) -> None:
+    string, boolean, integer, real = _definers(flag_values)
     string(
         "single_segment",
         "random",
@@ -72,18 +86,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "Which letters SentencePiece pieces may continue a word with. latin: a to z, so that all "
         "other pieces are words of their own; unicode: those of every script with spaces.",
     )
-    integer("max_seq_length", 512, "Tokens of an example, [CLS] and [SEP] included.")
-    integer("ngram", 3, "Longest masked n-gram, in words.")
-    integer(
-        "max_predictions_per_seq",
-        20,
-        "Most masked tokens of an example; 0: as many as masked_lm_prob asks for.",
-    )
-    integer("random_seed", 12345, "What every draw is a function of.")
-    integer("dupe_factor", 40, "Passes over the text, each drawn afresh.")
-    real("masked_lm_prob", 0.15, "Share of the tokens to mask.")
-    real("short_seq_prob", 0.1, "Share of documents that a pass cuts into short examples.")
-    # The release has none of these:
     flags.DEFINE_enum(
         "masking",
         "static",
@@ -115,7 +117,12 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         flag_values=flag_values,
     )
     string("beam_options", "", "Beam's own: '--runner=DataflowRunner --project=...'.")
-    flags.mark_flags_as_required(["output_file"], flag_values=flag_values)
+
+
+def _definers(flag_values: flags.FlagValues) -> list[Callable[..., Any]]:
+    """Returns what defines strings, booleans, integers and floats."""
+    kinds = (flags.DEFINE_string, flags.DEFINE_bool, flags.DEFINE_integer, flags.DEFINE_float)
+    return [functools.partial(define, flag_values=flag_values) for define in kinds]
 
 
 def list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:

@@ -75,7 +75,8 @@ assert losses[-1] < 0.8 * losses[0], losses
 """
 
 
-def run(code: str, *arguments: object, **environment: str) -> None:
+def run(code: str, *arguments: object, **environment: str) -> str:
+    """Returns what a program prints, which must not fail."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -85,6 +86,7 @@ def run(code: str, *arguments: object, **environment: str) -> None:
         timeout=300,
     )
     assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +182,9 @@ def test_answers_are_the_releases_on_jax(tmp_path):
 
 def test_tensorflow_is_imported_only_when_needed():
     """Whatever the backend is: a config and a tokenizer take no framework at all."""
-    run(
+    printed = run(
         "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
-        "import albert_tf; albert_tf.AlbertConfig(31, hidden_size=64); albert_tf.Tokenizer"
+        "import albert_tf; config = albert_tf.AlbertConfig(31, hidden_size=64)\n"
+        "print(config.hidden_size, albert_tf.Tokenizer.__name__)"
     )
+    assert printed == "64 Tokenizer\n"

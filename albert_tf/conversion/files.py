@@ -65,7 +65,7 @@ def check_not_compressed(path: str) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise ValueError(f"{path} is compressed, which such files are not: save the model again")

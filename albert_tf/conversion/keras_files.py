@@ -115,5 +115,5 @@ def _read_member(file: str, member: str) -> bytes:
             return archive.read(member)
     except KeyError:
         raise ValueError(f"{file} holds no {member}: it was not saved by Keras 3") from None
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
         raise ValueError(f"{file} is damaged ({error}): copy it again") from None

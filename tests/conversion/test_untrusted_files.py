@@ -116,15 +116,15 @@ def test_a_config_of_a_giant_asks_for_no_memory(layout, copy_of):
         convert(str(folder), "keras", str(folder.with_name("target")))
 
 
-def test_code_that_a_config_names_is_not_imported(copy_of, trap):
-    for layout in ("huggingface", "kerashub"):
-        folder = copy_of(layout)
-        auto_map = {"AutoModel": "trap.spring", "AutoConfig": "trap.spring"}
-        names = {"auto_map": auto_map, "module": "trap", "class_name": "spring"}
-        rewrite(folder / "config.json", lambda values: values.update(names))  # noqa: B023
-        (folder / "trap.py").write_text((folder.parent / "trap.py").read_text())
-        assert albert_tf.load_weights(encoder(), folder).missing == ()
-        convert(str(folder), "tf1", str(folder.with_name(f"{layout}_tf1")))
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub"])
+def test_code_that_a_config_names_is_not_imported(copy_of, trap, layout):
+    folder = copy_of(layout)
+    auto_map = {"AutoModel": "trap.spring", "AutoConfig": "trap.spring"}
+    names = {"auto_map": auto_map, "module": "trap", "class_name": "spring"}
+    rewrite(folder / "config.json", lambda values: values.update(names))
+    (folder / "trap.py").write_text((folder.parent / "trap.py").read_text())
+    assert albert_tf.load_weights(encoder(), folder).missing == ()
+    convert(str(folder), "tf1", str(folder.with_name(f"{layout}_tf1")))
     assert not trap.exists()
 
 
