@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf import functional
+from albert_tf import dropout
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
 from albert_tf.modeling import AlbertModel, ConfiguredModel
@@ -71,8 +71,8 @@ class FineTunedModel(ConfiguredModel):
             dropout_seed = self.seed_generator.next()
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
         blocks = self.config.num_hidden_layers * self.config.inner_group_num
-        site = 1 + functional.DROPOUT_SITES_PER_BLOCK * blocks
-        return outputs, functional.fold_in(dropout_seed if training else None, site)
+        site = 1 + dropout.SITES_PER_BLOCK * blocks
+        return outputs, dropout.fold_in(dropout_seed if training else None, site)
 
     def add_classifier(self, num_outputs: int, name: str) -> ClassifierHead:
         """Returns a head of `num_outputs` classes with this model's dropout and dtype."""

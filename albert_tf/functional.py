@@ -7,64 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf import dropout
 from albert_tf.fusion import fused
 
 LAYER_NORM_EPSILON = 1e-12
 # What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
 # masked must still give finite numbers, and the release's.
 MASKED_SCORE = -10000.0
-
-# Seeds of one forward pass: the embeddings take site 0, each block the next three.
-DROPOUT_SITES_PER_BLOCK = 3
-
-
-class GivenSeed(keras.random.SeedGenerator):
-    """Hands keras.random a seed that is a tensor, where it would take a generator.
-
-    Dropout is thereby a function of its seed alone: the same mask when a block is recomputed for
-    the backward pass, another one on each replica, and the same again after a resume.
-
-    Args:
-      seed: `<int>[2]`.
-    """
-
-    def __init__(self, seed: Any) -> None:  # No variable is made, hence no super().__init__.
-        self._seed = seed
-
-    def next(self, ordered: bool = True) -> Any:
-        """Returns the seed, `<int>[2]`."""
-        return self._seed
-
-
-def fold_in(seed: Any, site: Any) -> Any:
-    """Derives the seed of a dropout site from the seed of the forward pass.
-
-    Args:
-      seed: `<int>[2]`, or None for no dropout.
-      site: The site's number, an int or `<int>[]`.
-
-    Returns:
-      `<int>[2]`, or None.
-    """
-    if seed is None:
-        return None
-    return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
-
-
-def dropout(x: Any, rate: float, seed: Any) -> Any:
-    """Zeroes a share `rate` of x and scales the rest by 1 / (1 - rate).
-
-    Args:
-      x: `<float>[...]`.
-      rate: Share to drop, in [0, 1).
-      seed: `<int>[2]`; None (not training) leaves x as it is.
-
-    Returns:
-      `<float>[...]`, of x's shape and dtype.
-    """
-    if seed is None or rate == 0:
-        return x
-    return keras.random.dropout(x, rate, seed=GivenSeed(seed))
 
 
 def get_activation(name: str) -> Any:
@@ -100,7 +49,7 @@ def add_and_norm(
     x: Any, y: Any, bias: Any, gamma: Any, beta: Any, rate: float = 0.0, seed: Any = None
 ) -> Any:
     """Ends a sublayer: x `<float>[..., H]` plus its product y and bias, dropped out, normalised."""
-    y = dropout(ops.cast(y, "float32") + ops.cast(bias, "float32"), rate, seed)
+    y = dropout.apply(ops.cast(y, "float32") + ops.cast(bias, "float32"), rate, seed)
     return ops.cast(layer_norm(ops.cast(x, "float32") + y, gamma, beta), x.dtype)
 
 
@@ -117,7 +66,7 @@ def attention_probs(
 ) -> Any:
     """Turns products of queries and keys, `<float>[B, N, S, S]`, into what each key counts."""
     probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
-    return ops.cast(dropout(probs, rate, seed), scores.dtype)
+    return ops.cast(dropout.apply(probs, rate, seed), scores.dtype)
 
 
 def example_starts(cls_positions: Any, length: int) -> Any:

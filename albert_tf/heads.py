@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf import functional, layers
+from albert_tf import dropout, functional, layers
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling import AlbertModel, ConfiguredModel
 
@@ -101,7 +101,7 @@ class ClassifierHead(layers.AlbertLayer):
 
     def call(self, x: Any, seed: Any = None) -> Any:
         """Maps `<float>[..., H]` to `<float32>[..., C]` logits; a seed `<int>[2]` drops out."""
-        x = functional.dropout(x, self.dropout_prob, seed)
+        x = dropout.apply(x, self.dropout_prob, seed)
         weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
         return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
 
@@ -186,7 +186,7 @@ class AnswerabilityHead(layers.AlbertLayer):
         start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
         start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
         x = ops.concatenate([start_feature, sequence_output[:, 0]], axis=-1)
-        x = functional.dropout(ops.tanh(_dense(x, self.dense_0)), self.dropout_prob, seed)
+        x = dropout.apply(ops.tanh(_dense(x, self.dense_0)), self.dropout_prob, seed)
         logits = ops.matmul(x, ops.cast(self.dense_1_kernel, x.dtype))
         return ops.cast(logits[:, 0], "float32")
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf import functional
+from albert_tf import dropout, functional
 from albert_tf.config import AlbertConfig
 
 
@@ -98,9 +98,7 @@ class Embeddings(AlbertLayer):
             columns = ops.arange(ops.shape(input_ids)[1], dtype=starts.dtype)
             positions = ops.take(positions, columns - starts, axis=0)
         x = functional.layer_norm(words + types + positions, *self.norm)
-        return functional.dropout(
-            ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed
-        )
+        return dropout.apply(ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed)
 
 
 class SelfAttention(AlbertLayer):
@@ -188,7 +186,7 @@ class SelfAttention(AlbertLayer):
             gamma,
             beta,
             rate=config.hidden_dropout_prob,
-            seed=functional.fold_in(seed, 1),
+            seed=dropout.fold_in(seed, 1),
         )
 
 
@@ -248,5 +246,5 @@ class FeedForward(AlbertLayer):
             gamma,
             beta,
             rate=config.hidden_dropout_prob,
-            seed=functional.fold_in(seed, 2),
+            seed=dropout.fold_in(seed, 2),
         )

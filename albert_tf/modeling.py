@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf import functional, layers
+from albert_tf import dropout, functional, layers
 from albert_tf.config import AlbertConfig
 
 
@@ -96,8 +96,8 @@ class Encoder(layers.AlbertLayer):
 
         def apply(number: int, x: Any, masked_scores: Any, positions: Any = None) -> Any:
             attention, ffn = schedule[number]
-            site = 1 + functional.DROPOUT_SITES_PER_BLOCK * number
-            block = self._block(attention, ffn, functional.fold_in(seed, site), positions)
+            site = 1 + dropout.SITES_PER_BLOCK * number
+            block = self._block(attention, ffn, dropout.fold_in(seed, site), positions)
             return block(attention_weights[attention], ffn_weights[ffn], x, masked_scores)
 
         outputs = [x]

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import functional, optimization
+from albert_tf import dropout, optimization
 from albert_tf.fusion import fused
 
 
@@ -48,7 +48,7 @@ def test_eagerly_a_chain_is_left_as_it_is():
 
 
 def test_the_backward_pass_of_a_fused_chain_drops_what_the_forward_pass_dropped():
-    chain = fused(lambda x, rate, seed: functional.dropout(x, rate, seed))
+    chain = fused(lambda x, rate, seed: dropout.apply(x, rate, seed))
     x = tf.fill([11, 13], 2.0)
     seed = tf.constant([17, 19])
     value, gradient = _value_and_gradients(lambda x: chain(x, rate=0.5, seed=seed), (x,))

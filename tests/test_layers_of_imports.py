@@ -23,7 +23,7 @@ LEVELS = (
         "length_batches",
         "tasks.utf8_lines",
     },
-    {"tokenization", "records", "fusion"},
+    {"tokenization", "records", "fusion", "dropout"},
     {"rows", "functional"},
     {
         "layers",
