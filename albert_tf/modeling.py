@@ -7,6 +7,7 @@ examples of a packed row.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ from keras import ops
 
 from albert_tf import dropout, functional, layers
 from albert_tf.config import AlbertConfig
+from albert_tf.repetition import repeat
 
 
 class Encoder(layers.AlbertLayer):
@@ -92,28 +94,45 @@ class Encoder(layers.AlbertLayer):
         # Each weight is read once, however many layers share it.
         attention_weights = [sublayer.read() for sublayer in self.attention]
         ffn_weights = [sublayer.read() for sublayer in self.ffn]
-        schedule = self.schedule()
 
-        def apply(number: int, x: Any, masked_scores: Any, positions: Any = None) -> Any:
-            attention, ffn = schedule[number]
+        def apply(
+            sublayers: tuple[int, int], number: Any, x: Any, masked_scores: Any, positions: Any
+        ) -> Any:
+            attention, ffn = sublayers
             site = 1 + dropout.SITES_PER_BLOCK * number
             block = self._block(attention, ffn, dropout.fold_in(seed, site), positions)
             return block(attention_weights[attention], ffn_weights[ffn], x, masked_scores)
 
-        outputs = [x]
-        for number in range(len(schedule)):
-            outputs.append(apply(number, outputs[-1], masked_scores))
-        if starts is not None:  # Each position has masked scores of its own.
-            masked_scores = ops.take_along_axis(masked_scores, positions[:, None, :, None], axis=2)
-        return outputs[1:], apply(len(schedule) - 1, outputs[-2], masked_scores, positions)
+        def block(sublayers: tuple[int, int], first: int, stride: int) -> Any:
+            return lambda x, turn: apply(sublayers, first + stride * turn, x, masked_scores, None)
 
-    def schedule(self) -> list[tuple[int, int]]:
-        """Returns, block by block, which attention and feed-forward sublayers are applied."""
+        outputs = [x]
+        for layer, turns in self.schedule():
+            first = len(outputs) - 1
+            blocks = [block(sublayers, first + i, len(layer)) for i, sublayers in enumerate(layer)]
+            outputs += repeat(blocks, outputs[-1], turns)
+        last_masked_scores = masked_scores
+        if starts is not None:  # Each position has masked scores of its own.
+            last_masked_scores = ops.take_along_axis(
+                masked_scores, positions[:, None, :, None], axis=2
+            )
+        last = apply(layer[-1], len(outputs) - 2, outputs[-2], last_masked_scores, positions)
+        return outputs[1:], last
+
+    def schedule(self) -> list[tuple[list[tuple[int, int]], int]]:
+        """Returns layers and how often each is applied, the last of all alone.
+
+        A layer is its sublayers, attention and feed-forward, block by block.
+        """
         config, inner = self.config, self.config.inner_group_num
+        count = config.num_hidden_layers
+        groups = [
+            (config.attention_group(layer), config.ffn_group(layer), layer == count - 1)
+            for layer in range(count)
+        ]
         return [
-            (config.attention_group(layer) * inner + i, config.ffn_group(layer) * inner + i)
-            for layer in range(config.num_hidden_layers)
-            for i in range(inner)
+            ([(attention * inner + i, ffn * inner + i) for i in range(inner)], len(list(same)))
+            for (attention, ffn, _), same in itertools.groupby(groups)
         ]
 
     def _block(self, attention: int, ffn: int, seed: Any, positions: Any) -> Any:

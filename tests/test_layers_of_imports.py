@@ -23,7 +23,7 @@ LEVELS = (
         "length_batches",
         "tasks.utf8_lines",
     },
-    {"tokenization", "records", "fusion", "dropout"},
+    {"tokenization", "records", "fusion", "dropout", "repetition"},
     {"rows", "functional"},
     {
         "layers",

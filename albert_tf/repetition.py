@@ -1,0 +1,68 @@
+"""Blocks that are applied many times, as a loop of the compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+Block = Callable[[Any, Any], Any]
+
+
+def repeat(blocks: Sequence[Block], x: Any, turns: int) -> list[Any]:
+    """Applies blocks one after the other, and all of them again and again.
+
+    A block is traced once, whatever the number of turns: neither the program nor the time that
+    tracing and a compiler take grow with it.
+
+    Args:
+      blocks: Each maps `<float>[...]` and the number of the turn `<int32>[]` to `<float>[...]` of
+        the same shape and dtype.
+      x: `<float>[...]`, what the first block is applied to.
+      turns: How often.
+
+    Returns:
+      The results of all blocks, `turns * len(blocks)`, in order.
+    """
+    if turns == 1:
+        return _in_turn(blocks, x, 0)
+    run = _run_tensorflow if keras.backend.backend() == "tensorflow" else _run
+    last, by_block = run(blocks, x, turns)
+    by_block = [ops.unstack(results, turns) for results in by_block]
+    results = [result for turn in zip(*by_block, strict=True) for result in turn]
+    # The same as results[-1], whose gradient would be that of all turns.
+    return [*results[:-1], last]
+
+
+def _run(blocks: Sequence[Block], x: Any, turns: int) -> tuple[Any, list[Any]]:
+    def turn(x: Any, number: Any) -> tuple[Any, list[Any]]:
+        results = _in_turn(blocks, x, number)
+        return results[-1], results
+
+    return ops.scan(turn, x, ops.arange(turns))
+
+
+def _run_tensorflow(blocks: Sequence[Block], x: Any, turns: int) -> tuple[Any, list[Any]]:
+    # Not keras.ops.scan: XLA needs a bound of the loop for its gradient, and it sets none.
+    import tensorflow as tf
+
+    def turn(number: Any, x: Any, arrays: list[Any]) -> tuple[Any, Any, list[Any]]:
+        results = [tf.ensure_shape(y, x.shape) for y in _in_turn(blocks, x, number)]
+        written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
+        return number + 1, results[-1], written
+
+    arrays = [tf.TensorArray(x.dtype, turns, element_shape=x.shape) for _ in blocks]
+    _, last, arrays = tf.while_loop(
+        lambda number, *_: number < turns, turn, (0, x, arrays), maximum_iterations=turns
+    )
+    return last, [array.stack() for array in arrays]
+
+
+def _in_turn(blocks: Sequence[Block], x: Any, number: Any) -> list[Any]:
+    results = []
+    for block in blocks:
+        x = block(x, number)
+        results.append(x)
+    return results

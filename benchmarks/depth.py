@@ -1,0 +1,153 @@
+"""Measures what layers cost: tracing, compiling, size of the program, memory, time of a step.
+
+    python benchmarks/depth.py
+    python benchmarks/depth.py --layers 3 24 48 --forms loop --run
+
+Sizes are ALBERT-base's, dropout included. Each line is a process of its own, in which XLA compiles
+forward and backward pass for this CPU; instructions and memory are what XLA says of the program
+before and after its optimisations. `unrolled` applies the layers one by one, as a Python loop does:
+what the model would be without albert_tf.repetition. `--run` adds the time of a step that XLA does
+not compile (the Trainer's default on a CPU); both forms make a step in turns then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+FORMS = ("loop", "unrolled")
+SHAPE = "4x128"
+ROUNDS = 7
+
+
+def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
+    """Compiles a step in this process and returns its figures."""
+    with tempfile.TemporaryDirectory() as dump:
+        os.environ["XLA_FLAGS"] = f"--xla_dump_to={dump} --xla_dump_hlo_module_re=.*micro_step.*"
+        start = time.perf_counter()
+        step = _make_step(layers, form, recompute, jit_compile=True)
+        step.get_concrete_function()
+        traced = time.perf_counter()
+        step()
+        compiled = time.perf_counter()
+        (before,) = Path(dump).glob("*before_optimizations.txt")
+        (report,) = Path(dump).glob("*memory-usage-report.txt")
+        return {
+            "trace_seconds": traced - start,
+            "compile_seconds": compiled - traced,
+            "instructions": len(re.findall(r"^\s+(?:ROOT )?\S+ = ", before.read_text(), re.M)),
+            "bytes": int(re.search(r"Total bytes used: (\d+)", report.read_text())[1]),
+        }
+
+
+def run_in_turns(layers: int, recompute: bool) -> dict[str, float]:
+    """Returns by form the median seconds of a step that XLA does not compile."""
+    steps = {form: _make_step(layers, form, recompute, jit_compile=False) for form in FORMS}
+    seconds: dict[str, list[float]] = {form: [] for form in FORMS}
+    for step in steps.values():
+        step()
+        step()
+    for _ in range(ROUNDS):
+        for form, step in steps.items():
+            start = time.perf_counter()
+            step().numpy()
+            seconds[form].append(time.perf_counter() - start)
+    return {form: statistics.median(values) for form, values in seconds.items()}
+
+
+def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Callable[[], Any]:
+    import tensorflow as tf
+    from contestants import CONFIG_FILE, Shape, synthetic_batch
+
+    import albert_tf.modeling
+    from albert_tf.config import AlbertConfig
+    from albert_tf.optimization import create_optimizer
+    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.train_step import TrainStep
+
+    config = dataclasses.replace(
+        AlbertConfig.from_json_file(str(CONFIG_FILE)),
+        num_hidden_layers=layers,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+    )
+    task = PretrainingTask(config, recompute=recompute)
+    model = task.build_model()
+    optimizer = create_optimizer(1e-4, 1000, 0, sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
+    batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))))
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    step = tf.function(lambda: train_step(features))
+    as_it_is = albert_tf.modeling.repeat
+    if form == "unrolled":
+        albert_tf.modeling.repeat = _one_by_one
+    try:
+        step.get_concrete_function()
+    finally:
+        albert_tf.modeling.repeat = as_it_is
+    return step
+
+
+def _one_by_one(blocks: Sequence[Callable[[Any, Any], Any]], x: Any, turns: int) -> list[Any]:
+    results = []
+    for turn in range(turns):
+        for block in blocks:
+            x = block(x, turn)
+            results.append(x)
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a line for each number of layers, form and way to keep activations."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--layers", nargs="+", type=int, default=[3, 24, 48])
+    parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
+    parser.add_argument("--run", action="store_true", help="measure steps, too")
+    args = parser.parse_args(arguments)
+    print(f"{SHAPE}, float32\n{'layers':>6} {'form':<9} {'recompute':<9}", end="")
+    print(f" {'trace':>7} {'compile':>8} {'instructions':>12} {'memory':>9}", flush=True)
+    for layers in args.layers:
+        for recompute in (False, True):
+            for form in args.forms:
+                figures = _in_process("compile_one", layers, form, recompute)
+                print(
+                    f"{layers:6} {form:<9} {'yes' if recompute else 'no':<9}"
+                    f" {figures['trace_seconds']:5.1f} s {figures['compile_seconds']:6.1f} s"
+                    f" {figures['instructions']:12,} {figures['bytes'] / 2**20:5.0f} MiB",
+                    flush=True,
+                )
+            if args.run:
+                seconds = _in_process("run_in_turns", layers, recompute)
+                told = ", ".join(f"{form} {value:.3f} s" for form, value in seconds.items())
+                print(f"{layers:6} a step, not compiled: {told}", flush=True)
+
+
+def _in_process(function: str, *arguments: Any) -> dict[str, Any]:
+    code = f"import depth, json; print(json.dumps(depth.{function}(*{arguments!r})))"
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        sys.exit(process.stderr[-3000:])
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()
