@@ -129,7 +129,7 @@ def _define_steps(define: types.SimpleNamespace) -> None:
 
 def _define_text(define: types.SimpleNamespace) -> None:
     define.integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
-    define.integer("static_lengths", 4, "Lengths to pad to, at most; 1: max_seq_length (squad_v1).")
+    define.integer("static_lengths", 6, "Lengths to pad to, at most; 1: max_seq_length (squad_v1).")
     define.integer("max_qa_length", 128, "race: most pieces of a question with an option.")
     define.bool("high_only", False, "race: only the level high.")
     define.bool("middle_only", False, "race: only the level middle.")

@@ -33,7 +33,7 @@ class LengthBatches:
 
 
 def choose_static_lengths(
-    row_lengths: np.ndarray, max_seq_length: int, count: int = 4, multiple: int = 8
+    row_lengths: np.ndarray, max_seq_length: int, count: int = 6, multiple: int = 4
 ) -> tuple[int, ...]:
     """Chooses the lengths at which rows, each padded to the next one, have least padding.
 

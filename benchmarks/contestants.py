@@ -18,7 +18,8 @@ import numpy as np
 
 Step = Callable[[], float]
 
-CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIG_FILE = CONFIGS / "albert_base_v2.json"
 LEARNING_RATE = 1e-4
 CLIP_NORM = 1.0
 
@@ -129,10 +130,9 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
     return lambda: float(np.ravel(model.train_on_batch(inputs, labels))[0])
 
 
-def synthetic_batch(shape: Shape) -> dict[str, np.ndarray]:
+def synthetic_batch(shape: Shape, vocab_size: int = 30_000) -> dict[str, np.ndarray]:
     """Returns a full batch of random pieces, under the names that this project gives them."""
     rng = np.random.default_rng(0)
-    vocab_size = _dimensions()["vocab_size"]
     tokens, masked = (shape.batch, shape.seq), (shape.batch, shape.predictions)
     positions = np.stack(
         [np.sort(rng.permutation(shape.seq)[: shape.predictions]) for _ in range(shape.batch)]
@@ -148,13 +148,13 @@ def synthetic_batch(shape: Shape) -> dict[str, np.ndarray]:
     }
 
 
-def step_gflop(shape: Shape) -> float:
+def step_gflop(shape: Shape, config_file: Path = CONFIG_FILE) -> float:
     """Returns the matrix products of a step in GFLOP, a multiply-add being two.
 
     The backward pass computes two products for each of the forward pass. Counted are those that
     the model needs: logits at P positions, not at S.
     """
-    c = _dimensions()
+    c = _dimensions(config_file)
     hidden, width, vocab = c["hidden_size"], c["embedding_size"], c["vocab_size"]
     dense = 4 * hidden * hidden + 2 * hidden * c["intermediate_size"]  # Q, K, V, output, FFN
     attention = 2 * shape.seq * hidden  # scores and context
@@ -164,8 +164,8 @@ def step_gflop(shape: Shape) -> float:
     return 3 * forward / 1e9
 
 
-def _dimensions() -> dict[str, Any]:
-    config = json.loads(CONFIG_FILE.read_text())
+def _dimensions(config_file: Path = CONFIG_FILE) -> dict[str, Any]:
+    config = json.loads(config_file.read_text())
     names = (
         "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads "
         "intermediate_size hidden_dropout_prob attention_probs_dropout_prob"

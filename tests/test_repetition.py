@@ -78,7 +78,7 @@ CONFIG = albert_tf.AlbertConfig(
     num_attention_heads=3,
     intermediate_size=13,
     max_position_embeddings=17,
-    initializer_range=0.5,
+    initializer_range=0.2,
     hidden_dropout_prob=0.2,
     attention_probs_dropout_prob=0.3,
 )
@@ -116,7 +116,9 @@ def test_the_model_draws_the_masks_of_its_layers_one_by_one(monkeypatch, layout,
     monkeypatch.setattr("albert_tf.modeling.repeat", _plain)
     plain_layers, plain_gradients = run()
     for actual, expected in zip(layers, plain_layers, strict=True):
-        np.testing.assert_array_equal(actual, expected)
+        # Roundings, seven layers of them: TensorFlow rearranges the two graphs differently. With
+        # other masks the numbers, of about 2, would differ by as much as that.
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=3e-6)
     scale = max(float(np.abs(gradient).max()) for gradient in plain_gradients)
     for actual, expected in zip(gradients, plain_gradients, strict=True):
         np.testing.assert_allclose(

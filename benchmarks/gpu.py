@@ -1,0 +1,204 @@
+"""Measures pre-training steps on a GPU in bfloat16, side by side with Hugging Face's.
+
+    python benchmarks/gpu.py
+    python benchmarks/gpu.py --models base_v2 --shapes 64x128x20 16x512x77
+
+This project runs on Keras' JAX backend, Hugging Face's AlbertForPreTraining on torch (compiled,
+SDPA, fused AdamW), each in a process of its own, one after the other, on one batch. A step is
+forward, backward, clip to a global norm of 1 and AdamW, dropout as in the config. Theirs scores all
+positions, ours those that are predicted; MFU counts for both what the model needs. Without a GPU it
+runs on the CPU, which only shows that it runs: no GPU was to be had when it was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from contestants import CLIP_NORM, CONFIGS, LEARNING_RATE, Shape, step_gflop, synthetic_batch
+
+MODELS = ("base_v2", "large_v2", "xxlarge_v2")
+SHAPES = ("64x128x20", "16x512x77")
+# Dense bfloat16 products, TFLOP/s, of the vendor's data sheets, by what the device calls itself.
+PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
+WARM_UP_STEPS = 3
+
+Step = Callable[[], float]
+
+
+def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
+    """This project on JAX: the step, the bytes that it held at most, the device's name."""
+    import jax
+    import jax.numpy as jnp
+
+    from albert_tf.config import AlbertConfig
+    from albert_tf.heads import AlbertForPreTraining
+    from albert_tf.optimization import create_optimizer
+
+    config = AlbertConfig.from_json_file(str(CONFIGS / f"albert_{model}.json"))
+    network = AlbertForPreTraining(config, dtype="mixed_bfloat16")
+    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, clip_norm=CLIP_NORM)
+    optimizer.build(network.trainable_variables)
+    batch = {
+        name: jnp.asarray(value)
+        for name, value in synthetic_batch(shape, config.vocab_size).items()
+    }
+    fixed = [variable.value for variable in network.non_trainable_variables]
+
+    def loss(weights: Any, number: Any) -> Any:
+        outputs, _ = network.stateless_call(
+            weights, fixed, batch, training=True, dropout_seed=jnp.stack([number, number])
+        )
+        pieces = jax.nn.log_softmax(outputs["masked_lm_logits"])
+        orders = jax.nn.log_softmax(outputs["sentence_order_logits"])
+        chosen = jnp.take_along_axis(pieces, batch["masked_lm_ids"][..., None], -1)
+        order = jnp.take_along_axis(orders, batch["sentence_order_labels"][:, None], -1)
+        return -chosen.mean() - order.mean()
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def update(weights: Any, state: Any, number: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights, number)
+        return value, *optimizer.stateless_apply(state, gradients, weights)
+
+    weights = [variable.value for variable in network.trainable_variables]
+    state = [variable.value for variable in optimizer.variables]
+    number = 0
+
+    def step() -> float:
+        nonlocal weights, state, number
+        number += 1
+        value, weights, state = update(weights, state, jnp.uint32(number))
+        return float(value)
+
+    device = jax.devices()[0]
+
+    def peak() -> int:
+        return (device.memory_stats() or {}).get("peak_bytes_in_use", 0)
+
+    return step, peak, device.device_kind
+
+
+def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
+    """Hugging Face's model with its own loss: as albert_tf()."""
+    import numpy as np
+    import torch
+    import transformers
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    sizes = json.loads((CONFIGS / f"albert_{model}.json").read_text())
+    known = transformers.AlbertConfig().to_dict()
+    sizes = {name: value for name, value in sizes.items() if name in known}
+    config = transformers.AlbertConfig(
+        **(sizes | {"hidden_act": "gelu_new"}), attn_implementation="sdpa"
+    )
+    network = transformers.AlbertForPreTraining(config).to(device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, fused=True)
+    batch = synthetic_batch(shape, config.vocab_size)
+    labels = np.full((shape.batch, shape.seq), -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["input_mask"],
+        "token_type_ids": batch["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": batch["sentence_order_labels"],
+    }
+    inputs = {
+        name: torch.tensor(value, dtype=torch.long, device=device) for name, value in inputs.items()
+    }
+    compiled = torch.compile(network)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16):
+            loss = compiled(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP_NORM)
+        optimizer.step()
+        return loss.item()
+
+    if device == "cpu":
+        return step, lambda: 0, "cpu"
+    return step, torch.cuda.max_memory_allocated, torch.cuda.get_device_name()
+
+
+CONTESTANTS = {"albert_tf, JAX": albert_tf, "Hugging Face, torch.compile": hugging_face}
+
+
+def measure(name: str, model: str, shape: Shape, steps: int) -> dict[str, Any]:
+    """Returns a contestant's figures, measured in this process."""
+    step, peak, device = CONTESTANTS[name](model, shape)
+    start = time.perf_counter()
+    for _ in range(WARM_UP_STEPS):
+        step()
+    ready = time.perf_counter() - start
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    figures = {"seconds": statistics.median(seconds), "ready": ready}
+    return {**figures, "bytes": peak(), "device": device}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a line for each model, shape and contestant."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", nargs="+", default=MODELS, help="of configs/albert_*.json")
+    parser.add_argument(
+        "--shapes", nargs="+", default=SHAPES, help="examples x tokens x predictions"
+    )
+    parser.add_argument("--steps", type=int, default=20, help="steps that are measured")
+    parser.add_argument("--only", default="", help="only contestants whose name contains this")
+    args = parser.parse_args(arguments)
+    print(f"{'':46} {'examples/s':>10} {'tokens/s':>9} {'MFU':>5} {'memory':>9} {'first':>7}")
+    for model in args.models:
+        for size in args.shapes:
+            shape = Shape(*map(int, re.split("x", size)))
+            for name in CONTESTANTS:
+                if args.only in name:
+                    figures = _in_process(name, model, shape, args.steps)
+                    print(f"{model:<11} {size:<10} {name:<28} {_row(model, shape, figures)}")
+
+
+def _row(model: str, shape: Shape, figures: dict[str, Any]) -> str:
+    seconds, device = figures["seconds"], figures["device"]
+    peak = next((value for key, value in PEAKS.items() if key in device), None)
+    rate = step_gflop(shape, CONFIGS / f"albert_{model}.json") / seconds / 1000
+    mfu = f"{rate / peak:5.0%}" if peak else f"{'':>5}"
+    return (
+        f"{shape.batch / seconds:7.1f} {shape.tokens / seconds:9.0f} {mfu}"
+        f" {figures['bytes'] / 2**30:5.1f} GiB {figures['ready']:5.0f} s  {device}"
+    )
+
+
+def _in_process(name: str, model: str, shape: Shape, steps: int) -> dict[str, Any]:
+    code = (
+        "import json, gpu; from contestants import Shape; "
+        f"print(json.dumps(gpu.measure({name!r}, {model!r}, {shape!r}, {steps})))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent,
+        env={"PYTHONPATH": str(CONFIGS.parent), **os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        sys.exit(f"{name}: {process.stderr[-3000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()

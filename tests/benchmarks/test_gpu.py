@@ -1,0 +1,37 @@
+"""benchmarks/gpu.py on a CPU, as small as it gets: it runs. Can't see: what it says of a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONTESTANTS = {
+    "albert_tf": ("jax",),
+    "Hugging Face": ("torch", "transformers"),
+}
+
+
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_a_contestant_makes_steps(name):
+    missing = [package for package in CONTESTANTS[name] if not importlib.util.find_spec(package)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    arguments = ["--models", "tiny", "--shapes", "2x16x3", "--steps", "1", "--only", name]
+    run = subprocess.run(
+        [sys.executable, "gpu.py", *arguments],
+        cwd=ROOT / "benchmarks",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    title, row = run.stdout.splitlines()
+    assert "tokens/s" in title
+    rate = re.match(rf"tiny +2x16x3 +{name}\D*[\d.]+ +(\d+)", row)
+    assert int(rate[1]) > 0
