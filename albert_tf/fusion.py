@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-# A chain over fewer elements isn't worth the time that XLA takes to compile it.
-_WORTH_COMPILING = 65_536
+# Over fewer elements TensorFlow is as fast, and XLA takes a while to compile a chain.
+WORTH_COMPILING = 65_536
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,8 +27,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     by_xla = tf.function(function, jit_compile=True)
 
     def call(*tensors: Any, **keywords: Any) -> Any:
-        worth = max(tensor.shape.num_elements() or 0 for tensor in tensors) >= _WORTH_COMPILING
-        return (by_xla if worth and _gains(tensors) else function)(*tensors, **keywords)
+        return (by_xla if _gains(tensors) else function)(*tensors, **keywords)
 
     return call
 
@@ -40,8 +39,9 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     much as the matrix products between the chains; XLA makes it one pass. The backward pass
     computes the chain again from its inputs, so that nothing but them is kept.
 
-    The chain is left as it is where nothing is gained: eagerly, for shapes that are not static (XLA
-    compiles for one shape), and on backends and a TPU, which compile the whole step.
+    The chain is left as it is where nothing is gained: for few elements, eagerly, for shapes that
+    are not static (XLA compiles for one shape), and on backends and a TPU, which compile the whole
+    step.
 
     Args:
       function: Maps tensors, of which the result is differentiated, and keywords, of which it is
@@ -84,4 +84,9 @@ def _gains(tensors: Any) -> bool:
 
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     static = all(tensor.shape.is_fully_defined() for tensor in tensors)
-    return static and not on_tpu and not tf.executing_eagerly()
+    return (
+        static
+        and max(tensor.shape.num_elements() for tensor in tensors) >= WORTH_COMPILING
+        and not on_tpu
+        and not tf.executing_eagerly()
+    )

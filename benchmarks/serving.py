@@ -95,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or temporary
+        Path(folder).mkdir(parents=True, exist_ok=True)
         if not Path(folder, "saved_model").exists():
             subprocess.run([sys.executable, str(WORKER), "prepare", folder], check=True)
         if args.sequences == 0:

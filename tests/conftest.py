@@ -21,3 +21,9 @@ def spm_30k() -> pathlib.Path:
     if not path:
         pytest.skip("set ALBERT_SPM_30K to the release's 30k-clean.model to run this test")
     return pathlib.Path(path)
+
+
+@pytest.fixture
+def every_chain_fused(monkeypatch) -> None:
+    """Has XLA compile chains of a test's few elements, too, as it does those of real sizes."""
+    monkeypatch.setattr("albert_tf.fusion.WORTH_COMPILING", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from keras import ops
 
@@ -31,6 +32,7 @@ def _tensors():
     return tuple(tf.constant(rng.standard_normal((2, 7)), tf.float32) for _ in range(2))
 
 
+@pytest.mark.usefixtures("every_chain_fused")
 def test_a_fused_chain_and_its_gradients_are_the_plain_ones():
     for signature in (None, [tf.TensorSpec([None, 7])] * 2):
         expected = _value_and_gradients(_chain, _tensors(), signature, power=3)
@@ -38,6 +40,14 @@ def test_a_fused_chain_and_its_gradients_are_the_plain_ones():
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("rows", "is_fused"), [(9362, False), (9363, True)])
+def test_a_chain_is_fused_where_it_is_long(rows, is_fused):
+    graph_of = tf.function(lambda x, y: fused(_chain)(x, y, power=3)).get_concrete_function
+    graph = graph_of(*[tf.TensorSpec([rows, 7])] * 2).graph
+    assert any("PartitionedCall" in op.type for op in graph.get_operations()) == is_fused
+
+
+@pytest.mark.usefixtures("every_chain_fused")
 def test_eagerly_a_chain_is_left_as_it_is():
     with tf.GradientTape() as tape:
         x, y = _tensors()
@@ -47,6 +57,7 @@ def test_eagerly_a_chain_is_left_as_it_is():
     assert tape.gradient(result, x) is not None
 
 
+@pytest.mark.usefixtures("every_chain_fused")
 def test_the_backward_pass_of_a_fused_chain_drops_what_the_forward_pass_dropped():
     chain = fused(lambda x, rate, seed: dropout.apply(x, rate, seed))
     x = tf.fill([11, 13], 2.0)
@@ -56,6 +67,7 @@ def test_the_backward_pass_of_a_fused_chain_drops_what_the_forward_pass_dropped(
     np.testing.assert_array_equal(gradient, value / 2.0)
 
 
+@pytest.mark.usefixtures("every_chain_fused")
 def test_a_fused_chain_outlives_recomputation():
     chain = keras.remat(lambda x, y: fused(_chain)(x, y, power=3))
     expected = _value_and_gradients(_chain, _tensors(), power=3)

@@ -24,6 +24,8 @@ SMALL = albert_tf.AlbertConfig(
     **DROPOUT,
 )
 
+pytestmark = pytest.mark.usefixtures("every_chain_fused")
+
 
 def encoder(variant: str, **kwargs) -> albert_tf.AlbertModel:
     model = albert_tf.AlbertModel(goldens.config(variant), **kwargs)

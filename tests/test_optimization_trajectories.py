@@ -18,6 +18,8 @@ from tests import tolerances
 CASES = ["adamw_onehot", "lamb_onehot", "adamw_a", "lamb_a", "adamw_start2", "lamb_nowarm_power2"]
 SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
 
+pytestmark = pytest.mark.usefixtures("every_chain_fused")
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_model_goes_the_releases_way(golden, case):

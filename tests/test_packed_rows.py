@@ -15,6 +15,8 @@ from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
 from tests import goldens, tolerances
 
+pytestmark = pytest.mark.usefixtures("every_chain_fused")
+
 
 def assert_close(actual, expected, atol=tolerances.OUTPUT, name=""):
     actual = keras.ops.convert_to_numpy(keras.ops.cast(actual, "float32"))

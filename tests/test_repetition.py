@@ -100,9 +100,8 @@ def _encode(model, input_ids, seed):
 @pytest.mark.parametrize(
     ("layout", "recompute"),
     [
-        ({"num_hidden_layers": 5}, False),
         ({"num_hidden_layers": 3, "inner_group_num": 2}, True),
-        ({"num_hidden_layers": 7, "num_hidden_groups": 2}, False),
+        ({"num_hidden_layers": 5, "num_hidden_groups": 2}, False),
     ],
 )
 def test_the_model_draws_the_masks_of_its_layers_one_by_one(monkeypatch, layout, recompute):
@@ -116,7 +115,7 @@ def test_the_model_draws_the_masks_of_its_layers_one_by_one(monkeypatch, layout,
     monkeypatch.setattr("albert_tf.modeling.repeat", _plain)
     plain_layers, plain_gradients = run()
     for actual, expected in zip(layers, plain_layers, strict=True):
-        # Roundings, seven layers of them: TensorFlow rearranges the two graphs differently. With
+        # Roundings, six blocks of them: TensorFlow rearranges the two graphs differently. With
         # other masks the numbers, of about 2, would differ by as much as that.
         np.testing.assert_allclose(actual, expected, rtol=0, atol=3e-6)
     scale = max(float(np.abs(gradient).max()) for gradient in plain_gradients)
