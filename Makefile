@@ -21,10 +21,10 @@ demo: $(INSTALLED)
 test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Against the real transformers, torch and KerasHub: 1 GB where pip finds torch's build for CPUs,
-# several without.
+# Against the real transformers, torch, KerasHub and onnxruntime: 1 GB where pip finds torch's build
+# for CPUs, several without.
 test-peers: $(PEERS)
-	$(BIN)/python -m pytest tests/peers tests/conversion
+	$(BIN)/python -m pytest tests/peers tests/conversion tests/export/test_converted.py tests/benchmarks
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

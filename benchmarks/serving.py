@@ -3,9 +3,9 @@
     make bench-serving  or, with the peers installed,  python benchmarks/serving.py
 
 Each contestant lives in a process of its own; all are alive together and answer the same requests
-one after the other, so that whatever else the machine does hits all alike. A request is a batch of
-sequences of mixed lengths as ids, padded to its longest one; what takes raw text splits it first.
-See serving_contestants.py for what they are.
+one after the other, each in an order drawn anew, so that whatever else the machine does hits all
+alike. A request is a batch of sequences of mixed lengths as ids, padded to its longest one; what
+takes raw text splits it first. See serving_contestants.py for what they are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,8 @@ def measure(workers: Sequence[Worker], batch: int, requests: int) -> None:
         for number in range(requests):
             worker.ask(batch=batch, number=number)
     for number in range(requests):
-        for worker in workers:
+        # In another order each time: some keep the cores busy for a while after their answer.
+        for worker in random.Random(number).sample(workers, len(workers)):
             worker.seconds.append(worker.ask(batch=batch, number=number)["seconds"])
     print(f"\nbatch {batch}, {requests} requests")
     print(f"{'':28} {'p50':>9} {'p99':>9} {'sequences/s':>12}")
