@@ -21,7 +21,7 @@ from tests import goldens, tolerances
 @pytest.fixture(scope="module")
 def served(golden):
     vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=3)
     model = albert_tf.AlbertForSequenceClassification(config, num_labels=3)
     random = np.random.default_rng(7)
     for weight in model.weights:
