@@ -136,6 +136,13 @@ def evaluate(trainer: Trainer, lengths: tuple[int, ...]) -> tuple[dict[str, floa
     return trainer.evaluate(*inputs), logits
 
 
+def predict(trainer: Trainer) -> np.ndarray:
+    """Returns the logits of all rows, as the Trainer puts them together."""
+    rows = table()
+    batches = length_batches.evaluation_batches(rows.lengths, BATCH_SIZE, LENGTHS)
+    return trainer.predict(rows.evaluation_inputs(batches), len(rows.lengths))
+
+
 def assert_same_stats(actual, expected) -> None:
     assert list(actual) == list(expected)
     for step, stats in expected.items():
@@ -186,7 +193,7 @@ def _train_on_two_replicas(directory: pathlib.Path) -> Any:
     runs.split_cpu(2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     trainer = make_trainer(directory, strategy)
-    return train(trainer), evaluate(trainer, LENGTHS)[0]
+    return train(trainer), evaluate(trainer, LENGTHS)[0], predict(trainer)
 
 
 def test_two_replicas_change_nothing(tmp_path):
@@ -194,7 +201,9 @@ def test_two_replicas_change_nothing(tmp_path):
         two = executor.submit(_train_on_two_replicas, tmp_path / "two")
         trainer = make_trainer(tmp_path / "one")
         stats = train(trainer)
-        metrics = evaluate(trainer, LENGTHS)[0]
-        two_stats, two_metrics = two.result(runs.TIMEOUT_SECONDS)
+        metrics, logits = evaluate(trainer, LENGTHS)
+        two_stats, two_metrics, two_logits = two.result(runs.TIMEOUT_SECONDS)
     assert_same_stats(two_stats, stats)
     assert two_metrics == pytest.approx(metrics, abs=tolerances.TRAJECTORY_LOSS)
+    np.testing.assert_allclose(predict(trainer), logits, rtol=0, atol=tolerances.OUTPUT)
+    np.testing.assert_allclose(two_logits, logits, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
