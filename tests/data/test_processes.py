@@ -79,11 +79,11 @@ def test_workers_end_at_once_with_the_iterator():
 def test_workers_end_with_a_killed_parent(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys, time\n"
+        "import os, sys, time\n"
         f"sys.path.append({os.path.dirname(processes.__file__)!r})\n"
         "import processes\n"
         "def work(item):\n"
-        "    print(__import__('os').getpid(), flush=True)\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"  # At once: both write to one pipe.
         "    time.sleep(100)\n"
         "if __name__ == '__main__':\n"
         "    list(processes.map_in_order(work, range(2), 2))\n"
