@@ -16,6 +16,9 @@ from albert_tf.length_batches import LengthBatches
 from albert_tf.tasks.sequence_features import PADDING
 from albert_tf.training_input import InputByLength, InputFn
 
+# Read before a step asks for them: those of two steps on eight replicas.
+_BATCHES_AHEAD = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class FeatureTable:
@@ -104,8 +107,11 @@ class FeatureTable:
             return features
 
         dataset = tf.data.Dataset.from_tensor_slices(plan)
-        dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        # There is nothing to tune: reading is cheap. And the thread that tunes can take a minute to
+        # end with its iterator, of which there is one for each length.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return dataset.map(read).prefetch(_BATCHES_AHEAD).with_options(options)
 
 
 def _pad(rows: tf.RaggedTensor, value: int, shape: list[int]) -> tf.Tensor:
