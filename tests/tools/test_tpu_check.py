@@ -18,12 +18,21 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.train_step import TrainStep
 from tests import goldens
 from tools.tpu_check.pure import without_variables
+from tools.tpu_check.steps import TASKS, features, make_step
 
 ROOT = pathlib.Path(__file__).parents[2]
 PYTHON = pathlib.Path(os.environ.get("ALBERT_TPU_PYTHON", ROOT / ".venv-tpu/bin/python"))
 needs_libtpu = pytest.mark.skipif(
     not PYTHON.exists(), reason="tensorflow-tpu and libtpu aren't there: run make tpu-check once"
 )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_step_takes_the_features_of_its_task(task):
+    step = make_step(task, goldens.config("base"), "float32", recompute=False)
+    traced = tf.function(step).get_concrete_function(features(task, batch=2, length=13))
+    assert step.stat_names[0] == "loss"
+    assert traced.structured_outputs.shape == [len(step.stat_names)]
 
 
 def test_a_step_without_variables_makes_the_same_update():

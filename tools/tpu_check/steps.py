@@ -10,12 +10,16 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.optimization import create_optimizer
-from albert_tf.records import FeatureSpec, pretraining_spec
+from albert_tf.records import pretraining_spec
+from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.tasks.question_answering import SquadV2Task
+from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.tasks.task import Task
 from albert_tf.train_step import TrainStep
 
 PREDICTIONS = 20
+CHOICES = ("A", "B", "C", "D")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,19 +27,47 @@ class Row:
     """A task and how it is trained.
 
     Attributes:
-      make: Makes the task from a config, a dtype policy and whether to recompute.
-      spec: Its records, by sequence length.
+      make: Makes the task from the model's options.
+      shapes: By sequence length, shape and dtype of an example's features.
       optimizer: "lamb" or "adamw".
     """
 
-    make: Callable[[AlbertConfig, str, bool], Task]
-    spec: Callable[[int], FeatureSpec]
-    optimizer: str
+    make: Callable[[ModelOptions], Task]
+    shapes: Callable[[int], dict[str, tuple[tuple[int, ...], Any]]]
+    optimizer: str = "adamw"
 
+
+def _pretraining_shapes(length: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    features = pretraining_spec(length, PREDICTIONS).features
+    return {name: (each.shape, each.dtype) for name, each in features.items() if each.parsed}
+
+
+def _shapes(*axes: int, **others: tuple[tuple[int, ...], Any]) -> dict[str, Any]:
+    names = ("input_ids", "input_mask", "segment_ids")
+    return {**{name: (axes, tf.int32) for name in names}, **others}
+
+
+_LABEL = {"label_ids": ((), tf.int32)}
+_ANSWER = dict.fromkeys(("start_positions", "end_positions", "is_impossible"), ((), tf.int32))
 
 TASKS = {
     "pretraining": Row(
-        PretrainingTask, lambda length: pretraining_spec(length, PREDICTIONS), "lamb"
+        lambda options: PretrainingTask(options.config, options.dtype, options.recompute),
+        _pretraining_shapes,
+        "lamb",
+    ),
+    "classification": Row(
+        lambda options: SequenceClassificationTask(options, None, 0, classes=("no", "yes")),
+        lambda length: _shapes(length, **_LABEL),
+    ),
+    "race": Row(
+        lambda options: MultipleChoiceTask(0, options, None, 0, classes=CHOICES),
+        lambda length: _shapes(len(CHOICES), length, **_LABEL),
+    ),
+    # Beams, windows and answers as run_finetune.py's defaults have them; a step reads the beams.
+    "squad_v2": Row(
+        lambda options: SquadV2Task(5, 5, 128, 64, 20, 30, options, None, 0),
+        lambda length: _shapes(length, p_mask=((length,), tf.float32), **_ANSWER),
     ),
 }
 
@@ -45,7 +77,8 @@ def make_step(
 ) -> Callable[[Any], Any]:
     """Makes what the Trainer runs on a replica: model, optimizer, step."""
     row = TASKS[task_name]
-    task = row.make(config, "mixed_bfloat16" if dtype == "bfloat16" else dtype, recompute)
+    policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
+    task = row.make(ModelOptions(config, dtype=policy, recompute=recompute))
     model = task.build_model()
     optimizer = create_optimizer(
         0.00176, 125_000, 3125, optimizer=row.optimizer, sum_over_replicas=False
@@ -56,9 +89,7 @@ def make_step(
 
 def features(task_name: str, batch: int, length: int) -> dict[str, tf.TensorSpec]:
     """Returns the features of one replica, by name."""
-    spec = TASKS[task_name].spec(length)
     return {
-        name: tf.TensorSpec([batch, *feature.shape], feature.dtype, name)
-        for name, feature in spec.features.items()
-        if feature.parsed
+        name: tf.TensorSpec([batch, *shape], dtype, name)
+        for name, (shape, dtype) in TASKS[task_name].shapes(length).items()
     }
