@@ -27,13 +27,21 @@ def repeat(blocks: Sequence[Block], x: Any, turns: int) -> list[Any]:
       The results of all blocks, `turns * len(blocks)`, in order.
     """
     if turns == 1:
-        return _in_turn(blocks, x, 0)
+        return one_by_one(blocks, x, turns)
     run = _run_tensorflow if keras.backend.backend() == "tensorflow" else _run
     last, by_block = run(blocks, x, turns)
     by_block = [ops.unstack(results, turns) for results in by_block]
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
     # The same as results[-1], whose gradient would be that of all turns.
     return [*results[:-1], last]
+
+
+def one_by_one(blocks: Sequence[Block], x: Any, turns: int) -> list[Any]:
+    """As `repeat`, without a loop: each block is traced anew in each turn."""
+    results = [x]
+    for number in range(turns):
+        results += _in_turn(blocks, results[-1], number)
+    return results[1:]
 
 
 def _run(blocks: Sequence[Block], x: Any, turns: int) -> tuple[Any, list[Any]]:

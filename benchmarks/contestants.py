@@ -69,18 +69,7 @@ def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
     config = transformers.AlbertConfig(**_dimensions(), hidden_act="gelu_new")
     model = transformers.AlbertForPreTraining(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
-    batch = synthetic_batch(shape)
-    # It scores every position; -100 leaves those out of the loss that are not predicted.
-    labels = np.full((shape.batch, shape.seq), -100)
-    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
-    inputs = {
-        "input_ids": batch["input_ids"],
-        "attention_mask": batch["input_mask"],
-        "token_type_ids": batch["segment_ids"],
-        "labels": labels,
-        "sentence_order_label": batch["sentence_order_labels"],
-    }
-    inputs = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
+    inputs = hugging_face_inputs(synthetic_batch(shape))
     forward = torch.compile(model) if compiled else model
 
     def step() -> float:
@@ -128,6 +117,25 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
     inputs = {name: tf.constant(value) for name, value in inputs.items()}
     labels = tf.constant(batch["masked_lm_ids"])
     return lambda: float(np.ravel(model.train_on_batch(inputs, labels))[0])
+
+
+def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> dict[str, Any]:
+    """Returns a batch under the names of Hugging Face's AlbertForPreTraining, as torch tensors."""
+    import torch
+
+    # It scores every position; -100 leaves those out of the loss that are not predicted.
+    labels = np.full(batch["input_ids"].shape, -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": batch["input_mask"],
+        "token_type_ids": batch["segment_ids"],
+        "labels": labels,
+        "sentence_order_label": batch["sentence_order_labels"],
+    }
+    return {
+        name: torch.tensor(value, dtype=torch.long, device=device) for name, value in inputs.items()
+    }
 
 
 def synthetic_batch(shape: Shape, vocab_size: int = 30_000) -> dict[str, np.ndarray]:

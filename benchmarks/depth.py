@@ -73,6 +73,7 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     import albert_tf.modeling
     from albert_tf.config import AlbertConfig
     from albert_tf.optimization import create_optimizer
+    from albert_tf.repetition import one_by_one
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.train_step import TrainStep
 
@@ -92,21 +93,12 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     step = tf.function(lambda: train_step(features))
     as_it_is = albert_tf.modeling.repeat
     if form == "unrolled":
-        albert_tf.modeling.repeat = _one_by_one
+        albert_tf.modeling.repeat = one_by_one
     try:
         step.get_concrete_function()
     finally:
         albert_tf.modeling.repeat = as_it_is
     return step
-
-
-def _one_by_one(blocks: Sequence[Callable[[Any, Any], Any]], x: Any, turns: int) -> list[Any]:
-    results = []
-    for turn in range(turns):
-        for block in blocks:
-            x = block(x, turn)
-            results.append(x)
-    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

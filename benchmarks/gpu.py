@@ -25,7 +25,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from contestants import CLIP_NORM, CONFIGS, LEARNING_RATE, Shape, step_gflop, synthetic_batch
+from contestants import (
+    CLIP_NORM,
+    CONFIGS,
+    LEARNING_RATE,
+    Shape,
+    hugging_face_inputs,
+    step_gflop,
+    synthetic_batch,
+)
 
 MODELS = ("base_v2", "large_v2", "xxlarge_v2")
 SHAPES = ("64x128x20", "16x512x77")
@@ -90,7 +98,6 @@ def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
 
 def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
     """Hugging Face's model with its own loss: as albert_tf()."""
-    import numpy as np
     import torch
     import transformers
 
@@ -103,19 +110,7 @@ def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str
     )
     network = transformers.AlbertForPreTraining(config).to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, fused=True)
-    batch = synthetic_batch(shape, config.vocab_size)
-    labels = np.full((shape.batch, shape.seq), -100)
-    np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
-    inputs = {
-        "input_ids": batch["input_ids"],
-        "attention_mask": batch["input_mask"],
-        "token_type_ids": batch["segment_ids"],
-        "labels": labels,
-        "sentence_order_label": batch["sentence_order_labels"],
-    }
-    inputs = {
-        name: torch.tensor(value, dtype=torch.long, device=device) for name, value in inputs.items()
-    }
+    inputs = hugging_face_inputs(synthetic_batch(shape, config.vocab_size), device)
     compiled = torch.compile(network)
 
     def step() -> float:

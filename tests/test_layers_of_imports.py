@@ -21,7 +21,7 @@ LEVELS = (
         "masking",
         "metrics",
         "length_batches",
-        "tasks.utf8_lines",
+        "tasks.text_files",
     },
     {"tokenization", "records", "fusion", "dropout", "repetition"},
     {"rows", "functional"},

@@ -13,6 +13,7 @@ from albert_tf import checkpoint, predict
 from albert_tf.conversion import named_weights
 from albert_tf.export import __main__ as export_command
 from tests import goldens
+from tests.random_weights import randomise
 
 
 class Typed(io.StringIO):
@@ -20,13 +21,6 @@ class Typed(io.StringIO):
 
     def isatty(self):
         return True
-
-
-def randomized(model):
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +37,7 @@ def folder(golden, tmp_path_factory):
 def trained(folder, model_class, **arguments):
     """Stores a model beside its config and returns where."""
     config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
-    model = randomized(model_class(config, **arguments))
+    model = randomise(model_class(config, **arguments))
     weights = {name: np.array(weight) for name, weight in named_weights(model).items()}
     prefix = str(folder / model_class.__name__)
     checkpoint.write(prefix, weights)

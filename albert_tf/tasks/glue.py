@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
-from albert_tf.tasks.utf8_lines import utf8_lines
+from albert_tf.tasks.text_files import utf8_lines
 
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}

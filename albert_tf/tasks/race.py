@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from albert_tf.tasks.text_files import parse_json
 
 LEVELS = ("middle", "high")
 NUM_CHOICES = 4
@@ -87,12 +88,7 @@ def _passages(folder: pathlib.Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _passage(content: bytes, where: str) -> dict[str, Any]:
-    try:
-        passage = json.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8 text") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
+    passage = parse_json(content, where)
     names = ("id", "article", "questions", "options", "answers")
     if not isinstance(passage, dict) or not all(name in passage for name in names):
         raise ValueError(f"{where}: expected a passage with the keys {', '.join(names)}")

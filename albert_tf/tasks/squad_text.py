@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.tasks import alignment, sequence_features
+from albert_tf.tasks.text_files import parse_json
 from albert_tf.tokenization import Tokenizer
 
 _FIRST_UNIQUE_ID = 1_000_000_000
@@ -56,19 +56,16 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} does not exist")
+    with open(path, "rb") as file:
+        content = parse_json(file.read(), path)
     try:
-        with open(path, encoding="utf-8") as file:
-            articles = json.load(file)["data"]
+        articles = content["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
         examples = [
             _example(paragraph["context"], question)
             for paragraph in paragraphs
             for question in paragraph["qas"]
         ]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: not of SQuAD's form: {type(error).__name__} {error}") from error
     _check(examples, path)

@@ -12,7 +12,7 @@ from typing import Any
 
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.utf8_lines import utf8_lines
+from albert_tf.tasks.text_files import parse_json, utf8_lines
 
 _FORMATS = (".csv", ".tsv", ".jsonl")
 
@@ -163,10 +163,7 @@ def _objects(path: str) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in utf8_lines(path):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+        row = parse_json(line, f"{path}:{number}")
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
         yield number, {name: _text(value) for name, value in row.items()}

@@ -15,6 +15,7 @@ from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
 from tests import goldens, squad_goldens, tolerances
+from tests.random_weights import randomise
 
 N_BEST, MAX_ANSWER = 6, 12
 
@@ -26,11 +27,7 @@ def vocabulary(golden):
 
 def randomized(model_class, vocabulary, **arguments):
     config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
-    model = model_class(config, **arguments)
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
-    return model
+    return randomise(model_class(config, **arguments))
 
 
 def reference(model, examples, vocabulary, settings, predict):

@@ -11,6 +11,7 @@ from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features
 from tests import goldens, tolerances
+from tests.random_weights import randomise
 
 CONTEXTS = ("A short one.", "word " * 80)
 ENDINGS = (("yes", "no " * 40, ""), ("Which? This.", "Which? That.", "None"))
@@ -24,11 +25,7 @@ def vocabulary(golden):
 @pytest.fixture(scope="module")
 def model(vocabulary):
     config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
-    model = albert_tf.AlbertForMultipleChoice(config)
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
-    return model
+    return randomise(albert_tf.AlbertForMultipleChoice(config))
 
 
 def test_all_signatures_choose_as_the_model_does(model, vocabulary):

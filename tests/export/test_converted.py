@@ -16,16 +16,14 @@ from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import converted
 from tests import goldens, tolerances
+from tests.random_weights import randomise
 
 
 @pytest.fixture(scope="module")
 def served(golden):
     vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
     config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=3)
-    model = albert_tf.AlbertForSequenceClassification(config, num_labels=3)
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
     return export.Classifier(model, vocabulary, ("a", "b", "c"))
 
 

@@ -18,6 +18,7 @@ from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import sequence_features
 from tests import goldens, tolerances
+from tests.random_weights import randomise
 
 TEXTS = ("The Capital of [MASK], 1990, yes.", "", "word " * 90)
 PAIRS = (("a cat", "a dog"), ("One text alone.", ""), ("word " * 50, "more " * 70), ("", ""))
@@ -33,22 +34,14 @@ def config(vocabulary):
     return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
 
 
-def randomized(model):
-    """Gives a model's biases and heads values that differ."""
-    random = np.random.default_rng(7)
-    for weight in model.weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
-    return model
-
-
 @pytest.fixture(scope="module")
 def classifier(config):
-    return randomized(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
+    return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
 
 
 @pytest.fixture(scope="module")
 def pretrained(config):
-    return randomized(albert_tf.AlbertForPreTraining(config))
+    return randomise(albert_tf.AlbertForPreTraining(config))
 
 
 def saved(served, directory):
@@ -110,7 +103,7 @@ def test_examples_whose_features_differ_in_length_are_refused(pair_classifier):
 
 
 def test_single_texts_and_their_threshold(config, vocabulary, tmp_path):
-    model = randomized(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
     served = export.Classifier(model, vocabulary, ("no", "yes"), threshold=0.0)
     signature = saved(served, tmp_path / "model").signatures["serving_default"]
     answers = signature(text=tf.constant(TEXTS))
@@ -125,7 +118,7 @@ def test_single_texts_and_their_threshold(config, vocabulary, tmp_path):
 
 
 def test_a_regression_answers_its_score(config, vocabulary, tmp_path):
-    model = randomized(albert_tf.AlbertForSequenceClassification(config, num_labels=1))
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=1))
     signature = saved(export.Classifier(model, vocabulary), tmp_path / "model").signatures
     answers = signature["serving_default"](text=tf.constant(["a text"]))
     features = sequence_features.pair_features(vocabulary.tokenizer, "a text", None, 64)

@@ -35,14 +35,6 @@ RELU = dataclasses.replace(_BASE, hidden_act="relu")
 UNEVEN = dataclasses.replace(_BASE, num_hidden_groups=2)
 
 
-def randomise(model, seed: int = 7):
-    """Fills all weights, normalisations too, from a normal distribution."""
-    rng = np.random.default_rng(seed)
-    for variable in model.weights:
-        variable.assign(0.3 * rng.standard_normal(variable.shape))
-    return model
-
-
 def inputs(config: albert_tf.AlbertConfig, seed: int = 5) -> dict[str, np.ndarray]:
     rng, shape = np.random.default_rng(seed), (2, 13)
     mask = np.ones(shape, np.int32)

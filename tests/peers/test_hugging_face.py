@@ -10,6 +10,7 @@ import albert_tf
 from albert_tf.conversion.convert import convert
 from tests import goldens, tolerances
 from tests.peers import models
+from tests.random_weights import randomise
 
 CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
 LOADED_WHOLE = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
@@ -90,7 +91,7 @@ def test_theirs_here(name, hugging_face, tmp_path):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_ours_there(name, hugging_face, tmp_path):
     config = CONFIGS[name]
-    model = models.randomise(albert_tf.AlbertForPreTraining(config))
+    model = randomise(albert_tf.AlbertForPreTraining(config))
     model.save(tmp_path / "ours.keras")
     convert(str(tmp_path / "ours.keras"), "huggingface", str(tmp_path / "theirs"))
     features = models.inputs(config)
@@ -163,7 +164,7 @@ def test_tokens_there(hugging_face, golden, tmp_path):
     spm = golden / "spm" / "en_small.model"
     tokenizer = albert_tf.Tokenizer(spm_model_file=str(spm))
     config = goldens.config("base", vocab_size=tokenizer.vocab_size)
-    models.randomise(albert_tf.AlbertModel(config)).save(tmp_path / "ours.keras")
+    randomise(albert_tf.AlbertModel(config)).save(tmp_path / "ours.keras")
     convert(
         str(tmp_path / "ours.keras"),
         "huggingface",

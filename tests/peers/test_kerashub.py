@@ -10,6 +10,7 @@ from albert_tf.conversion import hdf5
 from albert_tf.conversion.convert import convert
 from tests import goldens, tolerances
 from tests.peers import models
+from tests.random_weights import randomise
 
 SENTENCE_ORDER = ["cls/seq_relationship/"]
 
@@ -72,7 +73,7 @@ def assert_same_outputs(ours, theirs, config):
 def test_theirs_here(name, keras_hub, tmp_path):
     config, folder = models.CONFIGS[name], str(tmp_path / "theirs")
     theirs = keras_hub.models.AlbertMaskedLM(backbone(keras_hub, config), preprocessor=None)
-    models.randomise(theirs)
+    randomise(theirs)
     identity_mapping(theirs.backbone, config)
     theirs.save_to_preset(folder)
     assert albert_tf.load_config(folder) == config
@@ -95,7 +96,7 @@ def test_theirs_here(name, keras_hub, tmp_path):
 @pytest.mark.parametrize("name", models.CONFIGS)
 def test_ours_there(name, keras_hub, tmp_path):
     config = models.CONFIGS[name]
-    model = models.randomise(albert_tf.AlbertForPreTraining(config))
+    model = randomise(albert_tf.AlbertForPreTraining(config))
     model.save(tmp_path / "ours.keras")
     folder = str(tmp_path / "theirs")
     convert(str(tmp_path / "ours.keras"), "kerashub", folder, drop=SENTENCE_ORDER)
@@ -160,7 +161,7 @@ def test_tokens_there(keras_hub, golden, tmp_path):
     spm = golden / "spm" / "en_small.model"
     tokenizer = albert_tf.Tokenizer(spm_model_file=str(spm))
     config = goldens.config("base", vocab_size=tokenizer.vocab_size)
-    models.randomise(albert_tf.AlbertForPreTraining(config)).save(tmp_path / "ours.keras")
+    randomise(albert_tf.AlbertForPreTraining(config)).save(tmp_path / "ours.keras")
     folder = str(tmp_path / "theirs")
     convert(
         str(tmp_path / "ours.keras"),
