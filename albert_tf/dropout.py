@@ -52,7 +52,9 @@ def apply(x: Any, rate: float, seed: Any) -> Any:
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     algorithm = "auto_select" if on_tpu else "philox"
     seed = ops.cast(seed, "int32")
-    return tf.nn.experimental.stateless_dropout(x, rate, seed, rng_alg=algorithm)
+    # Random numbers in bfloat16 would be multiples of 1/128.
+    y = tf.nn.experimental.stateless_dropout(ops.cast(x, "float32"), rate, seed, rng_alg=algorithm)
+    return ops.cast(y, x.dtype)
 
 
 class _GivenSeed(keras.random.SeedGenerator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -60,13 +61,25 @@ def biased_activation(x: Any, bias: Any, name: str) -> Any:
     return ops.cast(get_activation(name)(x_and_bias), x.dtype)
 
 
-@fused
 def attention_probs(
     scores: Any, scale: float, masked_scores: Any, rate: float = 0.0, seed: Any = None
 ) -> Any:
     """Turns products of queries and keys, `<float>[B, N, S, S]`, into what each key counts."""
+    return dropout.apply(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
+
+
+def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: Any) -> Any:
+    del masked_scores  # Where they are large, the probabilities are 0.
+    probs = ops.cast(probs, "float32")
+    products = probs * ops.cast(upstream, "float32")
+    gradient = (products - probs * ops.sum(products, axis=-1, keepdims=True)) * scale
+    return ops.cast(gradient, upstream.dtype)
+
+
+@functools.partial(fused, gradient=_softmax_gradient)
+def _softmax(scores: Any, scale: float, masked_scores: Any) -> Any:
     probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
-    return ops.cast(dropout.apply(probs, rate, seed), scores.dtype)
+    return ops.cast(probs, scores.dtype)
 
 
 def example_starts(cls_positions: Any, length: int) -> Any:

@@ -32,12 +32,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+def fused(
+    function: Callable[..., Any], gradient: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """Has XLA compile a chain of elementwise operations and reductions, and its gradient.
 
     TensorFlow runs such a chain as a pass over memory for each operation, which on a CPU costs as
     much as the matrix products between the chains; XLA makes it one pass. The backward pass
-    computes the chain again from its inputs, so that nothing but them is kept.
+    computes the chain again from its inputs, so that nothing but them is kept; with `gradient` it
+    keeps nothing but the result.
 
     The chain is left as it is where nothing is gained: for few elements, eagerly, for shapes that
     are not static (XLA compiles for one shape), and on backends and a TPU, which compile the whole
@@ -46,6 +49,8 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     Args:
       function: Maps tensors, of which the result is differentiated, and keywords, of which it is
         not, to a tensor.
+      gradient: Maps the result, the gradient with respect to it and the keywords to that with
+        respect to each tensor.
 
     Returns:
       A function with the same arguments and result.
@@ -56,12 +61,13 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
     compiled = tf.function(function, jit_compile=True)
 
-    @tf.function(jit_compile=True)
-    def backward(tensors: Any, upstream: Any, keywords: dict[str, Any]) -> Any:
+    def differentiate(tensors: Any, upstream: Any, **keywords: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             result = function(*tensors, **keywords)
         return tape.gradient(result, tensors, upstream)
+
+    backward = tf.function(gradient or differentiate, jit_compile=True)
 
     def call(*tensors: Any, **keywords: Any) -> Any:
         if not _gains(tensors):
@@ -69,9 +75,9 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @tf.custom_gradient
         def differentiable(*tensors: Any) -> Any:
-            return compiled(*tensors, **keywords), lambda upstream: backward(
-                tensors, upstream, keywords
-            )
+            result = compiled(*tensors, **keywords)
+            kept = result if gradient else tensors
+            return result, lambda upstream: backward(kept, upstream, **keywords)
 
         return differentiable(*tensors)
 

@@ -5,8 +5,8 @@
 
 Sizes are ALBERT-base's, dropout included. Each line is a process of its own, in which XLA compiles
 forward and backward pass for this CPU; instructions and memory are what XLA says of the program
-before and after its optimisations. `unrolled` applies the layers one by one, as a Python loop does:
-what the model would be without albert_tf.repetition. `--run` adds the time of a step that XLA does
+before and after its optimisations. `unrolled` applies the layers one by one, as a Python loop does,
+whatever the model would choose. `--run` adds the time of a step that XLA does
 not compile (the Trainer's default on a CPU); both forms make a step in turns then.
 """
 
@@ -73,7 +73,7 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     import albert_tf.modeling
     from albert_tf.config import AlbertConfig
     from albert_tf.optimization import create_optimizer
-    from albert_tf.repetition import one_by_one
+    from albert_tf.repetition import one_by_one, repeat
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.train_step import TrainStep
 
@@ -91,13 +91,9 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))))
     features = {name: tf.constant(value) for name, value in batch.items()}
     step = tf.function(lambda: train_step(features))
-    as_it_is = albert_tf.modeling.repeat
-    if form == "unrolled":
-        albert_tf.modeling.repeat = one_by_one
-    try:
-        step.get_concrete_function()
-    finally:
-        albert_tf.modeling.repeat = as_it_is
+    chosen = one_by_one if form == "unrolled" else repeat
+    albert_tf.modeling.one_by_one = albert_tf.modeling.repeat = chosen
+    step.get_concrete_function()
     return step
 
 

@@ -40,6 +40,18 @@ def test_a_fused_chain_and_its_gradients_are_the_plain_ones():
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.usefixtures("every_chain_fused")
+def test_a_gradient_may_be_given_as_one_of_the_result():
+    def chain(x, scale):
+        return ops.exp(x * scale)
+
+    x = _tensors()[:1]
+    expected = _value_and_gradients(chain, x, scale=0.5)
+    by_result = fused(chain, lambda y, upstream, scale: [upstream * y * scale])
+    actual = _value_and_gradients(by_result, x, scale=0.5)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(("rows", "is_fused"), [(9362, False), (9363, True)])
 def test_a_chain_is_fused_where_it_is_long(rows, is_fused):
     graph_of = tf.function(lambda x, y: fused(_chain)(x, y, power=3)).get_concrete_function

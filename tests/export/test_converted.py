@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import export
+from albert_tf import export, modeling
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import converted
 from tests import goldens, tolerances
@@ -22,7 +22,12 @@ from tests.random_weights import randomise
 @pytest.fixture(scope="module")
 def served(golden):
     vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=3)
+    # More layers than stand side by side: the converters must take the loop, too.
+    config = goldens.config(
+        "base",
+        vocab_size=vocabulary.tokenizer.vocab_size,
+        num_hidden_layers=modeling.LAYERS_SIDE_BY_SIDE + 1,
+    )
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
     return export.Classifier(model, vocabulary, ("a", "b", "c"))
 
