@@ -1,4 +1,4 @@
-"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD 1.1 and 2.0.
+"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD, one's own.
 
 Its flags are in finetune_flags.py.
 """

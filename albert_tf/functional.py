@@ -64,7 +64,7 @@ def biased_activation(x: Any, bias: Any, name: str) -> Any:
 def attention_probs(
     scores: Any, scale: float, masked_scores: Any, rate: float = 0.0, seed: Any = None
 ) -> Any:
-    """Turns products of queries and keys, `<float>[B, N, S, S]`, into what each key counts."""
+    """Turns products of queries and keys, `<float>[B, N, P, S]`, into what each key counts."""
     return dropout.apply(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
 
 

@@ -1,7 +1,6 @@
 """Metrics over a whole set.
 
-Written out in NumPy: each is a formula of a line or two, and takes weights, of which 0 leaves out
-the rows that only fill up a batch.
+Written out in NumPy: each is a formula of a line or two.
 """
 
 from __future__ import annotations
@@ -18,24 +17,23 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def accuracy(labels: Any, predictions: Any, weights: Any = None) -> float:
+def accuracy(labels: Any, predictions: Any) -> float:
     """Returns the share of predictions `<int>[B]` that are right; B is the whole set here."""
-    hits = np.asarray(labels) == np.asarray(predictions)
-    return float(np.average(hits, weights=_weights(hits, weights)))
+    return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
 
 
-def f1(labels: Any, predictions: Any, weights: Any = None) -> float:
+def f1(labels: Any, predictions: Any) -> float:
     """Returns F1 of class 1, `<int>[B]` against `<int>[B]`; 0 where there is none."""
-    hits, false_alarms, misses, _ = _confusion(labels, predictions, weights)
+    hits, false_alarms, misses, _ = _confusion(labels, predictions)
     return _ratio(2 * hits, 2 * hits + false_alarms + misses)
 
 
-def matthews_correlation(labels: Any, predictions: Any, weights: Any = None) -> float:
+def matthews_correlation(labels: Any, predictions: Any) -> float:
     """Returns the correlation of two classes, `<int>[B]` against `<int>[B]`; 0 if one is constant.
 
     Source: the metric of CoLA.
     """
-    hits, false_alarms, misses, rejections = _confusion(labels, predictions, weights)
+    hits, false_alarms, misses, rejections = _confusion(labels, predictions)
     squared = (
         (hits + false_alarms)
         * (hits + misses)
@@ -45,20 +43,16 @@ def matthews_correlation(labels: Any, predictions: Any, weights: Any = None) -> 
     return _ratio(hits * rejections - false_alarms * misses, np.sqrt(squared))
 
 
-def pearson(labels: Any, predictions: Any, weights: Any = None) -> float:
+def pearson(labels: Any, predictions: Any) -> float:
     """Returns the linear correlation of `<float>[B]` with `<float>[B]`; 0 if one is constant."""
-    weights = _weights(labels, weights)
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
-    x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
-    return _ratio(
-        np.sum(weights * x * y), np.sqrt(np.sum(weights * x * x) * np.sum(weights * y * y))
-    )
+    x, y = x - x.mean(), y - y.mean()
+    return _ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
 
 
-def spearman(labels: Any, predictions: Any, weights: Any = None) -> float:
-    """Returns the correlation of ranks, ties sharing theirs; rows of weight 0 have no rank."""
-    counted = _weights(labels, weights) > 0
-    return pearson(*(_ranks(np.asarray(values)[counted]) for values in (labels, predictions)))
+def spearman(labels: Any, predictions: Any) -> float:
+    """Returns the correlation of ranks, ties sharing theirs."""
+    return pearson(*(_ranks(np.asarray(values)) for values in (labels, predictions)))
 
 
 def softmax(logits: Any) -> np.ndarray:
@@ -79,20 +73,15 @@ def mean_squared_error(labels: Any, predictions: Any) -> float:
     return float(np.mean(np.square(np.asarray(labels) - np.asarray(predictions))))
 
 
-def _weights(values: Any, weights: Any) -> np.ndarray:
-    return np.ones(len(values)) if weights is None else np.asarray(weights, np.float64)
-
-
 def _ratio(numerator: float, denominator: float) -> float:
     return float(numerator / denominator) if denominator else 0.0
 
 
-def _confusion(labels: Any, predictions: Any, weights: Any) -> list[float]:
-    """Returns the weights of hits, false alarms, misses and right rejections of class 1."""
-    weights = _weights(labels, weights)
+def _confusion(labels: Any, predictions: Any) -> list[float]:
+    """Counts hits, false alarms, misses and right rejections of class 1."""
     label, prediction = (np.asarray(values) == 1 for values in (labels, predictions))
     cells = (label & prediction, ~label & prediction, label & ~prediction, ~label & ~prediction)
-    return [float(weights[cell].sum()) for cell in cells]
+    return [float(cell.sum()) for cell in cells]
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

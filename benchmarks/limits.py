@@ -1,7 +1,7 @@
 """The fastest matrix product that a framework reaches on this machine: the limit of a step.
 
-The products are the model's own: a batch of 1,024 tokens times the kernels of ALBERT-base, and the
-gradient of a kernel.
+The products are the model's own: batches of 1,024 and 2,048 tokens times the kernels of
+ALBERT-base, and the gradient of a kernel.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from absl import flags
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
-    """Adds the flags that are fields of text_formats.TextSettings, and input_file."""
+    """Adds the flags that are fields of text_formats.TextSettings, but for mode, and input_file."""
     flags.DEFINE_string(
         "input_file",
         None,

@@ -2,7 +2,7 @@
 
 All of them eagerly, which is quicker than to trace three functions of each; what is compiled is
 seen on two replicas, in the notebook, and in test_finetuning.py. Can't see: several GPUs and
-workers, and what fit is known to break on several replicas: see README.md.
+workers.
 """
 
 from __future__ import annotations

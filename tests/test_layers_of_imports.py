@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
-# Lowest first. A module imports those of lower levels only. `tasks` is the package's TASKS dict.
+# Lowest first. A module imports those of lower levels only. `tasks` is the package itself.
 LEVELS = (
     {
         "config",
@@ -106,8 +106,8 @@ LEAVES = (
     "data",
     "benchmarks",
     "examples",
-    "experiments",
     "tests",
+    "tools",
     "pretraining_flags",
     "run_pretraining",
     "run_finetune",

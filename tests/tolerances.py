@@ -6,7 +6,7 @@ SCHEDULE_RELATIVE = 2e-7
 TOY_UPDATE = 1e-6
 # Three float32 steps against float64, on weights of about 2.
 HAND_UPDATE = 1e-6
-# Ten steps of the encoder: what golden/README.md allows; its own noise is up to 3.5e-5 in the
+# Ten steps of the encoder: the release's own noise is up to 3.5e-5 in the
 # bias of the keys (whose true gradient is 0) and 1.4e-6 elsewhere.
 TRAJECTORY_LOSS = 1e-5
 TRAJECTORY_WEIGHT = 2e-5
@@ -14,8 +14,8 @@ TRAJECTORY_KEY_BIAS = 1e-4
 # Five steps of weights of about 1 whose gradients were summed in another order.
 REPLICA_WEIGHT = 1e-6
 
-# Model. What golden/README.md allows; two float32 runs of the release differ by up to 2.4e-6 in
-# outputs and 3.3e-7 in gradients.
+# Model. Two float32 runs of the release differ by up to 2.4e-6 in outputs and 3.3e-7 in gradients
+# (golden/encoder/noise_floor.json).
 OUTPUT = 2e-5
 LOSS = 1e-5
 GRADIENT = 5e-6
@@ -28,7 +28,7 @@ RECOMPUTED_RELATIVE = 1e-5
 # Values of up to 4 have steps of 2^-6 in bfloat16: half a step, twice in each of 8 sublayers.
 BFLOAT16_OUTPUT = 0.125
 
-# Heads. What golden/README.md allows: gradients relative to the largest of all variables (STS-B's
+# Heads. Gradients relative to the largest of all variables (STS-B's
 # are large), and log probabilities of masked positions, about -1e30, relative to themselves.
 HEAD_GRADIENT_RELATIVE = 1e-5
 MASKED_RELATIVE = 1e-6

@@ -23,7 +23,6 @@ from albert_tf.tokenization import (
 )
 
 _SPACE_MARK = "▁"
-_UNKNOWN = "[UNK]"
 # No word has so many bytes unless it has more than MAX_WORD_CHARS characters.
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 
