@@ -6,8 +6,10 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 
+from albert_tf import checkpoint
 from albert_tf.training import Trainer
 from tests import finetune_runs as runs
 from tests import goldens
@@ -158,6 +160,20 @@ def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
     assert "\n" not in caught.value.code
     out = pathlib.Path(filled.get("output_dir") or tmp_path / "out")
     assert not out.is_dir() or {path.name for path in out.iterdir()} <= {"albert_config.json"}
+
+
+@pytest.mark.parametrize("name", ["", "/", "/model.ckpt-best", "/../out/model.ckpt-7.index"])
+def test_a_run_replaces_nothing_that_it_starts_from(tmp_path, name):
+    """As where the release was unpacked: checkpoints, and no file that lists them."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for step in ("best", 7):
+        checkpoint.write(str(out / f"model.ckpt-{step}"), {"global_step": np.int64(0)})
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    changes = {**NO_WEIGHTS, "init_checkpoint": f"{out}{name}"}
+    with pytest.raises(SystemExit, match="would replace model.ckpt-.*: name another directory"):
+        runs.main(runs.command("mrpc", tmp_path, do_train=True, **changes))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_a_config_of_another_run_changes_nothing(tmp_path):
