@@ -8,8 +8,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
 from absl import flags
 
+from albert_tf import checkpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import table
@@ -133,10 +135,11 @@ def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[Supe
 
 
 def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
-    """Returns the classes: those of the file to train on, or those once trained on."""
-    if values.do_train:
-        return table.find_labels(_file(values, "train"), columns)
+    """Returns the classes: those once trained on, or those of the file that a fresh run reads."""
     path = os.path.join(values.output_dir, LABELS_FILE)
+    goes_on = checkpoint.latest(values.output_dir) and tf.io.gfile.exists(path)
+    if values.do_train and not goes_on:
+        return table.find_labels(_file(values, "train"), columns)
     return table.read_labels(path)
 
 

@@ -21,6 +21,7 @@ from albert_tf.evaluation import Trial
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.glue import read_glue
 from albert_tf.tasks.squad_text import read_squad
+from albert_tf.tasks.table import read_labels
 from tests import finetune_runs as runs
 from tests import tolerances
 
@@ -207,6 +208,13 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     ids, labels = zip(*(line.split("\t") for line in lines), strict=True)
     assert ids == ("2", "3") and set(labels) <= {"neg", "odd", "pos"}
     assert not (tmp_path / "out/eval_results.txt").exists()
+    # Classes keep their ids when the run goes on with another file, whose labels must be known.
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
+    runs.main([*command, "--do_train", "--train_step=2"])
+    assert read_labels(str(tmp_path / "out/labels.jsonl")) == ("neg", "odd", "pos")
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
+    with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
+        runs.main([*command, "--do_train", "--train_step=3"])
 
 
 def test_an_ensemble_averages_probabilities(mrpc, tmp_path):

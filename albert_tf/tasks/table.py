@@ -10,6 +10,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
+from albert_tf import checkpoint
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.text_files import parse_json, utf8_lines
@@ -55,8 +58,8 @@ def find_labels(path: str, columns: TableColumns) -> tuple[str, ...]:
 
 def write_labels(path: str, labels: Sequence[str]) -> None:
     """Stores classes in the order of their ids, one a line."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("".join(json.dumps(label, ensure_ascii=False) + "\n" for label in labels))
+    lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
+    checkpoint.write_text(path, "".join(lines))
 
 
 def read_labels(path: str) -> tuple[str, ...]:
@@ -64,10 +67,12 @@ def read_labels(path: str) -> tuple[str, ...]:
 
     Raises:
       FileNotFoundError: It is not there.
+      ValueError: It is damaged.
     """
-    if not os.path.isfile(path):
+    if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
-    return tuple(json.loads(line) for _, line in utf8_lines(path))
+    with tf.io.gfile.GFile(path) as file:
+        return tuple(parse_json(line, path) for line in file)
 
 
 def read_texts(
