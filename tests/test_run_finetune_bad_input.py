@@ -99,6 +99,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "dropout": ("mrpc", {"dropout_prob": 1}, "--dropout_prob must be in .0, 1., not 1"),
     "ensemble": ("mrpc", {"ensemble_dirs": "a,b"}, "--ensemble_dirs averages .*leave --do_train"),
+    "ensemble of itself": (
+        "race",
+        {"do_train": None, "do_predict": True, "output_dir": "x", "ensemble_dirs": "y,./x/"},
+        "--output_dir is one of --ensemble_dirs, .*: name another directory",
+    ),
     "levels": ("race", {"high_only": True, "middle_only": True}, "leave nothing"),
     "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be shared"),
     "fewer than a batch": ("mrpc", {"train_batch_size": 9}, "fewer than a batch of 9: lower"),
