@@ -180,6 +180,13 @@ def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
             f"{path} has no answers to evaluate with: name another file with --eval_file, or set "
             "--do_eval=false"
         )
+    if values.task_name == "squad_v1" and (split == "train" or is_labelled(examples)):
+        without = [each.qas_id for each in examples if each.is_impossible or not each.answers]
+        if without:
+            raise ValueError(
+                f"{path}: question {without[0]} has no answer, as squad_v1 expects of each: set "
+                "--task_name=squad_v2"
+            )
     return examples
 
 

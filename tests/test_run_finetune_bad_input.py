@@ -15,6 +15,7 @@ from tests import finetune_runs as runs
 from tests import goldens
 
 NO_WEIGHTS = {"from_scratch": None}
+V2_DEV = str(runs.GOLDEN / "features/squad_v2_dev.json")
 WITHOUT_TRAINING = {"do_train": None, "from_scratch": None, "init_checkpoint": "x"}
 
 
@@ -140,6 +141,21 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "squad_v2",
         {"predict_file": "{tmp}/unlabelled.json", "do_predict": True},
         "unlabelled.json has no answers to evaluate with: name another file with --eval_file",
+    ),
+    "an unanswered question to train on": (
+        "squad_v1",
+        {"train_file": V2_DEV},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "an unanswered question to evaluate": (
+        "squad_v1",
+        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_eval": True},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "an unanswered question to predict": (
+        "squad_v1",
+        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_predict": True, "do_eval": False},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
     ),
     "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns belongs to --task_name=cho"),
 }
