@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Iterator
 from typing import Any
+
+_KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a string"}
 
 
 def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -38,3 +41,25 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{where}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
+
+
+def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
+    """Returns a member of what should be a JSON object.
+
+    Args:
+      value: The object.
+      key: The member's.
+      where: Where it stands, for messages.
+      *kinds: What the member may be: of bool, int, list and str.
+
+    Raises:
+      ValueError: It is something else, or there is none.
+    """
+    member = value.get(key) if isinstance(value, dict) else None
+    # Not isinstance: a bool is an int, too.
+    if type(member) in kinds:
+        return member
+    expected = " or ".join(_KINDS[kind] for kind in kinds)
+    found = member if isinstance(value, dict) else value
+    got = "nothing" if found is None else reprlib.repr(found)
+    raise ValueError(f"{where}: expected an object whose {key!r} is {expected}, got {got}")
