@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ import tensorflow as tf
 from albert_tf import checkpoint
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.text_files import parse_json, utf8_lines
+from albert_tf.tasks.text_files import finite_number, parse_json, utf8_lines
 
 _FORMATS = (".csv", ".tsv", ".jsonl")
 
@@ -124,13 +123,7 @@ def _label(text: str, labels: Sequence[str], path: str, line: int) -> int | floa
                 f"{path}:{line}: label {text!r} is not one of those trained on: {', '.join(labels)}"
             )
         return labels.index(text)
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{path}:{line}: label {text!r} is not a number")
-    return number
+    return finite_number(text, f"{path}:{line}")
 
 
 def _choice(text: str, choices: Sequence[str], path: str, line: int) -> int:

@@ -1,8 +1,9 @@
-"""What is read from users' files: lines of UTF-8, and JSON."""
+"""What is read from users' files: lines of UTF-8, numbers, and JSON."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import reprlib
 from collections.abc import Iterator
@@ -41,6 +42,25 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{where}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
+
+
+def finite_number(text: str, where: str) -> float:
+    """Returns a regression's label.
+
+    Args:
+      text: The label.
+      where: Where it stands, for messages.
+
+    Raises:
+      ValueError: It is no number, or not a finite one.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{where}: label {text!r} is not a number")
+    return value
 
 
 def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
