@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import types
 
 from absl import flags
@@ -181,6 +182,11 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("--output_dir is empty: name a directory; . is this one")
     if values.ensemble_dirs and values.do_train:
         raise ValueError("--ensemble_dirs averages what was predicted: leave --do_train out")
+    if os.path.realpath(values.output_dir) in map(os.path.realpath, values.ensemble_dirs or []):
+        raise ValueError(
+            "--output_dir is one of --ensemble_dirs, whose predictions would be replaced: name "
+            "another directory"
+        )
     for name, least in _LEAST.items():
         if values[name].value < least:
             raise ValueError(f"--{name} must be at least {least}, not {values[name].value}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow as tf
 from absl import flags
 
+from albert_tf import checkpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import table
@@ -133,11 +135,27 @@ def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[Supe
 
 
 def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
-    """Returns the classes: those of the file to train on, or those once trained on."""
-    if values.do_train:
-        return table.find_labels(_file(values, "train"), columns)
+    """Returns the classes: those once trained on, or those of the file that a fresh run reads."""
+    if values.ensemble_dirs:
+        return _shared_labels(values.ensemble_dirs)
     path = os.path.join(values.output_dir, LABELS_FILE)
+    goes_on = checkpoint.latest(values.output_dir) and tf.io.gfile.exists(path)
+    if values.do_train and not goes_on:
+        return table.find_labels(_file(values, "train"), columns)
     return table.read_labels(path)
+
+
+def _shared_labels(directories: Sequence[str]) -> tuple[str, ...]:
+    first, *others = directories
+    labels = table.read_labels(os.path.join(first, LABELS_FILE))
+    for other in others:
+        found = table.read_labels(os.path.join(other, LABELS_FILE))
+        if found != labels:
+            raise ValueError(
+                f"--ensemble_dirs {first} and {other} hold runs of other classes "
+                f"({', '.join(labels)}; {', '.join(found)}): name those of the same classes"
+            )
+    return labels
 
 
 def _levels(values: flags.FlagValues) -> tuple[str, ...]:
@@ -162,6 +180,13 @@ def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
             f"{path} has no answers to evaluate with: name another file with --eval_file, or set "
             "--do_eval=false"
         )
+    if values.task_name == "squad_v1" and (split == "train" or is_labelled(examples)):
+        without = [each.qas_id for each in examples if each.is_impossible or not each.answers]
+        if without:
+            raise ValueError(
+                f"{path}: question {without[0]} has no answer, as squad_v1 expects of each: set "
+                "--task_name=squad_v2"
+            )
     return examples
 
 

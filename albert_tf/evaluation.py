@@ -157,6 +157,8 @@ def evaluate_saved(
             append_results(os.path.join(directory, RESULTS_FILE), lines)
             # Last: a run killed before this evaluates the checkpoint again.
             trial.write(directory)
+    # What the others do next, they do with the files that the chief wrote.
+    distribution.mean_over_workers(trainer.strategy, 0.0)
     return count
 
 

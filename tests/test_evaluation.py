@@ -200,6 +200,19 @@ def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == expected
 
 
+def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
+    save(tmp_path, 2)
+    seen = []
+
+    def wait(strategy, *values):
+        assert best_step(tmp_path) == 2
+        seen.append((tmp_path / "best_trial.txt").read_text())
+
+    monkeypatch.setattr(evaluation.distribution, "mean_over_workers", wait)
+    evaluate_saved(tmp_path, {2: 0.5})
+    assert seen == ["2:2:0.5"]
+
+
 def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
     for step in (2, 4):
         save(tmp_path, step)

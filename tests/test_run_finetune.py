@@ -21,6 +21,7 @@ from albert_tf.evaluation import Trial
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.glue import read_glue
 from albert_tf.tasks.squad_text import read_squad
+from albert_tf.tasks.table import read_labels, write_labels
 from tests import finetune_runs as runs
 from tests import tolerances
 
@@ -207,6 +208,13 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     ids, labels = zip(*(line.split("\t") for line in lines), strict=True)
     assert ids == ("2", "3") and set(labels) <= {"neg", "odd", "pos"}
     assert not (tmp_path / "out/eval_results.txt").exists()
+    # Classes keep their ids when the run goes on with another file, whose labels must be known.
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
+    runs.main([*command, "--do_train", "--train_step=2"])
+    assert read_labels(str(tmp_path / "out/labels.jsonl")) == ("neg", "odd", "pos")
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
+    with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
+        runs.main([*command, "--do_train", "--train_step=3"])
 
 
 def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
@@ -223,6 +231,26 @@ def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
     assert (tmp_path / "out/MRPC.tsv").exists()
     with pytest.raises(SystemExit, match="error: .*/none/test_probabilities.json does not exist"):
         runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{tmp_path}/none"])
+
+
+def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
+    (tmp_path / "test.csv").write_text("text\nd\n")
+    stored = {"a": [0.125, 0.875], "b": [0.5, 0.5]}
+    for name, row in stored.items():
+        (tmp_path / name).mkdir()
+        write_labels(str(tmp_path / name / "labels.jsonl"), ("neg", "pos"))
+        content = json.dumps({"ids": ["2"], "probabilities": [row]})
+        (tmp_path / name / "test_probabilities.json").write_text(content)
+    command = runs.command(
+        "classification", tmp_path, data_dir=None, predict_file=tmp_path / "test.csv"
+    )
+    command += ["--do_predict", f"--ensemble_dirs={tmp_path}/a,{tmp_path}/b"]
+    runs.main(command)
+    assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
+    assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
+    write_labels(str(tmp_path / "b/labels.jsonl"), ("pos", "neg"))
+    with pytest.raises(SystemExit, match="/a and .*/b hold runs of other classes .neg, pos; pos, "):
+        runs.main(command)
 
 
 # --- the other kinds ------------------------------------------------------------------------

@@ -6,13 +6,16 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 
+from albert_tf import checkpoint
 from albert_tf.training import Trainer
 from tests import finetune_runs as runs
 from tests import goldens
 
 NO_WEIGHTS = {"from_scratch": None}
+V2_DEV = str(runs.GOLDEN / "features/squad_v2_dev.json")
 WITHOUT_TRAINING = {"do_train": None, "from_scratch": None, "init_checkpoint": "x"}
 
 
@@ -97,6 +100,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "dropout": ("mrpc", {"dropout_prob": 1}, "--dropout_prob must be in .0, 1., not 1"),
     "ensemble": ("mrpc", {"ensemble_dirs": "a,b"}, "--ensemble_dirs averages .*leave --do_train"),
+    "ensemble of itself": (
+        "race",
+        {"do_train": None, "do_predict": True, "output_dir": "x", "ensemble_dirs": "y,./x/"},
+        "--output_dir is one of --ensemble_dirs, .*: name another directory",
+    ),
     "levels": ("race", {"high_only": True, "middle_only": True}, "leave nothing"),
     "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be shared"),
     "fewer than a batch": ("mrpc", {"train_batch_size": 9}, "fewer than a batch of 9: lower"),
@@ -134,6 +142,21 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"predict_file": "{tmp}/unlabelled.json", "do_predict": True},
         "unlabelled.json has no answers to evaluate with: name another file with --eval_file",
     ),
+    "an unanswered question to train on": (
+        "squad_v1",
+        {"train_file": V2_DEV},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "an unanswered question to evaluate": (
+        "squad_v1",
+        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_eval": True},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "an unanswered question to predict": (
+        "squad_v1",
+        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_predict": True, "do_eval": False},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
     "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns belongs to --task_name=cho"),
 }
 
@@ -158,6 +181,20 @@ def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
     assert "\n" not in caught.value.code
     out = pathlib.Path(filled.get("output_dir") or tmp_path / "out")
     assert not out.is_dir() or {path.name for path in out.iterdir()} <= {"albert_config.json"}
+
+
+@pytest.mark.parametrize("name", ["", "/", "/model.ckpt-best", "/../out/model.ckpt-7.index"])
+def test_a_run_replaces_nothing_that_it_starts_from(tmp_path, name):
+    """As where the release was unpacked: checkpoints, and no file that lists them."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for step in ("best", 7):
+        checkpoint.write(str(out / f"model.ckpt-{step}"), {"global_step": np.int64(0)})
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    changes = {**NO_WEIGHTS, "init_checkpoint": f"{out}{name}"}
+    with pytest.raises(SystemExit, match="would replace model.ckpt-.*: name another directory"):
+        runs.main(runs.command("mrpc", tmp_path, do_train=True, **changes))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_a_config_of_another_run_changes_nothing(tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
-from albert_tf.tasks.text_files import utf8_lines
+from albert_tf.tasks.text_files import finite_number, utf8_lines
 
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
@@ -152,10 +152,7 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
 
 def _label(task: GlueTask, text: str, path: str, line: int) -> int | float:
     if not task.labels:
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError(f"{path}:{line}: label {text!r} is not a number") from None
+        return finite_number(text, f"{path}:{line}")
     label = text.strip().lower()
     if label not in task.labels:
         raise ValueError(f"{path}:{line}: label {text!r} is not one of {', '.join(task.labels)}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from albert_tf.tasks.text_files import parse_json
+from albert_tf.tasks.text_files import json_member, parse_json
 
 LEVELS = ("middle", "high")
 NUM_CHOICES = 4
+_LETTERS = ("A", "B", "C", "D")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ def read_race(
         places: dict[str, str] = {}
         for where, content in _passages(folder):
             passage = _passage(content, where)
-            name = str(passage["id"])
+            name = str(json_member(passage, "id", where, str, int))
             if name in places:
                 raise ValueError(f"{where}: passage {name} is there twice, see {places[name]}")
             places[name] = where
@@ -96,29 +98,41 @@ def _passage(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _examples(passage: dict[str, Any], level: str, where: str) -> Iterator[ChoiceExample]:
+    article = json_member(passage, "article", where, str)
     questions = _aligned(passage, where)
     for number, (question, options, answer) in enumerate(questions, start=1):
-        label = "ABCD".find(answer) if len(answer) == 1 else -1
-        if len(options) != NUM_CHOICES or label < 0:
+        if not _is_question(question, options, answer):
+            got = ", ".join(map(reprlib.repr, (question, options, answer)))
             raise ValueError(
-                f"{where}: question {number}: expected {NUM_CHOICES} options and an answer from "
-                f"A to D, got {len(options)} options and {answer!r}"
+                f"{where}: question {number}: expected a string, {NUM_CHOICES} options and an "
+                f"answer from A to D, got {got}"
             )
         yield ChoiceExample(
             guid=f"{passage['id']}-{number}",
-            context=passage["article"],
+            context=article,
             endings=tuple(_ending(question, option) for option in options),
-            label=label,
+            label=_LETTERS.index(answer),
             level=level,
         )
 
 
-def _aligned(passage: dict[str, Any], where: str) -> list[tuple[str, list[str], str]]:
-    columns = [passage[name] for name in ("questions", "options", "answers")]
+def _aligned(passage: dict[str, Any], where: str) -> list[tuple[Any, Any, Any]]:
+    names = ("questions", "options", "answers")
+    columns = [json_member(passage, name, where, list) for name in names]
     if len({len(column) for column in columns}) != 1:
         counts = ", ".join(str(len(column)) for column in columns)
         raise ValueError(f"{where}: expected as many questions as options and answers: {counts}")
     return list(zip(*columns, strict=True))
+
+
+def _is_question(question: Any, options: Any, answer: Any) -> bool:
+    return (
+        isinstance(question, str)
+        and isinstance(options, list)
+        and len(options) == NUM_CHOICES
+        and all(isinstance(option, str) for option in options)
+        and answer in _LETTERS
+    )
 
 
 def _ending(question: str, option: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.tasks import alignment, sequence_features
-from albert_tf.tasks.text_files import parse_json
+from albert_tf.tasks.text_files import json_member, parse_json
 from albert_tf.tokenization import Tokenizer
 
 _FIRST_UNIQUE_ID = 1_000_000_000
@@ -58,28 +58,35 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
         raise FileNotFoundError(f"{path} does not exist")
     with open(path, "rb") as file:
         content = parse_json(file.read(), path)
-    try:
-        articles = content["data"]
-        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        examples = [
-            _example(paragraph["context"], question)
-            for paragraph in paragraphs
-            for question in paragraph["qas"]
-        ]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not of SQuAD's form: {type(error).__name__} {error}") from error
+    examples = list(_examples(content, f"{path}: not of SQuAD's form"))
     _check(examples, path)
     return examples
 
 
-def _example(paragraph: str, question: dict[str, Any]) -> SquadExample:
-    answers = question.get("answers", [])
+def _examples(content: Any, where: str) -> Iterator[SquadExample]:
+    for article in json_member(content, "data", where, list):
+        for paragraph in json_member(article, "paragraphs", where, list):
+            context = json_member(paragraph, "context", where, str)
+            for question in json_member(paragraph, "qas", where, list):
+                yield _example(context, question, where)
+
+
+def _example(paragraph: str, question: Any, where: str) -> SquadExample:
+    qas_id = str(json_member(question, "id", where, str, int))
+    where = f"{where}: question {qas_id}"
+    question = {"answers": [], "is_impossible": False, **question}
     return SquadExample(
-        qas_id=question["id"],
-        question=question["question"],
+        qas_id=qas_id,
+        question=json_member(question, "question", where, str),
         paragraph=paragraph,
-        answers=tuple(Answer(answer["text"], answer["answer_start"]) for answer in answers),
-        is_impossible=bool(question.get("is_impossible", False)),
+        answers=tuple(
+            Answer(
+                json_member(answer, "text", where, str),
+                json_member(answer, "answer_start", where, int),
+            )
+            for answer in json_member(question, "answers", where, list)
+        ),
+        is_impossible=json_member(question, "is_impossible", where, bool),
     )
 
 

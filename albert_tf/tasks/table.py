@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
+from albert_tf import checkpoint
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.text_files import parse_json, utf8_lines
+from albert_tf.tasks.text_files import finite_number, parse_json, utf8_lines
 
 _FORMATS = (".csv", ".tsv", ".jsonl")
 
@@ -55,8 +57,8 @@ def find_labels(path: str, columns: TableColumns) -> tuple[str, ...]:
 
 def write_labels(path: str, labels: Sequence[str]) -> None:
     """Stores classes in the order of their ids, one a line."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("".join(json.dumps(label, ensure_ascii=False) + "\n" for label in labels))
+    lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
+    checkpoint.write_text(path, "".join(lines))
 
 
 def read_labels(path: str) -> tuple[str, ...]:
@@ -64,10 +66,12 @@ def read_labels(path: str) -> tuple[str, ...]:
 
     Raises:
       FileNotFoundError: It is not there.
+      ValueError: It is damaged.
     """
-    if not os.path.isfile(path):
+    if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
-    return tuple(json.loads(line) for _, line in utf8_lines(path))
+    with tf.io.gfile.GFile(path) as file:
+        return tuple(parse_json(line, path) for line in file)
 
 
 def read_texts(
@@ -119,13 +123,7 @@ def _label(text: str, labels: Sequence[str], path: str, line: int) -> int | floa
                 f"{path}:{line}: label {text!r} is not one of those trained on: {', '.join(labels)}"
             )
         return labels.index(text)
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{path}:{line}: label {text!r} is not a number")
-    return number
+    return finite_number(text, f"{path}:{line}")
 
 
 def _choice(text: str, choices: Sequence[str], path: str, line: int) -> int:

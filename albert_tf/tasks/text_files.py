@@ -1,11 +1,15 @@
-"""What is read from users' files: lines of UTF-8, and JSON."""
+"""What is read from users' files: lines of UTF-8, numbers, and JSON."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import reprlib
 from collections.abc import Iterator
 from typing import Any
+
+_KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a string"}
 
 
 def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -38,3 +42,44 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{where}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
+
+
+def finite_number(text: str, where: str) -> float:
+    """Returns a regression's label.
+
+    Args:
+      text: The label.
+      where: Where it stands, for messages.
+
+    Raises:
+      ValueError: It is no number, or not a finite one.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{where}: label {text!r} is not a number")
+    return value
+
+
+def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
+    """Returns a member of what should be a JSON object.
+
+    Args:
+      value: The object.
+      key: The member's.
+      where: Where it stands, for messages.
+      *kinds: What the member may be: of bool, int, list and str.
+
+    Raises:
+      ValueError: It is something else, or there is none.
+    """
+    member = value.get(key) if isinstance(value, dict) else None
+    # Not isinstance: a bool is an int, too.
+    if type(member) in kinds:
+        return member
+    expected = " or ".join(_KINDS[kind] for kind in kinds)
+    found = member if isinstance(value, dict) else value
+    got = "nothing" if found is None else reprlib.repr(found)
+    raise ValueError(f"{where}: expected an object whose {key!r} is {expected}, got {got}")

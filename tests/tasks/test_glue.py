@@ -93,6 +93,16 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
             "train.tsv:2: label 'five' is not a number",
         ),
         (
+            "STS-B",
+            "sentence1\tsentence2\tscore\na\tb\t5\na\tb\tnan\n",
+            "train.tsv:3: label 'nan' is not a number",
+        ),
+        (
+            "STS-B",
+            "sentence1\tsentence2\tscore\na\tb\tinf\n",
+            "train.tsv:2: label 'inf' is not a number",
+        ),
+        (
             "WNLI",
             "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n",
             "train.tsv:4: id '7' is that of line 2 too",

@@ -62,9 +62,17 @@ def test_both_layouts_give_the_same(tmp_path):
     [
         ({"id": "middle7.txt"}, "passage middle7.txt is there twice, see .*all.txt:1"),
         ({"answers": ["A"]}, "as many questions as options and answers: 2, 2, 1"),
-        ({"answers": ["A", "E"]}, "question 2: expected 4 options .* got 4 options and 'E'"),
-        ({"answers": ["", "A"]}, "question 1: expected 4 options .* and ''"),
-        ({"options": [["a"], ["b"] * 4]}, "question 1: expected 4 options .* got 1 options"),
+        ({"answers": ["A", "E"]}, "question 2: expected a string, 4 options .*'pig'., 'E'"),
+        ({"answers": ["", "A"]}, "question 1: expected a string, 4 options .*, ''"),
+        ({"answers": [0, 2]}, "question 1: expected a string, 4 options .*, 0"),
+        ({"questions": [None, "b"]}, "question 1: expected a string, .*, got None, "),
+        ({"options": [["a"], ["b"] * 4]}, "question 1: .* 4 options .*, .'a'.,"),
+        ({"options": [4, ["b"] * 4]}, "question 1: .* 4 options .*, 4, "),
+        ({"options": [["a"] * 4, [1, 2, 3, 4]]}, "question 2: .* 4 options .*, .1, 2, 3, 4.,"),
+        ({"answers": "AD"}, "expected an object whose 'answers' is a list, got 'AD'"),
+        ({"questions": 2}, "expected an object whose 'questions' is a list, got 2"),
+        ({"article": None}, "expected an object whose 'article' is a string, got nothing"),
+        ({"id": ["x"]}, "expected an object whose 'id' is a string or a whole number, got ..x"),
     ],
 )
 def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):

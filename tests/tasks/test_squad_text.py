@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,6 +195,23 @@ def write(folder, *questions, context="Cats sleep."):
 QUESTION = {"id": "q", "question": "who?", "answers": [{"text": "Cats", "answer_start": 0}]}
 
 
+Q = ": question q"
+
+
+def with_answer(**changes: Any) -> dict[str, Any]:
+    return {**QUESTION, "answers": [{**QUESTION["answers"][0], **changes}]}
+
+
+def bad(key: str, expected: str, got: str, question: str = "") -> str:
+    form = f"not of SQuAD's form{question}"
+    return f"{form}: expected an object whose {key!r} is {expected}, got {got}"
+
+
+def test_a_number_is_an_id(tmp_path):
+    (read,) = squad_text.read_squad(write(tmp_path, {**QUESTION, "id": 17}))
+    assert read.qas_id == "17"
+
+
 def test_both_versions_are_read(tmp_path):
     impossible = {"id": "r", "question": "why?", "answers": [], "is_impossible": True}
     first, second = squad_text.read_squad(write(tmp_path, QUESTION, impossible))
@@ -220,7 +238,15 @@ def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
             [{**QUESTION, "answers": [{"text": "", "answer_start": 3}]}],
             "question q: the answer '' at character 3 is not within",
         ),
-        ([{"id": "q"}], "not of SQuAD's form: KeyError 'question'"),
+        ([{"id": "q"}], bad("question", "a string", "nothing", Q)),
+        (["who?"], bad("id", "a string or a whole number", "'who?'")),
+        ([{**QUESTION, "id": ["q"]}], bad("id", "a string or a whole number", "['q']")),
+        ([with_answer(text=None)], bad("text", "a string", "nothing", Q)),
+        ([with_answer(answer_start="0")], bad("answer_start", "a whole number", "'0'", Q)),
+        ([with_answer(answer_start=None)], bad("answer_start", "a whole number", "nothing", Q)),
+        ([with_answer(answer_start=True)], bad("answer_start", "a whole number", "True", Q)),
+        ([{**QUESTION, "answers": None}], bad("answers", "a list", "nothing", Q)),
+        ([{**QUESTION, "is_impossible": "false"}], bad("is_impossible", "true or false", "'fa", Q)),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path, questions, message):
@@ -236,6 +262,8 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
         (b"{", "not JSON"),
         (b'{"data": "\xff"}', "not UTF-8 text"),
         (b"[]", "not of SQuAD's form"),
+        (b'{"data": [7]}', "not of SQuAD's form: .* 'paragraphs' is a list, got 7"),
+        (b'{"data": [{"paragraphs": [{"context": 7}]}]}', "not of .* 'context' is a string, got 7"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"squad.json: {message}"):

@@ -81,8 +81,11 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
     path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
     labels = table.find_labels(path, TEXT)
     assert labels == ("10", "2", "9", "true", "ä\n\u2028b")
-    table.write_labels(str(tmp_path / "labels"), labels)
-    assert table.read_labels(str(tmp_path / "labels")) == labels
+    for path in (str(tmp_path / "labels"), "ram://labels"):
+        table.write_labels(path, labels)
+        assert table.read_labels(path) == labels
+    with pytest.raises(ValueError, match="damaged: not JSON"):
+        table.read_labels(write(tmp_path, "damaged", '"a"\n"b'))
     with pytest.raises(FileNotFoundError, match="none does not exist: it tells the labels"):
         table.read_labels(str(tmp_path / "none"))
 
