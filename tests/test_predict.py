@@ -133,6 +133,10 @@ def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
     [
         ((), "is no exported model .*: say with --task"),
         (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify, not choose"),
+        (
+            ("--task", "answer_v1", "--end_n_top", "2"),
+            "--end_n_top is for answer_v2, not answer_v1",
+        ),
         (("--task", "classify", "--labels", "a,b,c"), "in the checkpoint, .* in the model"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"), "give one vocab"),

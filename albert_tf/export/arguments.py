@@ -17,6 +17,8 @@ _OPTIONS = {
     "num_choices": ("choose",),
     "max_qa_length": ("choose",),
     "null_threshold": ("answer_v2",),
+    "start_n_top": ("answer_v2",),
+    "end_n_top": ("answer_v2",),
     "doc_stride": ("answer_v1", "answer_v2"),
     "max_query_length": ("answer_v1", "answer_v2"),
     "max_answer_length": ("answer_v1", "answer_v2"),
@@ -47,6 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--num_choices", type=int, help="choose: endings of an example.")
     add("--max_qa_length", type=int, help="choose: most pieces of an ending.")
     add("--null_threshold", type=float, help="answer_v2: null odds from which on none is given.")
+    add("--start_n_top", type=int, help="answer_v2: beam of starts.")
+    add("--end_n_top", type=int, help="answer_v2: beam of ends for each start.")
     add("--doc_stride", type=int, help="answer: pieces from one window to the next.")
     add("--max_query_length", type=int, help="answer: most pieces of a question.")
     add("--max_answer_length", type=int, help="answer: most pieces of an answer.")

@@ -30,6 +30,8 @@ _TASKS = {
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
 TASKS = tuple(_TASKS)
+# Options that the model is made with, not what serves it.
+_BEAM = ("start_n_top", "end_n_top")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +59,8 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     Args:
       task: One of TASKS.
       stored: Where it lies.
-      options: Arguments of the class that serves the task.
+      options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
+        start_n_top and end_n_top.
 
     Raises:
       FileNotFoundError: There is no such model, config or vocabulary.
@@ -70,7 +73,10 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         else conversion.load_config(stored.path)
     )
     words = _vocabulary(stored)
-    sizes = {"num_labels": max(1, len(options.get("labels", ())))} if task == "classify" else {}
+    sizes = {name: options[name] for name in _BEAM if name in options}
+    options = {name: value for name, value in options.items() if name not in sizes}
+    if task == "classify":
+        sizes = {"num_labels": max(1, len(options.get("labels", ())))}
     model = model_class(config, **sizes)
     missing = conversion.load_weights(model, stored.path).missing
     if missing:
