@@ -52,6 +52,17 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"threshold_to_export": 0.5, "export_dir": "new"},
         "for tasks of two classes and squad_v2: race has no use of it",
     ),
+    "a threshold that is none": (
+        "mrpc",
+        {"threshold_to_export": 50, "export_dir": "new"},
+        "--threshold_to_export must be in .0, 1., not 50",
+    ),
+    "endings without room": (
+        "race",
+        {"max_qa_length": 35, "export_dir": "new"},
+        "--max_qa_length must be at most 34 for --export_dir, .* 37 has no room for 35",
+    ),
+    "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "is there already: name a"),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
     "task": ("mrcp", {}, "--task_name 'mrcp' is none of cola, mnli, .*squad_v2"),
@@ -134,6 +145,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"predict_file": "{tmp}/unlabelled.json", "do_predict": True},
         "unlabelled.json has no answers to evaluate with: name another file with --eval_file",
     ),
+    "a choice": ("choice", {"choice_columns": "a"}, "at least two columns, not only a"),
     "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns belongs to --task_name=cho"),
 }
 
