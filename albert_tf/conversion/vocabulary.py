@@ -90,8 +90,16 @@ def _says_lower_case(file: str) -> bool:
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:
-    """Puts a vocabulary into a directory under the name that it has."""
+    """Puts a vocabulary into a directory under the name that it has, and its case beside it."""
     shutil.copyfile(vocabulary.path, os.path.join(directory, os.path.basename(vocabulary.path)))
+    _write_case(vocabulary, directory)
+
+
+def _write_case(vocabulary: Vocabulary, directory: str) -> None:
+    # Only what isn't taken for granted; in the words of Hugging Face, which `find` reads anywhere.
+    if not vocabulary.tokenizer.do_lower_case:
+        text = json.dumps({"do_lower_case": False})
+        files.write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
@@ -124,7 +132,8 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
 
 
 def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
-    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it."""
+    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it, and its case."""
     target = os.path.join(directory, _KERAS_HUB)
     os.makedirs(os.path.dirname(target))
     shutil.copyfile(vocabulary.path, target)
+    _write_case(vocabulary, directory)

@@ -53,6 +53,14 @@ def test_case_goes_to_hugging_face_and_back(do_lower_case, source, tmp_path):
     assert again == config
 
 
+@pytest.mark.parametrize("do_lower_case", [False, True])
+@pytest.mark.parametrize("layout", PLACES)
+def test_case_goes_along(layout, do_lower_case, source, tmp_path):
+    convert(str(source), layout, str(tmp_path / "target"), do_lower_case=do_lower_case)
+    found = vocabulary.find(str(tmp_path / "target"))
+    assert found.tokenizer.do_lower_case is do_lower_case
+
+
 def test_case_that_is_no_truth_value(source):
     (source / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
     with pytest.raises(ValueError, match="do_lower_case must be true or false, not 'no'"):
