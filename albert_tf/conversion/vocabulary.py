@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import glob
 import json
 import os
@@ -90,8 +91,12 @@ def _says_lower_case(file: str) -> bool:
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:
-    """Puts a vocabulary into a directory under the name that it has, and its case beside it."""
-    shutil.copyfile(vocabulary.path, os.path.join(directory, os.path.basename(vocabulary.path)))
+    """Puts a vocabulary and its case into a directory; its name stays if `find` knows it there."""
+    patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
+    name = os.path.basename(vocabulary.path)
+    if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        name = patterns[0]
+    shutil.copyfile(vocabulary.path, os.path.join(directory, name))
     _write_case(vocabulary, directory)
 
 
