@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, predict
@@ -149,6 +150,32 @@ def test_what_does_not_fit_is_one_line(folder, arguments, message):
         predict.main(["--model", model, *arguments])
     assert str(error.value).startswith("error: ")
     assert "\n" not in str(error.value)
+
+
+def of_another_kind(path):
+    """Writes a SavedModel from text to something that nobody here answers."""
+    module = tf.Module()
+    spec = tf.TensorSpec([None], tf.string, "text")
+    module.length = tf.function(lambda text: {"length": tf.strings.length(text)}, [spec])
+    tf.saved_model.save(module, str(path), {"serving_default": module.length})
+
+
+def test_a_model_of_another_kind_is_named(tmp_path):
+    of_another_kind(tmp_path / "other")
+    message = f"^error: {tmp_path}/other was not written by python -m albert_tf.export: export"
+    with pytest.raises(SystemExit, match=message):
+        predict.main(["--model", str(tmp_path / "other")])
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--null_threshold=-2", "--threshold_to_export=0", "--no-do_lower_case", "--vocab_file=a"],
+)
+def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
+    of_another_kind(tmp_path / "exported")
+    name = argument.removeprefix("--no-").removeprefix("--").split("=")[0]
+    with pytest.raises(SystemExit, match=f"--{name} is for trained models, .* leave it out"):
+        predict.main(["--model", str(tmp_path / "exported"), argument])
 
 
 def test_a_taken_export_dir_is_refused_first(folder):

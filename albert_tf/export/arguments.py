@@ -8,6 +8,7 @@ from typing import Any
 from albert_tf.export import trained
 from albert_tf.export.serving import ServedModel
 
+_BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
 # Arguments that only some tasks have: what they are called in the class that serves the task.
 _OPTIONS = {
     "labels": ("classify",),
@@ -29,7 +30,7 @@ _OPTIONS = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments; what isn't given keeps the default of the task's class."""
-    for name in ("albert_config_file", "spm_model_file", "vocab_file"):
+    for name in _BESIDE:
         parser.add_argument(f"--{name}", help="Where none is beside the weights.")
     parser.add_argument(
         "--do_lower_case",
@@ -74,12 +75,31 @@ def serve(args: argparse.Namespace) -> ServedModel:
     return trained.serve(args.task, stored, _options(args))
 
 
+def check_none(args: argparse.Namespace) -> None:
+    """Checks that nothing is asked of a model that is exported already.
+
+    Raises:
+      ValueError: Something is.
+    """
+    for name in (*_BESIDE, "do_lower_case", *_OPTIONS):
+        if getattr(args, name) is not None:
+            raise ValueError(
+                f"--{_flag(name)} is for trained models, whose --task is named: leave it out, as "
+                f"{args.model} is exported"
+            )
+
+
+def _flag(name: str) -> str:
+    return "threshold_to_export" if name == "threshold" else name
+
+
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
     for name in given:
         if args.task not in _OPTIONS[name]:
-            flag = "threshold_to_export" if name == "threshold" else name
-            raise ValueError(f"--{flag} is for {' and '.join(_OPTIONS[name])}, not {args.task}")
+            raise ValueError(
+                f"--{_flag(name)} is for {' and '.join(_OPTIONS[name])}, not {args.task}"
+            )
     if "labels" in given:
         given["labels"] = tuple(given["labels"].split(","))
     return given
