@@ -67,7 +67,7 @@ def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
 
 def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
     prefix = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    task = ("--task", "classify", "--labels", "no,yes", "--pairs", "--threshold_to_export", "0.25")
+    task = ("--task", "classify", "--labels", "no, yes", "--pairs", "--threshold_to_export", "0.25")
     target = str(tmp_path / "exported")
     export_command.main(["--model", prefix, "--export_dir", target, *task])
     assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
@@ -138,7 +138,8 @@ def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
             ("--task", "answer_v1", "--end_n_top", "2"),
             "--end_n_top is for answer_v2, not answer_v1",
         ),
-        (("--task", "classify", "--labels", "a,b,c"), "in the checkpoint, .* in the model"),
+        (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
+        (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"), "give one vocab"),
         (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),

@@ -101,5 +101,5 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
                 f"--{_flag(name)} is for {' and '.join(_OPTIONS[name])}, not {args.task}"
             )
     if "labels" in given:
-        given["labels"] = tuple(given["labels"].split(","))
+        given["labels"] = tuple(label.strip() for label in given["labels"].split(","))
     return given

@@ -141,10 +141,11 @@ class Classifier(ServedModel):
         max_seq_length: int | None = None,
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
-        if len(labels) != (model.num_labels if model.num_labels > 1 else 0):
+        classes = model.num_labels if model.num_labels > 1 else 0
+        if len(labels) != classes:
             raise ValueError(
-                f"the model has {model.num_labels} outputs, and there are {len(labels)} labels"
-                f" ({', '.join(labels)}): give one for each class, and none for a regression"
+                f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
+                f"for each, not {len(labels)}"
             )
         if threshold is not None and not (len(labels) == 2 and 0 <= threshold <= 1):
             raise ValueError(

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import vocabulary
+from albert_tf.conversion import layouts, vocabulary
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.answering import QuestionAnswerer
 from albert_tf.export.choosing import Chooser
@@ -76,7 +78,9 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     sizes = {name: options[name] for name in _BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
     if task == "classify":
-        sizes = {"num_labels": max(1, len(options.get("labels", ())))}
+        # The model's own number: what serves it tells how many labels that needs.
+        weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
+        sizes = {"num_labels": max(1, np.size(weights) // config.hidden_size)}
     model = model_class(config, **sizes)
     missing = conversion.load_weights(model, stored.path).missing
     if missing:
