@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -127,6 +128,17 @@ def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
     arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
     with pytest.raises(SystemExit, match="expected question and context, .* got 1 fields: 'who'"):
         run(monkeypatch, capsys, "who\n", *arguments)
+
+
+def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    model = trained(tmp_path, albert_tf.AlbertForMultipleChoice)
+    (tmp_path / "albert_config.json").write_text("{")
+    arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
+    with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
+        predict.main(arguments)
+    arguments += ("--albert_config_file", str(folder / "albert_config.json"))
+    assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
 
 
 @pytest.mark.parametrize(

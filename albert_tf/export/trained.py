@@ -42,7 +42,7 @@ class Stored:
 
     Attributes:
       path: What `load_weights` takes.
-      albert_config_file: Where no config is beside the weights.
+      albert_config_file: Where no config, or none that is valid, is beside the weights.
       spm_model_file: Where no vocabulary is beside the weights.
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased; see vocabulary.find.
@@ -82,7 +82,8 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
         sizes = {"num_labels": max(1, np.size(weights) // config.hidden_size)}
     model = model_class(config, **sizes)
-    missing = conversion.load_weights(model, stored.path).missing
+    replace = bool(stored.albert_config_file)
+    missing = conversion.load_weights(model, stored.path, replace_config=replace).missing
     if missing:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(missing)}")
     return served_class(model, words, **options)

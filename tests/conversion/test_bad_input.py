@@ -139,6 +139,19 @@ def test_a_config_that_contradicts_the_model(layout, key, value, copy_of):
     assert f" {value} there, " in str(error.value)
 
 
+def test_a_config_that_is_not_readable_may_be_replaced(copy_of, caplog):
+    folder = copy_of("tf1")
+    (folder / CONFIGS["tf1"]).write_text("{")
+    with pytest.raises(ValueError, match="albert_config.json is not JSON"):
+        albert_tf.load_weights(encoder(), folder)
+    assert albert_tf.load_weights(encoder(), folder, replace_config=True).missing == ()
+    assert "not compared with the model's config: " in caplog.text
+    shutil.copy(goldens.FOLDER / "base" / CONFIGS["tf1"], folder)
+    change_config(folder, "tf1", num_attention_heads=2)
+    with pytest.raises(ValueError, match="contradicts the model's"):
+        albert_tf.load_weights(encoder(), folder, replace_config=True)
+
+
 @pytest.mark.parametrize(
     ("layout", "key", "value", "message"),
     [
