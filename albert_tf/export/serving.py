@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import graph_tokenizer
+from albert_tf.export.normalization import SPACES
 from albert_tf.export.sequences import Features, Joiner
 from albert_tf.export.tables import RowTable, dense, of_rows, places, with_origins
 
@@ -227,7 +228,7 @@ class MaskFiller(ServedModel):
         """
         parts = tf.strings.split(text, _MASK)
         ids = self.tokenizer(parts.values).ids
-        has_space = tf.strings.regex_full_match(parts.values, r"(?s)\s.*")
+        has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
         shift = tf.where(glued, len(self.pieces), 0)
         values, origins, _ = self._glued.lookup(ids.values + shift)

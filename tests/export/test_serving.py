@@ -174,6 +174,15 @@ def test_masks_are_filled_and_texts_embedded(pretrained, vocabulary, tmp_path):
         )
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\v"])
+def test_any_white_space_parts_a_mask_from_a_word(space, pretrained, vocabulary):
+    signature = export.MaskFiller(pretrained, vocabulary).signatures()["serving_default"]
+    texts = tf.constant([f"[MASK]{gap}dog" for gap in (" ", space, "")])
+    spaced, parted, glued = signature(text=texts)["pooled"].numpy()
+    np.testing.assert_allclose(parted, spaced, atol=tolerances.OUTPUT)
+    assert np.abs(glued - spaced).max() > 10 * tolerances.OUTPUT
+
+
 def test_a_fresh_process_needs_tensorflow_and_its_text_operations_alone(pair_classifier):
     directory, loaded = pair_classifier
     program = f"""
