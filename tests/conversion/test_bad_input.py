@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf.conversion import __main__ as command
-from albert_tf.conversion import layouts
+from albert_tf.conversion import files, layouts
 from albert_tf.conversion.convert import convert
 from tests import goldens
 from tests.conversion.untrusted import assert_refused, encoder
@@ -218,6 +218,18 @@ def test_a_target_that_is_in_use(copy_of, tmp_path):
     with pytest.raises(ValueError, match="is there already"):
         convert(str(copy_of("tf1")), "keras", str(target))
     assert (target / "mine").read_text() == "precious"
+
+
+def test_a_target_that_is_not_local(copy_of, tmp_path, monkeypatch):
+    source = copy_of("tf1")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    with pytest.raises(ValueError, match="^gs://b/x is no local directory: name one, and copy it"):
+        convert(str(source), "keras", "gs://b/x")
+    with pytest.raises(ValueError, match="is no local directory"), files.whole_directory("s3://b"):
+        pass
+    assert list(empty.iterdir()) == []
 
 
 @pytest.mark.parametrize(
