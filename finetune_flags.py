@@ -207,6 +207,30 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
     if values.from_scratch and initial_weights(values):
         raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
+    _check_what_is_served(values)
+
+
+def _check_what_is_served(values: flags.FlagValues) -> None:
+    """Checks what would be found out only once the model is trained and served."""
+    columns, longest = values.choice_columns, values.max_seq_length
+    if len(columns) == 1:
+        raise ValueError(f"--choice_columns must name at least two columns, not only {columns[0]}")
+    widest = max(values.start_n_top, values.end_n_top)
+    if values.task_name == "squad_v2" and widest > longest:
+        raise ValueError(
+            f"--start_n_top and --end_n_top must be at most {longest} (--max_seq_length), not "
+            f"{widest}"
+        )
+    if not values.export_dir:
+        return
+    if values.task_name in ("race", "choice") and values.max_qa_length > longest - 3:
+        raise ValueError(
+            f"--max_qa_length must be at most {longest - 3} for --export_dir, as --max_seq_length "
+            f"{longest} has no room for {values.max_qa_length}"
+        )
+    threshold = values.threshold_to_export
+    if values.task_name != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):
+        raise ValueError(f"--threshold_to_export must be in [0, 1], not {threshold}")
 
 
 def initial_weights(values: flags.FlagValues) -> str | None:

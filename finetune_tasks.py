@@ -17,7 +17,7 @@ from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
+from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.race import LEVELS, read_race
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
@@ -82,10 +82,11 @@ def serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[s
     """
     options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
     threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
-    if isinstance(task, SquadV1Task):
+    if isinstance(task, SquadTask):
         names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
         options |= {name: values[name].value for name in names}
     if isinstance(task, SquadV2Task):
+        options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
         options |= {"null_threshold": threshold} if threshold is not None else {}
         return "answer_v2", options
     binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2

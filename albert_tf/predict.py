@@ -185,11 +185,15 @@ def load(args: argparse.Namespace) -> Predictor:
             f"{args.model} is no exported model (it has no saved_model.pb): say with --task what a "
             "trained model is for"
         )
+    arguments.check_none(args)
     exported = tf.saved_model.load(args.model)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
-    if not names or not set(names) <= set(_ORDER):
-        raise ValueError(f"{args.model} takes no text: write it with python -m albert_tf.export")
+    is_ours = names and set(names) <= set(_ORDER)
+    if not is_ours or _ANSWERS.keys().isdisjoint(signature.structured_outputs):
+        raise ValueError(
+            f"{args.model} was not written by python -m albert_tf.export: export a trained model"
+        )
     return Predictor(signature, exported)
 
 

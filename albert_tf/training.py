@@ -209,7 +209,12 @@ class Trainer:
         # 2. Start from other weights.
         if init_checkpoint:
             report = conversion.load_weights(
-                self.model, init_checkpoint, expand_group0=expand_group0, replace_heads=True
+                self.model,
+                init_checkpoint,
+                expand_group0=expand_group0,
+                replace_heads=True,
+                # If it is the one beside them, it has been read by now.
+                replace_config=True,
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"

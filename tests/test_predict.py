@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, predict
@@ -66,7 +68,7 @@ def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
 
 def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
     prefix = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    task = ("--task", "classify", "--labels", "no,yes", "--pairs", "--threshold_to_export", "0.25")
+    task = ("--task", "classify", "--labels", "no, yes", "--pairs", "--threshold_to_export", "0.25")
     target = str(tmp_path / "exported")
     export_command.main(["--model", prefix, "--export_dir", target, *task])
     assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
@@ -128,12 +130,28 @@ def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
         run(monkeypatch, capsys, "who\n", *arguments)
 
 
+def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    model = trained(tmp_path, albert_tf.AlbertForMultipleChoice)
+    (tmp_path / "albert_config.json").write_text("{")
+    arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
+    with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
+        predict.main(arguments)
+    arguments += ("--albert_config_file", str(folder / "albert_config.json"))
+    assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "is no exported model .*: say with --task"),
         (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify, not choose"),
-        (("--task", "classify", "--labels", "a,b,c"), "in the checkpoint, .* in the model"),
+        (
+            ("--task", "answer_v1", "--end_n_top", "2"),
+            "--end_n_top is for answer_v2, not answer_v1",
+        ),
+        (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
+        (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"), "give one vocab"),
         (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),
@@ -145,6 +163,32 @@ def test_what_does_not_fit_is_one_line(folder, arguments, message):
         predict.main(["--model", model, *arguments])
     assert str(error.value).startswith("error: ")
     assert "\n" not in str(error.value)
+
+
+def of_another_kind(path):
+    """Writes a SavedModel from text to something that nobody here answers."""
+    module = tf.Module()
+    spec = tf.TensorSpec([None], tf.string, "text")
+    module.length = tf.function(lambda text: {"length": tf.strings.length(text)}, [spec])
+    tf.saved_model.save(module, str(path), {"serving_default": module.length})
+
+
+def test_a_model_of_another_kind_is_named(tmp_path):
+    of_another_kind(tmp_path / "other")
+    message = f"^error: {tmp_path}/other was not written by python -m albert_tf.export: export"
+    with pytest.raises(SystemExit, match=message):
+        predict.main(["--model", str(tmp_path / "other")])
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--null_threshold=-2", "--threshold_to_export=0", "--no-do_lower_case", "--vocab_file=a"],
+)
+def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
+    of_another_kind(tmp_path / "exported")
+    name = argument.removeprefix("--no-").removeprefix("--").split("=")[0]
+    with pytest.raises(SystemExit, match=f"--{name} is for trained models, .* leave it out"):
+        predict.main(["--model", str(tmp_path / "exported"), argument])
 
 
 def test_a_taken_export_dir_is_refused_first(folder):

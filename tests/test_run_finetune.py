@@ -277,8 +277,14 @@ def check_answers(out: pathlib.Path, version: str) -> None:
 
 def test_squad_v2_trains_evaluates_and_answers(tmp_path):
     command = runs.command("squad_v2", tmp_path, train_step=2, warmup_step=None)
-    runs.main([*command, "--do_train", "--do_predict"])
+    exported = tmp_path / "exported"
+    runs.main([*command, "--do_train", "--do_predict", f"--export_dir={exported}"])
     check_answers(tmp_path / "out", "v2")
+    # The beam that predicted is the one that is served.
+    scores = tf.saved_model.load(str(exported)).signatures["features"]
+    names = ("input_ids", "input_mask", "segment_ids")
+    outputs = scores(**{name: tf.ones([1, 2], tf.int32) for name in names})
+    assert [outputs[f"{end}_top_index"].shape[1] for end in ("start", "end")] == [3, 3 * 2]
     assert Trial.read(str(tmp_path / "out")).last_step == 2
     scores = (tmp_path / "out/eval_results.txt").read_text()
     assert "\nf1 = " in scores and "best_f1_thresh = " in scores

@@ -55,7 +55,19 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"threshold_to_export": 0.5, "export_dir": "new"},
         "for tasks of two classes and squad_v2: race has no use of it",
     ),
+    "a threshold that is none": (
+        "mrpc",
+        {"threshold_to_export": 50, "export_dir": "new"},
+        "--threshold_to_export must be in .0, 1., not 50",
+    ),
+    "endings without room": (
+        "race",
+        {"max_qa_length": 35, "export_dir": "new"},
+        "--max_qa_length must be at most 34 for --export_dir, .* 37 has no room for 35",
+    ),
+    "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "is there already: name a"),
+    "an export elsewhere": ("mrpc", {"export_dir": "gs://b/x"}, "gs://b/x is no local directory"),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
     "task": ("mrcp", {}, "--task_name 'mrcp' is none of cola, mnli, .*squad_v2"),
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),
@@ -157,6 +169,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_predict": True, "do_eval": False},
         "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
     ),
+    "a choice": ("choice", {"choice_columns": "a"}, "at least two columns, not only a"),
     "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns belongs to --task_name=cho"),
 }
 

@@ -73,6 +73,7 @@ def load_weights(
     expand_group0: bool = False,
     strict: bool = True,
     replace_heads: bool = False,
+    replace_config: bool = False,
 ) -> LoadReport:
     """Fills a model from stored weights.
 
@@ -90,6 +91,8 @@ def load_weights(
         beside the weights, is an error. Shapes always are.
       replace_heads: Whether a head of another shape, as that of another task, is one that only the
         checkpoint has.
+      replace_config: Whether the model's config stands in for one beside the weights that is not
+        valid; otherwise that is an error, if `strict`.
 
     Returns:
       What was loaded, missing and unused.
@@ -115,7 +118,7 @@ def load_weights(
     unused = sorted(set(values) - set(sources.values()))
     if strict:
         _check_encoder(path, missing, unused, loaded=len(named) - len(missing))
-        _check_config(model, path, expand_group0)
+        _check_config(model, path, expand_group0, replace_config)
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])
@@ -196,12 +199,17 @@ def _check_encoder(path: str, missing: list[str], unused: list[str], loaded: int
         )
 
 
-def _check_config(model: keras.Model, path: str, expand_group0: bool) -> None:
+def _check_config(model: keras.Model, path: str, expand_group0: bool, replace_config: bool) -> None:
     """Compares what no shape shows, as the number of layers, heads and the activation."""
     ours = _config_of(model)
     try:
         theirs = load_config(path)
     except FileNotFoundError:
+        return
+    except ValueError as error:
+        if not replace_config:
+            raise
+        logging.warning("not compared with the model's config: %s", error)
         return
     if ours is None:
         return

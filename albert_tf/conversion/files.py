@@ -96,8 +96,8 @@ def whole_directory(path: str) -> Iterator[str]:
     Raises:
       ValueError: There is something already, or the place can't be written.
     """
-    path = os.path.abspath(path)
     check_free(path)
+    path = os.path.abspath(path)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = tempfile.mkdtemp(
@@ -120,7 +120,9 @@ def check_free(path: str) -> None:
     """Checks that a directory can be made.
 
     Raises:
-      ValueError: Something is there.
+      ValueError: Something is there, or it would not be on a local disk.
     """
+    if "://" in path:
+        raise ValueError(f"{path} is no local directory: name one, and copy it there once written")
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise ValueError(f"{path} is there already: name a directory that is empty, or a new one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import glob
 import json
 import os
@@ -90,8 +91,20 @@ def _says_lower_case(file: str) -> bool:
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:
-    """Puts a vocabulary into a directory under the name that it has."""
-    shutil.copyfile(vocabulary.path, os.path.join(directory, os.path.basename(vocabulary.path)))
+    """Puts a vocabulary and its case into a directory; its name stays if `find` knows it there."""
+    patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
+    name = os.path.basename(vocabulary.path)
+    if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        name = patterns[0]
+    shutil.copyfile(vocabulary.path, os.path.join(directory, name))
+    _write_case(vocabulary, directory)
+
+
+def _write_case(vocabulary: Vocabulary, directory: str) -> None:
+    # Only what isn't taken for granted; in the words of Hugging Face, which `find` reads anywhere.
+    if not vocabulary.tokenizer.do_lower_case:
+        text = json.dumps({"do_lower_case": False})
+        files.write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
@@ -124,7 +137,8 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
 
 
 def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
-    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it."""
+    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it, and its case."""
     target = os.path.join(directory, _KERAS_HUB)
     os.makedirs(os.path.dirname(target))
     shutil.copyfile(vocabulary.path, target)
+    _write_case(vocabulary, directory)

@@ -40,7 +40,8 @@ class QuestionAnswerer(ServedModel):
       max_seq_length: See ServedModel.
 
     Raises:
-      ValueError: A number is not positive, or a question leaves no room for the context.
+      ValueError: A number is not positive, a question leaves no room for the context, or a beam is
+        wider than a sequence.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
     Differs: which characters a piece stands for is known from normalising, not found by aligning;
@@ -80,6 +81,14 @@ class QuestionAnswerer(ServedModel):
         self.max_answer_length = max_answer_length
         self.n_best_size = n_best_size
         self.may_be_impossible = isinstance(model, AlbertForQuestionAnsweringV2)
+        if self.may_be_impossible:
+            beam = (model.start_n_top, model.end_n_top)
+            if not 1 <= min(beam) <= max(beam) <= self.joiner.max_seq_length:
+                raise ValueError(
+                    f"start_n_top and end_n_top must be from 1 to {self.joiner.max_seq_length} "
+                    f"(max_seq_length), got {beam[0]} and {beam[1]}"
+                )
+            self.widest_beam = max(beam)
 
     def answer(self, features: Features) -> Features:
         """Scores positions; see the model."""
@@ -89,6 +98,9 @@ class QuestionAnswerer(ServedModel):
         """See ServedModel; where an answer may be follows from the segments."""
         if not self.may_be_impossible:
             return self.apply(features)
+        # A beam takes as many positions as it is wide, of a sequence that has fewer padding too.
+        lacking = tf.maximum(self.widest_beam - tf.shape(features["input_ids"])[1], 0)
+        features = {k: tf.pad(values, [[0, 0], [0, lacking]]) for k, values in features.items()}
         ids, keep = features["input_ids"], features["input_mask"]
         is_context = (features["segment_ids"] * keep == 1) & (ids != self.joiner.sep_id)
         may_answer = is_context | (tf.range(tf.shape(ids)[1]) == 0)

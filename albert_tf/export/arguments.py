@@ -8,6 +8,7 @@ from typing import Any
 from albert_tf.export import trained
 from albert_tf.export.serving import ServedModel
 
+_BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
 # Arguments that only some tasks have: what they are called in the class that serves the task.
 _OPTIONS = {
     "labels": ("classify",),
@@ -17,6 +18,8 @@ _OPTIONS = {
     "num_choices": ("choose",),
     "max_qa_length": ("choose",),
     "null_threshold": ("answer_v2",),
+    "start_n_top": ("answer_v2",),
+    "end_n_top": ("answer_v2",),
     "doc_stride": ("answer_v1", "answer_v2"),
     "max_query_length": ("answer_v1", "answer_v2"),
     "max_answer_length": ("answer_v1", "answer_v2"),
@@ -27,7 +30,7 @@ _OPTIONS = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments; what isn't given keeps the default of the task's class."""
-    for name in ("albert_config_file", "spm_model_file", "vocab_file"):
+    for name in _BESIDE:
         parser.add_argument(f"--{name}", help="Where none is beside the weights.")
     parser.add_argument(
         "--do_lower_case",
@@ -47,6 +50,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--num_choices", type=int, help="choose: endings of an example.")
     add("--max_qa_length", type=int, help="choose: most pieces of an ending.")
     add("--null_threshold", type=float, help="answer_v2: null odds from which on none is given.")
+    add("--start_n_top", type=int, help="answer_v2: beam of starts.")
+    add("--end_n_top", type=int, help="answer_v2: beam of ends for each start.")
     add("--doc_stride", type=int, help="answer: pieces from one window to the next.")
     add("--max_query_length", type=int, help="answer: most pieces of a question.")
     add("--max_answer_length", type=int, help="answer: most pieces of an answer.")
@@ -70,12 +75,31 @@ def serve(args: argparse.Namespace) -> ServedModel:
     return trained.serve(args.task, stored, _options(args))
 
 
+def check_none(args: argparse.Namespace) -> None:
+    """Checks that nothing is asked of a model that is exported already.
+
+    Raises:
+      ValueError: Something is.
+    """
+    for name in (*_BESIDE, "do_lower_case", *_OPTIONS):
+        if getattr(args, name) is not None:
+            raise ValueError(
+                f"--{_flag(name)} is for trained models, whose --task is named: leave it out, as "
+                f"{args.model} is exported"
+            )
+
+
+def _flag(name: str) -> str:
+    return "threshold_to_export" if name == "threshold" else name
+
+
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
     for name in given:
         if args.task not in _OPTIONS[name]:
-            flag = "threshold_to_export" if name == "threshold" else name
-            raise ValueError(f"--{flag} is for {' and '.join(_OPTIONS[name])}, not {args.task}")
+            raise ValueError(
+                f"--{_flag(name)} is for {' and '.join(_OPTIONS[name])}, not {args.task}"
+            )
     if "labels" in given:
-        given["labels"] = tuple(given["labels"].split(","))
+        given["labels"] = tuple(label.strip() for label in given["labels"].split(","))
     return given

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import graph_tokenizer
+from albert_tf.export.normalization import SPACES
 from albert_tf.export.sequences import Features, Joiner
 from albert_tf.export.tables import RowTable, dense, of_rows, places, with_origins
 
@@ -141,10 +142,11 @@ class Classifier(ServedModel):
         max_seq_length: int | None = None,
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
-        if len(labels) != (model.num_labels if model.num_labels > 1 else 0):
+        classes = model.num_labels if model.num_labels > 1 else 0
+        if len(labels) != classes:
             raise ValueError(
-                f"the model has {model.num_labels} outputs, and there are {len(labels)} labels"
-                f" ({', '.join(labels)}): give one for each class, and none for a regression"
+                f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
+                f"for each, not {len(labels)}"
             )
         if threshold is not None and not (len(labels) == 2 and 0 <= threshold <= 1):
             raise ValueError(
@@ -226,7 +228,7 @@ class MaskFiller(ServedModel):
         """
         parts = tf.strings.split(text, _MASK)
         ids = self.tokenizer(parts.values).ids
-        has_space = tf.strings.regex_full_match(parts.values, r"(?s)\s.*")
+        has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
         shift = tf.where(glued, len(self.pieces), 0)
         values, origins, _ = self._glued.lookup(ids.values + shift)

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import vocabulary
+from albert_tf.conversion import layouts, vocabulary
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.answering import QuestionAnswerer
 from albert_tf.export.choosing import Chooser
@@ -30,6 +32,8 @@ _TASKS = {
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
 TASKS = tuple(_TASKS)
+# Options that the model is made with, not what serves it.
+_BEAM = ("start_n_top", "end_n_top")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Stored:
 
     Attributes:
       path: What `load_weights` takes.
-      albert_config_file: Where no config is beside the weights.
+      albert_config_file: Where no config, or none that is valid, is beside the weights.
       spm_model_file: Where no vocabulary is beside the weights.
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased; see vocabulary.find.
@@ -57,7 +61,8 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     Args:
       task: One of TASKS.
       stored: Where it lies.
-      options: Arguments of the class that serves the task.
+      options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
+        start_n_top and end_n_top.
 
     Raises:
       FileNotFoundError: There is no such model, config or vocabulary.
@@ -70,9 +75,15 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         else conversion.load_config(stored.path)
     )
     words = _vocabulary(stored)
-    sizes = {"num_labels": max(1, len(options.get("labels", ())))} if task == "classify" else {}
+    sizes = {name: options[name] for name in _BEAM if name in options}
+    options = {name: value for name, value in options.items() if name not in sizes}
+    if task == "classify":
+        # The model's own number: what serves it tells how many labels that needs.
+        weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
+        sizes = {"num_labels": max(1, np.size(weights) // config.hidden_size)}
     model = model_class(config, **sizes)
-    missing = conversion.load_weights(model, stored.path).missing
+    replace = bool(stored.albert_config_file)
+    missing = conversion.load_weights(model, stored.path, replace_config=replace).missing
     if missing:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(missing)}")
     return served_class(model, words, **options)

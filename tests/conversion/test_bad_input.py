@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf.conversion import __main__ as command
-from albert_tf.conversion import layouts
+from albert_tf.conversion import files, layouts
 from albert_tf.conversion.convert import convert
 from tests import goldens
 from tests.conversion.untrusted import assert_refused, encoder
@@ -139,6 +139,19 @@ def test_a_config_that_contradicts_the_model(layout, key, value, copy_of):
     assert f" {value} there, " in str(error.value)
 
 
+def test_a_config_that_is_not_readable_may_be_replaced(copy_of, caplog):
+    folder = copy_of("tf1")
+    (folder / CONFIGS["tf1"]).write_text("{")
+    with pytest.raises(ValueError, match="albert_config.json is not JSON"):
+        albert_tf.load_weights(encoder(), folder)
+    assert albert_tf.load_weights(encoder(), folder, replace_config=True).missing == ()
+    assert "not compared with the model's config: " in caplog.text
+    shutil.copy(goldens.FOLDER / "base" / CONFIGS["tf1"], folder)
+    change_config(folder, "tf1", num_attention_heads=2)
+    with pytest.raises(ValueError, match="contradicts the model's"):
+        albert_tf.load_weights(encoder(), folder, replace_config=True)
+
+
 @pytest.mark.parametrize(
     ("layout", "key", "value", "message"),
     [
@@ -205,6 +218,18 @@ def test_a_target_that_is_in_use(copy_of, tmp_path):
     with pytest.raises(ValueError, match="is there already"):
         convert(str(copy_of("tf1")), "keras", str(target))
     assert (target / "mine").read_text() == "precious"
+
+
+def test_a_target_that_is_not_local(copy_of, tmp_path, monkeypatch):
+    source = copy_of("tf1")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    with pytest.raises(ValueError, match="^gs://b/x is no local directory: name one, and copy it"):
+        convert(str(source), "keras", "gs://b/x")
+    with pytest.raises(ValueError, match="is no local directory"), files.whole_directory("s3://b"):
+        pass
+    assert list(empty.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -77,3 +77,10 @@ def test_groups_are_filled_from_group_0(layout, golden, tmp_path, prepare):
         if name.startswith("bert/"):
             value = expected[name.replace("group_1/", "group_0/")]
             assert variable.numpy().tobytes() == value.tobytes(), name
+
+
+def test_a_named_config_replaces_a_damaged_one(copy_of, prepare, caplog):
+    source = copy_of("tf1")
+    (source / "albert_config.json").write_text("{")
+    prepare(source, goldens.config("base"))
+    assert "not compared with the model's config: " in caplog.text

@@ -53,6 +53,28 @@ def test_case_goes_to_hugging_face_and_back(do_lower_case, source, tmp_path):
     assert again == config
 
 
+@pytest.mark.parametrize("layout", PLACES)
+def test_a_vocabulary_of_kerashub_goes_on(layout, source, tmp_path):
+    convert(str(source), "kerashub", str(tmp_path / "hub"))
+    convert(str(tmp_path / "hub"), layout, str(tmp_path / "target"))
+    name = "spiece.model" if layout in ("tf1", "keras") else PLACES[layout]
+    assert vocabulary.find(str(tmp_path / "target")).path == str(tmp_path / "target" / name)
+
+
+def test_a_vocabulary_of_any_name_is_found_again(tmp_path):
+    (tmp_path / "pieces").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    vocabulary.copy(vocabulary.Vocabulary.read(str(tmp_path / "pieces"), True), str(tmp_path))
+    assert vocabulary.find(str(tmp_path)).path == str(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("do_lower_case", [False, True])
+@pytest.mark.parametrize("layout", PLACES)
+def test_case_goes_along(layout, do_lower_case, source, tmp_path):
+    convert(str(source), layout, str(tmp_path / "target"), do_lower_case=do_lower_case)
+    found = vocabulary.find(str(tmp_path / "target"))
+    assert found.tokenizer.do_lower_case is do_lower_case
+
+
 def test_case_that_is_no_truth_value(source):
     (source / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
     with pytest.raises(ValueError, match="do_lower_case must be true or false, not 'no'"):

@@ -117,6 +117,16 @@ def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary):
     np.testing.assert_array_equal(answers["probabilities"][1], np.zeros(N_BEST))
 
 
+def test_a_beam_may_be_wider_than_a_text(vocabulary):
+    model = randomized(albert_tf.AlbertForQuestionAnsweringV2, vocabulary, start_n_top=40)
+    settings = {"max_seq_length": 40, "doc_stride": 20, "max_query_length": 12}
+    signature = exported(model, vocabulary, settings, null_threshold=np.inf)
+    answers = signature(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
+    assert answers["answer"][0].numpy() in (b"a", b"cat", b"a cat")
+    with pytest.raises(ValueError, match="must be from 1 to 39 .max_seq_length., got 40 and 5"):
+        exported(model, vocabulary, {**settings, "max_seq_length": 39})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

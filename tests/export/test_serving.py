@@ -174,6 +174,15 @@ def test_masks_are_filled_and_texts_embedded(pretrained, vocabulary, tmp_path):
         )
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\v"])
+def test_any_white_space_parts_a_mask_from_a_word(space, pretrained, vocabulary):
+    signature = export.MaskFiller(pretrained, vocabulary).signatures()["serving_default"]
+    texts = tf.constant([f"[MASK]{gap}dog" for gap in (" ", space, "")])
+    spaced, parted, glued = signature(text=texts)["pooled"].numpy()
+    np.testing.assert_allclose(parted, spaced, atol=tolerances.OUTPUT)
+    assert np.abs(glued - spaced).max() > 10 * tolerances.OUTPUT
+
+
 def test_a_fresh_process_needs_tensorflow_and_its_text_operations_alone(pair_classifier):
     directory, loaded = pair_classifier
     program = f"""
@@ -214,7 +223,7 @@ def test_the_vocabulary_lies_inside(pair_classifier, vocabulary):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels": ("no", "yes")}, "the model has 3 outputs, and there are 2 labels"),
+        ({"labels": ("no", "yes")}, "has 3 classes: give 3 labels, a name for each, not 2"),
         ({"labels": ("a", "b", "c"), "threshold": 0.5}, "threshold 0.5 must be .* for two labels"),
         ({"labels": ("a", "b", "c"), "max_seq_length": 65}, "max_seq_length must be from 4 to 64"),
     ],
