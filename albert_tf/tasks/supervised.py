@@ -121,5 +121,6 @@ class SupervisedTask(Task):
 def _example_weights(features: Features) -> Any:
     weights = features.get("example_weights")
     if weights is None:
-        return ops.ones(features["input_ids"].shape[:1], "float32")
+        # Among several workers TensorFlow does not know a batch's static size.
+        return ops.ones(ops.shape(features["input_ids"])[:1], "float32")
     return ops.cast(weights, "float32")

@@ -9,6 +9,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, TextExample
@@ -42,6 +43,16 @@ def test_scores_are_the_releases(golden, variant):
         if name in expected:
             assert scores[name] == pytest.approx(expected[name], abs=tolerances.LOSS), name
     assert task.key_metric in scores and task.key_metric in expected
+
+
+def test_a_batch_whose_size_is_not_static_weighs_as_many_as_it_has():
+    """As it is among several workers."""
+    task = task_of("rte")
+    weigh = tf.function(
+        lambda ids: task.loss_weights({"input_ids": ids}),
+        input_signature=[tf.TensorSpec([None, 23], tf.int32)],
+    )
+    assert float(weigh(tf.zeros([4, 23], tf.int32))["classification_loss"]) == 4
 
 
 def test_what_has_no_labels_has_no_scores():
