@@ -55,7 +55,7 @@ def check_weights(values: flags.FlagValues) -> None:
     initial = finetune_flags.initial_weights(values)
     if initial:
         if values.do_train:
-            _check_kept(initial, values.output_dir)
+            running.check_kept(initial, values.output_dir)
         return
     if not values.from_scratch:
         raise ValueError(
@@ -64,19 +64,6 @@ def check_weights(values: flags.FlagValues) -> None:
         )
     if not values.do_train:
         raise ValueError("--from_scratch without --do_train would evaluate noise")
-
-
-def _check_kept(initial: str, output_dir: str) -> None:
-    try:
-        folder, name = os.path.split(checkpoint.resolve(initial))
-    except FileNotFoundError:
-        return  # Of another layout: none of its files is called as a run's are.
-    is_there = os.path.realpath(folder) == os.path.realpath(output_dir)
-    if is_there and name.startswith(f"{checkpoint.BASENAME}-"):
-        raise ValueError(
-            f"--output_dir {output_dir} holds the weights to start from, and the run would replace "
-            f"{name}: name another directory"
-        )
 
 
 def _newest(values: flags.FlagValues) -> str | None:

@@ -15,6 +15,7 @@ from absl import app, flags, logging
 
 import pretraining_flags
 from albert_tf import (
+    checkpoint,
     distribution,
     evaluation,
     input_files,
@@ -109,6 +110,8 @@ def prepare() -> tuple[Trainer, Records]:
     config = running.read_config(FLAGS.albert_config_file)
     pretraining_flags.check_flags(config)
     running.check_same_model(config, FLAGS.output_dir)
+    if FLAGS.do_train and FLAGS.init_checkpoint and not checkpoint.latest(FLAGS.output_dir):
+        running.check_kept(FLAGS.init_checkpoint, FLAGS.output_dir)
     files = input_files.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = distribution.create_strategy(

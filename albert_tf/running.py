@@ -51,6 +51,28 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
         )
 
 
+def check_kept(initial: str, output_dir: str) -> None:
+    """Checks that a fresh run leaves whole what it starts from.
+
+    Args:
+      initial: Weights in any layout.
+      output_dir: Where the run writes checkpoints of its own.
+
+    Raises:
+      ValueError: It would replace them.
+    """
+    try:
+        folder, name = os.path.split(checkpoint.resolve(initial))
+    except FileNotFoundError:
+        return  # Of another layout: none of its files is called as a run's are.
+    is_there = os.path.realpath(folder) == os.path.realpath(output_dir)
+    if is_there and name.startswith(f"{checkpoint.BASENAME}-"):
+        raise ValueError(
+            f"--output_dir {output_dir} holds the weights to start from, and the run would replace "
+            f"{name}: name another directory"
+        )
+
+
 def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
     """Checks that the model has a position for each piece of a sequence.
 

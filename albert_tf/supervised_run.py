@@ -166,7 +166,9 @@ class SupervisedRun:
         if saved:
             self.trainer.restore(saved)
             return saved
-        report = conversion.load_weights(self.trainer.model, self.initial_weights)
+        report = conversion.load_weights(
+            self.trainer.model, self.initial_weights, replace_config=True
+        )
         if report.missing:
             raise ValueError(
                 f"{self.initial_weights} is not fine-tuned for this task (it lacks "

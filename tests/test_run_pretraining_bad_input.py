@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
@@ -13,6 +14,7 @@ from absl.testing import flagsaver
 
 import pretraining_flags
 import run_pretraining
+from albert_tf import checkpoint
 from tests import goldens
 from tests import pretraining_runs as runs
 
@@ -117,6 +119,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"init_checkpoint": goldens.checkpoint("base")},
         "checkpoint .* is of another shape than the model .*: use the albert_config.json that",
     ),
+    "init_checkpoint that it would replace": (
+        {"init_checkpoint": "{tmp}/kept", "output_dir": "{tmp}/kept"},
+        "kept holds the weights to start from, and the run would replace model.ckpt-best: name",
+    ),
     "output_dir is a file": ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
     "output_dir under a file": ({"output_dir": "{tmp}/text/out"}, "--output_dir .* can't be wri"),
     "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
@@ -127,6 +133,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
+    (tmp / "kept").mkdir()
+    checkpoint.write(str(tmp / "kept" / "model.ckpt-best"), {"global_step": np.int64(0)})
     data = (folder / "a.tfrecord").read_bytes()
     (tmp / "empty").touch()
     (tmp / "text").write_text("Four score and seven years ago\n" * 11)
