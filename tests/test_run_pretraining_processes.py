@@ -5,11 +5,9 @@ Can't see: several GPUs, several machines, a machine that loses power.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 
@@ -20,7 +18,7 @@ import tensorflow as tf
 from albert_tf import checkpoint, input_pipeline
 from albert_tf.records import pretraining_spec
 from tests import pretraining_runs as runs
-from tests import tolerances
+from tests import tolerances, two_workers
 
 KILLED = -signal.SIGKILL
 SCRIPT = pathlib.Path(__file__).parents[1] / "run_pretraining.py"
@@ -56,22 +54,9 @@ def test_replicas_share_the_masked_pieces_unevenly(folder):
 
 
 def start_workers(flags: list[str], folder: pathlib.Path) -> list[runs.Run]:
-    hosts = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("localhost", 0))
-            hosts.append(f"localhost:{probe.getsockname()[1]}")
     return [
-        runs.start(
-            flags,
-            folder / f"worker{i}.log",
-            env={
-                "TF_CONFIG": json.dumps(
-                    {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": i}}
-                )
-            },
-        )
-        for i in range(2)
+        runs.start(flags, folder / f"worker{i}.log", env=environment)
+        for i, environment in enumerate(two_workers.environments())
     ]
 
 
