@@ -39,13 +39,16 @@ def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
         step = _make_step(layers, form, recompute, jit_compile=True)
         step.get_concrete_function()
         traced = time.perf_counter()
-        step()
+        step().numpy()
         compiled = time.perf_counter()
+        step().numpy()
+        ran = time.perf_counter()
         (before,) = Path(dump).glob("*before_optimizations.txt")
         (report,) = Path(dump).glob("*memory-usage-report.txt")
         return {
             "trace_seconds": traced - start,
-            "compile_seconds": compiled - traced,
+            # The first step compiles and runs.
+            "compile_seconds": (compiled - traced) - (ran - compiled),
             "instructions": len(re.findall(r"^\s+(?:ROOT )?\S+ = ", before.read_text(), re.M)),
             "bytes": int(re.search(r"Total bytes used: (\d+)", report.read_text())[1]),
         }
