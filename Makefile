@@ -56,8 +56,8 @@ else
 endif
 	@touch $@
 
-$(PEERS): $(INSTALLED)
-	$(BIN)/pip install --quiet -e '.[onnx,peers]'
+$(PEERS): $(INSTALLED) tests/peers/constraints.txt
+	$(BIN)/pip install --quiet -e '.[onnx,peers]' -c tests/peers/constraints.txt
 	@touch $@
 
 $(TPU_INSTALLED): tools/tpu_check/requirements.txt
