@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,6 @@ from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.tasks.task import Task
 from albert_tf.train_step import TrainStep
 
-PREDICTIONS = 20
 CHOICES = ("A", "B", "C", "D")
 
 
@@ -38,7 +38,9 @@ class Row:
 
 
 def _pretraining_shapes(length: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    features = pretraining_spec(length, PREDICTIONS).features
+    # The release's 20 at length 128, 77 at 512.
+    num_predictions = math.ceil(0.15 * length)
+    features = pretraining_spec(length, num_predictions).features
     return {name: (each.shape, each.dtype) for name, each in features.items() if each.parsed}
 
 
