@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -51,9 +51,9 @@ class Predictor:
         Raises:
           ValueError: A line has too few or too many fields.
         """
+        for fault in filter(None, map(self.fault, lines)):
+            raise ValueError(fault)
         rows = [line.split("\t") for line in lines]
-        for row in rows:
-            self._check(row)
         answers = []
         for fields, group in itertools.groupby(rows, key=len):
             if self._embeds and fields == 2:
@@ -62,14 +62,15 @@ class Predictor:
                 answers += self._answer(list(group))
         return answers
 
-    def _check(self, row: Sequence[str]) -> None:
+    def fault(self, line: str) -> str | None:
+        """Returns what is wrong with a line: too few or too many fields."""
+        row = line.split("\t")
         least = len(self._names) + self._takes_many
         most = len(row) if self._takes_many else least + self._embeds
-        if not least <= len(row) <= most:
-            expected = " and ".join(self._names) + (" or two of them" if self._embeds else "")
-            raise ValueError(
-                f"expected {expected}, between tabs, and got {len(row)} fields: {row[0][:60]!r}"
-            )
+        if least <= len(row) <= most:
+            return None
+        expected = " and ".join(self._names) + (" or two of them" if self._embeds else "")
+        return f"expected {expected}, between tabs, and got {len(row)} fields: {row[0][:60]!r}"
 
     def _run(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
         alone = len(self._names) - self._takes_many
@@ -147,7 +148,7 @@ def describe(answer: Answer) -> str:
             ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)
             for slot in answer["masks"]
         )
-        return "\n".join(rows) or "there is no [MASK] in it"
+        return "\n".join(rows) or "there is no [MASK] in what the model reads of it"
     if "label" in answer:
         shares = answer["probabilities"].items()
         return f"{answer['label']} ({', '.join(f'{name} {p:.3f}' for name, p in shares)})"
@@ -161,14 +162,20 @@ def describe(answer: Answer) -> str:
     return f"{name} {number:.4f}"
 
 
-def answer_lines(
-    predictor: Predictor, lines: Iterable[str], batch: int
-) -> Iterator[tuple[str, Answer]]:
-    """Yields the answer to each line that isn't empty, `batch` of them at once."""
-    texts = (line.rstrip("\n") for line in lines)
-    texts = (text for text in texts if text)
-    while group := list(itertools.islice(texts, batch)):
-        yield from zip(group, predictor(group), strict=True)
+def answer_lines(predictor: Predictor, lines: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+    """Yields the answer to each line that isn't empty, several of them at once.
+
+    Raises:
+      ValueError: A line has too few or too many fields; those before it are answered.
+    """
+    numbered = enumerate((line.rstrip("\n") for line in lines), start=1)
+    numbered = ((number, text) for number, text in numbered if text)
+    while group := list(itertools.islice(numbered, _BATCH)):
+        texts = [text for _, text in group]
+        good = list(itertools.takewhile(lambda text: predictor.fault(text) is None, texts))
+        yield from zip(good, predictor(good), strict=True)
+        for number, text in group[len(good) :]:
+            raise ValueError(f"line {number}: {predictor.fault(text)}")
 
 
 def load(args: argparse.Namespace) -> Predictor:
@@ -203,7 +210,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Answers text with an exported or a trained model.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--model", required=True, help="An exported model, or a trained one.")
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="An exported model, which is a program: one that you trust; or a trained one.",
+    )
     parser.add_argument("--task", choices=trained.TASKS, help="What a trained model is for.")
     parser.add_argument("--input_file", help="A text file; standard input if left out.")
     parser.add_argument("--json", action="store_true", help="Each answer as a line of JSON.")
@@ -211,16 +222,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _answer(predictor: Predictor, source: TextIO, as_json: bool) -> None:
-    is_typed = source.isatty()
-    if is_typed:
-        print("A line, and Enter; the end of the input (Ctrl-D) ends it.", file=sys.stderr)
-    for text, answer in answer_lines(predictor, source, 1 if is_typed else _BATCH):
-        if as_json:
-            line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
-        else:
-            line = describe(answer)
-        print(line, flush=True)
+def _converse(predictor: Predictor, as_json: bool) -> None:
+    print("A line, and Enter; the end of the input (Ctrl-D) ends it.", file=sys.stderr)
+    for line in sys.stdin:
+        text = line.rstrip("\n")
+        fault = text and predictor.fault(text)
+        if fault:
+            print(f"error: {fault}", file=sys.stderr)
+        elif text:
+            _show(text, predictor([text])[0], as_json)
+
+
+def _answer(predictor: Predictor, lines: Iterable[str], as_json: bool) -> None:
+    for text, answer in answer_lines(predictor, lines):
+        _show(text, answer, as_json)
+
+
+def _show(text: str, answer: Answer, as_json: bool) -> None:
+    if as_json:
+        line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
+    else:
+        line = describe(answer)
+    print(line, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -233,8 +256,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.input_file:
             with open(args.input_file, encoding="utf-8") as source:
                 _answer(predictor, source, args.json)
+        elif sys.stdin.isatty():
+            _converse(predictor, args.json)
         else:
             _answer(predictor, sys.stdin, args.json)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 

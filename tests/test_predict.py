@@ -126,8 +126,50 @@ def test_endings_are_chosen_from(folder, monkeypatch, capsys):
 def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
     model = trained(folder, albert_tf.AlbertForQuestionAnswering)
     arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
-    with pytest.raises(SystemExit, match="expected question and context, .* got 1 fields: 'who'"):
-        run(monkeypatch, capsys, "who\n", *arguments)
+    message = "line 3: expected question and context, .* got 1 fields: 'who'"
+    with pytest.raises(SystemExit, match=message):
+        run(monkeypatch, capsys, "who?\tthe cat\n\nwho\n", *arguments)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    # A person goes on.
+    monkeypatch.setattr("sys.stdin", Typed("who\nwho?\tthe cat\n"))
+    predict.main(arguments)
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1
+    assert "error: expected question and context" in said.err
+
+
+def without(prefix, *parts):
+    """Stores a model's weights without some; returns where."""
+    weights = checkpoint.read(prefix)
+    kept = {name: value for name, value in weights.items() if not name.startswith(parts)}
+    checkpoint.write(f"{prefix}_without", kept)
+    return f"{prefix}_without"
+
+
+def test_a_model_of_masked_words_alone_fills_and_compares(folder, monkeypatch, capsys, tmp_path):
+    """Hugging Face's has neither a pooler nor the sentence-order head."""
+    whole = trained(folder, albert_tf.AlbertForPreTraining)
+    text, task = "the [MASK].\na cat\ta dog\n", ("--task", "fill_mask")
+    expected = run(monkeypatch, capsys, text, "--model", whole, *task)
+    for parts, left in ((("bert/pooler/", "cls/seq"), set()), (("cls/seq",), {"pooled"})):
+        stored, target = without(whole, *parts), str(tmp_path / f"exported_{len(parts)}")
+        assert run(monkeypatch, capsys, text, "--model", stored, *task) == expected
+        export_command.main(["--model", stored, "--export_dir", target, *task])
+        assert capsys.readouterr().out.startswith(target)
+        answers = tf.saved_model.load(target).signatures["serving_default"].structured_outputs
+        assert set(answers) == {"pieces", "probabilities", "mean"} | left
+
+
+def test_answers_need_no_pooler(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    arguments = ("--task", "answer_v1", "--max_query_length", "12")
+    text = "who?\tthe cat sat\n"
+    expected = run(monkeypatch, capsys, text, "--model", model, *arguments)
+    stored = without(model, "bert/pooler/")
+    assert run(monkeypatch, capsys, text, "--model", stored, *arguments) == expected
+    stored = without(trained(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
+    with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
+        predict.main(["--model", stored, "--task", "choose"])
 
 
 def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
@@ -153,7 +195,10 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
         (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
         (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
-        (("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"), "give one vocab"),
+        (
+            ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),
+            "one vocabulary: name --spm",
+        ),
         (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),
     ],
 )

@@ -14,7 +14,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import layouts
 from albert_tf.conversion.layouts import load_config
-from albert_tf.conversion.names import tf1_name
+from albert_tf.conversion.names import ENCODER, POOLER, tf1_name
 from albert_tf.modeling import ConfiguredModel
 
 __all__ = ["LoadReport", "load_config", "load_weights", "named_weights", "tf1_name"]
@@ -80,8 +80,9 @@ def load_weights(
     They may be a checkpoint of the release or of ours, a TF-Hub module or SavedModel, a Hugging
     Face directory, a KerasHub preset, or a .keras or .weights.h5 file: what it is, is found out.
     Nothing of it is run. The encoder must fit to the last variable. Heads come and go between
-    pre-training and fine-tuning: those that only one side has are reported, and logged. Optimizer
-    moments and the step are passed over.
+    pre-training and fine-tuning, and Hugging Face's models of masked words and of answers have no
+    pooler: what only one side has is reported, and logged. Optimizer moments and the step are
+    passed over.
 
     Args:
       model: A built model.
@@ -117,7 +118,7 @@ def load_weights(
     missing = [name for name, source in sources.items() if source is None]
     unused = sorted(set(values) - set(sources.values()))
     if strict:
-        _check_encoder(path, missing, unused, loaded=len(named) - len(missing))
+        _check_encoder(path, missing, unused, values)
         _check_config(model, path, expand_group0, replace_config)
     for name, source in sources.items():
         if source is not None:
@@ -132,7 +133,7 @@ def load_weights(
 
 
 def _is_encoder(name: str) -> bool:
-    return name.startswith("bert/")
+    return name.startswith(ENCODER)
 
 
 def _source(name: str, values: dict[str, Any], expand_group0: bool) -> str | None:
@@ -184,13 +185,17 @@ def _check_shapes(
         )
 
 
-def _check_encoder(path: str, missing: list[str], unused: list[str], loaded: int) -> None:
+def _check_encoder(
+    path: str, missing: list[str], unused: list[str], values: dict[str, np.ndarray]
+) -> None:
     differences = []
+    has_pooler = any(name.startswith(POOLER) for name in values)
     for label, names in (("lacks", missing), ("has, and the model not,", unused)):
         names = [name for name in names if _is_encoder(name)]
+        names = [name for name in names if has_pooler or not name.startswith(POOLER)]
         if names:
             differences.append(f"it {label} {', '.join(names)}")
-    if not loaded:
+    if len(unused) == len(values):
         differences.append("it shares no variable with the model")
     if differences:
         raise ValueError(
@@ -200,31 +205,10 @@ def _check_encoder(path: str, missing: list[str], unused: list[str], loaded: int
 
 
 def _check_config(model: keras.Model, path: str, expand_group0: bool, replace_config: bool) -> None:
-    """Compares what no shape shows, as the number of layers, heads and the activation."""
-    ours = _config_of(model)
-    try:
-        theirs = load_config(path)
-    except FileNotFoundError:
-        return
-    except ValueError as error:
-        if not replace_config:
-            raise
-        logging.warning("not compared with the model's config: %s", error)
-        return
-    if ours is None:
-        return
-    free = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
-    free |= {"down_scale_factor"} | ({"num_hidden_groups"} if expand_group0 else set())
-    differences = [
-        f"{field.name} {getattr(theirs, field.name)} there, {getattr(ours, field.name)} here"
-        for field in dataclasses.fields(AlbertConfig)
-        if field.name not in free and getattr(theirs, field.name) != getattr(ours, field.name)
-    ]
-    if differences:
-        raise ValueError(
-            f"the config beside the weights of {path} contradicts the model's "
-            f"({'; '.join(differences)}): use the config that belongs to them"
-        )
+    config = _config_of(model)
+    if config is not None:
+        groups = {"num_hidden_groups"} if expand_group0 else set()
+        layouts.check_config(config, path, ignored=groups, replace=replace_config)
 
 
 def _config_of(model: keras.Model) -> AlbertConfig | None:

@@ -54,13 +54,13 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads a bundle's weights; optimizer moments and the step are passed over.
+    """Reads a bundle's weights; optimizer moments, the step and what is no float are passed over.
 
     Args:
       path: The prefix of a checkpoint, one of its files, or a directory.
 
     Returns:
-      Arrays by the release's names; what has none there keeps its own.
+      `<float32>` arrays by the release's names; what has none there keeps its own.
 
     Raises:
       FileNotFoundError: There is no such bundle.
@@ -69,7 +69,12 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     tensors = checkpoint.read(_prefix(path))
     if _OBJECT_GRAPH in tensors:
         tensors = _by_variable_name(tensors, path)
-    return {name: value for name, value in tensors.items() if not _NOT_WEIGHTS.search(name)}
+    weights = {
+        name: value
+        for name, value in tensors.items()
+        if values.is_float(value) and not _NOT_WEIGHTS.search(name)
+    }
+    return values.as_float32(weights, path)
 
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
@@ -82,7 +87,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
     named: dict[str, np.ndarray] = {}
     for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
         value = tensors.get(attribute.checkpoint_key)
-        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        if not values.is_float(value):
             continue
         name = attribute.full_name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)

@@ -14,12 +14,11 @@ from absl import logging
 from albert_tf import conversion, finetuning, heads, modeling
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, files, huggingface, kerashub, layouts, vocabulary
+from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.conversion.vocabulary import Vocabulary
 
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 
-_POOLER = "bert/pooler/"
-_ENCODER = "bert/"
 # What the release's names of heads begin with.
 _HEADS = (
     "cls/predictions/",
@@ -75,7 +74,7 @@ def convert(
       path: What `load_weights` takes.
       layout: One of LAYOUTS.
       output_dir: A directory that is empty, or not there.
-      config_file: An albert_config.json, where none is beside the weights.
+      config_file: An albert_config.json, where none that is valid is beside the weights.
       spm_model_file: A SentencePiece model, where none is beside the weights.
       vocab_file: Or a WordPiece vocabulary.
       do_lower_case: Whether the model is uncased; see vocabulary.find.
@@ -96,8 +95,12 @@ def convert(
         raise ValueError("an architecture is Hugging Face's: leave it out, or convert to that")
     files.check_free(output_dir)
     source = _read(path, config_file, drop)
-    given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
-    source = dataclasses.replace(source, vocabulary=_vocabulary(source, given, do_lower_case))
+    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
+    if words is None:
+        logging.warning("no vocabulary beside %s, and none named: none is written", path)
+    else:
+        words.check(source.config)
+    source = dataclasses.replace(source, vocabulary=words)
     with files.whole_directory(output_dir) as directory:
         what = _WRITERS[layout](directory, source, architecture)
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
@@ -108,7 +111,11 @@ def convert(
 
 def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     layout = layouts.find(path)
-    config = AlbertConfig.from_json_file(config_file) if config_file else layout.read_config(path)
+    if config_file:
+        config = AlbertConfig.from_json_file(config_file)
+        layouts.check_config(config, path, ignored=frozenset(), replace=True)
+    else:
+        config = layout.read_config(path)
     weights = layout.read_weights(path)
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
@@ -138,14 +145,14 @@ def _check(source: Source) -> None:
     expected |= {"output_weights": (labels, width), "output_bias": (labels,)}
     expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
 
-    parts = [_ENCODER, *source.heads]
-    pooled = any(name.startswith(_POOLER) for name in source.weights)
+    parts = [ENCODER, *source.heads]
+    pooled = any(name.startswith(POOLER) for name in source.weights)
     missing = [
         name
         for name in expected
         if name.startswith(tuple(parts))
         and name not in source.weights
-        and (pooled or not name.startswith(_POOLER))
+        and (pooled or not name.startswith(POOLER))
     ]
     unknown = sorted(set(source.weights) - set(expected))
     wrong = [
@@ -177,30 +184,12 @@ def _check_size(source: Source) -> None:
         )
 
 
-def _vocabulary(
-    source: Source, given: Mapping[str, str | None], do_lower_case: bool | None
-) -> Vocabulary | None:
-    if all(given.values()):
-        raise ValueError("a model has one vocabulary: name an spm_model_file or a vocab_file")
-    for name, path in given.items():
-        if path:
-            found = Vocabulary.read(path, name == "vocab_file", do_lower_case is not False)
-            break
-    else:
-        found = vocabulary.find(source.path, do_lower_case)
-    if found is None:
-        logging.warning("no vocabulary beside %s, and none named: none is written", source.path)
-    else:
-        found.check(source.config)
-    return found
-
-
 def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:
     """Raises ValueError if a target with these parts would lose weights, or lack some."""
     lost = sorted(source.heads - set(parts))
-    pooled = any(name.startswith(_POOLER) for name in source.weights)
+    pooled = any(name.startswith(POOLER) for name in source.weights)
     if pooled and not pooler:
-        lost.append(_POOLER)
+        lost.append(POOLER)
     if lost:
         raise ValueError(
             f"{what} has no place for {', '.join(lost)} of {source.path}: to lose them, add "
@@ -208,7 +197,7 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
         )
     lacking = [part for part in parts if part not in source.heads]
     if pooler and not pooled:
-        lacking.append(_POOLER)
+        lacking.append(POOLER)
     if lacking:
         raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
 
@@ -232,6 +221,9 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     elif architecture not in known:
         raise ValueError(f"--architecture must be one of {', '.join(known)}, not {architecture!r}")
     _refuse_loss(source, architecture, *known[architecture])
+    labels = len(source.weights.get("output_bias", ()))
+    if architecture == "AlbertForMultipleChoice" and labels != 1:
+        raise ValueError(f"{architecture} gives a choice one number, and {source.path} {labels}")
     tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
     huggingface.write(directory, source.config, source.weights, architecture, tokenizer)
     if source.vocabulary:

@@ -32,7 +32,7 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
     try:
         with h5py.File(file, "r") as stored:
             _read_group(stored, path, values, names, seen=set(), depth=0)
-    except (OSError, KeyError, RuntimeError) as error:
+    except (OSError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged ({str(error).splitlines()[0]}): copy it again"
         ) from None

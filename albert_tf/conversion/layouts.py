@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Set
 from types import ModuleType
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
 _LAYOUTS = (huggingface, kerashub, bundles, keras_files)
+# What does not change what trained weights compute.
+_FREE = {
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "initializer_range",
+    "down_scale_factor",
+}
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
@@ -59,3 +69,37 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       ValueError: The config is of another kind of model, or not valid.
     """
     return find(path).read_config(os.fspath(path))
+
+
+def check_config(config: AlbertConfig, path: str, ignored: Set[str], replace: bool) -> None:
+    """Compares what no shape shows, as layers, heads and activation, with the config at a path.
+
+    Args:
+      config: What is to be used; dropout may differ.
+      path: What `load_weights` takes; there need not be a config.
+      ignored: Further fields that may differ.
+      replace: Whether a config there that is not valid is passed over.
+
+    Raises:
+      ValueError: They contradict each other, or the one there is not valid.
+    """
+    try:
+        theirs = load_config(path)
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        if not replace:
+            raise
+        logging.warning("not compared with the model's config: %s", error)
+        return
+    differences = [
+        f"{field.name} {getattr(theirs, field.name)} there, {getattr(config, field.name)} here"
+        for field in dataclasses.fields(AlbertConfig)
+        if field.name not in _FREE | ignored
+        and getattr(theirs, field.name) != getattr(config, field.name)
+    ]
+    if differences:
+        raise ValueError(
+            f"the config beside the weights of {path} contradicts the model's "
+            f"({'; '.join(differences)}): use the config that belongs to them"
+        )

@@ -9,6 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+# What the release's names of the encoder's weights, and of its pooler's, begin with.
+ENCODER = "bert/"
+POOLER = "bert/pooler/"
+
 _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}
 

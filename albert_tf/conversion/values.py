@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
+
+
+def is_float(value: Any) -> bool:
+    """Whether a stored value is an array of floating-point numbers, bfloat16 too."""
+    dtype = getattr(value, "dtype", np.dtype(object))
+    return np.ndim(value) > 0 and (dtype.kind == "f" or dtype.name == "bfloat16")
 
 
 def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
@@ -22,11 +29,7 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
     Raises:
       ValueError: Some are no floating-point numbers.
     """
-    wrong = [
-        f"{name} ({value.dtype})"
-        for name, value in values.items()
-        if value.dtype.kind != "f" and value.dtype.name != "bfloat16"
-    ]
+    wrong = [f"{name} ({value.dtype})" for name, value in values.items() if not is_float(value)]
     if wrong:
         raise ValueError(f"{path} holds no floating-point numbers in {', '.join(wrong)}")
     return {name: np.asarray(value, np.float32) for name, value in values.items()}

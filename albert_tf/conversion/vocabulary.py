@@ -53,6 +53,30 @@ class Vocabulary:
             )
 
 
+def choose(
+    path: str, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool | None
+) -> Vocabulary | None:
+    """Reads the vocabulary that is named, or else the one beside stored weights.
+
+    Args:
+      path: Where the weights lie; see `find`.
+      spm_model_file: A SentencePiece model.
+      vocab_file: Or a WordPiece vocabulary.
+      do_lower_case: Whether the model is uncased; see `find`.
+
+    Raises:
+      FileNotFoundError: The file that is named is not there.
+      ValueError: Both are named; or the vocabulary is damaged, or one of several.
+    """
+    if spm_model_file and vocab_file:
+        raise ValueError("a model has one vocabulary: name --spm_model_file or --vocab_file")
+    if not (spm_model_file or vocab_file):
+        return find(path, do_lower_case)
+    if do_lower_case is None:
+        do_lower_case = _says_lower_case(path)
+    return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), do_lower_case)
+
+
 def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     """Finds the vocabulary beside stored weights.
 
@@ -67,9 +91,9 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     Raises:
       ValueError: There are several, or the tokenizer's config is damaged.
     """
-    directory = path if os.path.isdir(path) else os.path.dirname(path)
+    directory = _directory(path)
     if do_lower_case is None:
-        do_lower_case = _says_lower_case(os.path.join(directory, _TOKENIZER_CONFIG))
+        do_lower_case = _says_lower_case(path)
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
             found = sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
@@ -83,7 +107,12 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     return None
 
 
-def _says_lower_case(file: str) -> bool:
+def _directory(path: str) -> str:
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def _says_lower_case(path: str) -> bool:
+    file = os.path.join(_directory(path), _TOKENIZER_CONFIG)
     value = files.read_json(file).get("do_lower_case", True) if os.path.isfile(file) else True
     if not isinstance(value, bool):
         raise ValueError(f"{file}: do_lower_case must be true or false, not {value!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import keras
@@ -193,6 +193,7 @@ class MaskFiller(ServedModel):
       model: An AlbertForPreTraining.
       vocabulary: Its vocabulary.
       top_k: Number of pieces K.
+      without: Which of `pooled` and `swapped` it doesn't answer, as it wasn't trained for them.
       max_seq_length: See ServedModel.
     """
 
@@ -202,6 +203,7 @@ class MaskFiller(ServedModel):
         vocabulary: Vocabulary,
         *,
         top_k: int = 5,
+        without: Collection[str] = (),
         max_seq_length: int | None = None,
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
@@ -209,17 +211,19 @@ class MaskFiller(ServedModel):
             raise ValueError(f"top_k must be from 1 to {model.config.vocab_size}, got {top_k}")
         tokenizer = vocabulary.tokenizer
         self.top_k = top_k
+        self.without = frozenset(without)
         self.mask_id = tokenizer.mask_id
         self.pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         self._glued = _glued_pieces(self.pieces)
 
     def numbers(self, features: Features) -> Features:
-        """Gives `masked_lm_logits` of all positions, and `sequence_output` and `pooled_output`."""
+        """Gives `masked_lm_logits` of all positions, `sequence_output`, and what else it has."""
         ids = features["input_ids"]
         positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
         outputs = self.apply({**features, "masked_lm_positions": positions})
-        names = ("masked_lm_logits", "sentence_order_logits", "sequence_output", "pooled_output")
-        return {name: outputs[name] for name in names}
+        names = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
+        kept = [name for answer, name in names.items() if answer not in self.without]
+        return {name: outputs[name] for name in ("masked_lm_logits", "sequence_output", *kept)}
 
     def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces.
@@ -251,15 +255,16 @@ class MaskFiller(ServedModel):
         there = tf.sequence_mask(rows.row_lengths(), tf.shape(positions)[1])[:, :, None]
         keep = tf.cast(features["input_mask"], tf.float32)[:, :, None]
         sequence = tf.cast(outputs["sequence_output"], tf.float32)
-        return {
+        answers = {
             "pieces": tf.where(there, tf.gather(tf.constant(self.pieces), ids), ""),
             "probabilities": tf.where(there, probabilities, 0.0),
-            "pooled": tf.cast(outputs["pooled_output"], tf.float32),
             "mean": tf.math.divide_no_nan(
                 tf.reduce_sum(sequence * keep, axis=1), tf.reduce_sum(keep, axis=1)
             ),
+            "pooled": tf.cast(outputs["pooled_output"], tf.float32),
             "swapped": tf.nn.softmax(outputs["sentence_order_logits"])[:, 1],
         }
+        return {name: value for name, value in answers.items() if name not in self.without}
 
 
 def _glued_pieces(pieces: Sequence[str]) -> RowTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import layouts, vocabulary
-from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.conversion.names import POOLER, tf1_name
 from albert_tf.export.answering import QuestionAnswerer
 from albert_tf.export.choosing import Chooser
 from albert_tf.export.serving import Classifier, MaskFiller, ServedModel
@@ -32,6 +32,12 @@ _TASKS = {
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
 TASKS = tuple(_TASKS)
+# What a task can do without, by the beginnings of weights' names, and the outputs that go with it.
+_DISPENSABLE: dict[str, dict[str, set[str]]] = {
+    "fill_mask": {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}},
+    "answer_v1": {POOLER: set()},
+    "answer_v2": {POOLER: set()},
+}
 # Options that the model is made with, not what serves it.
 _BEAM = ("start_n_top", "end_n_top")
 
@@ -74,7 +80,13 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         if stored.albert_config_file
         else conversion.load_config(stored.path)
     )
-    words = _vocabulary(stored)
+    words = vocabulary.choose(
+        stored.path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case
+    )
+    if words is None:
+        raise FileNotFoundError(
+            f"no vocabulary is beside {stored.path}: name it with --spm_model_file or --vocab_file"
+        )
     sizes = {name: options[name] for name in _BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
     if task == "classify":
@@ -83,21 +95,22 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         sizes = {"num_labels": max(1, np.size(weights) // config.hidden_size)}
     model = model_class(config, **sizes)
     replace = bool(stored.albert_config_file)
-    missing = conversion.load_weights(model, stored.path, replace_config=replace).missing
-    if missing:
-        raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(missing)}")
+    report = conversion.load_weights(model, stored.path, replace_config=replace)
+    without = _check_complete(task, stored.path, [tf1_name(path) for path in report.missing])
+    if without:
+        options["without"] = without
     return served_class(model, words, **options)
 
 
-def _vocabulary(stored: Stored) -> Vocabulary:
-    if stored.spm_model_file and stored.vocab_file:
-        raise ValueError("give one vocabulary: --spm_model_file or --vocab_file")
-    given = stored.spm_model_file or stored.vocab_file
-    if given:
-        return Vocabulary.read(given, bool(stored.vocab_file), stored.do_lower_case is not False)
-    found = vocabulary.find(stored.path, stored.do_lower_case)
-    if found is None:
-        raise FileNotFoundError(
-            f"no vocabulary is beside {stored.path}: name it with --spm_model_file or --vocab_file"
-        )
-    return found
+def _check_complete(task: str, path: str, missing: Sequence[str]) -> set[str]:
+    """Returns the outputs that go with missing weights; raises ValueError if some are needed."""
+    dispensable = _DISPENSABLE.get(task, {})
+    needed = [name for name in missing if not name.startswith(tuple(dispensable))]
+    if needed:
+        raise ValueError(f"{path} is not trained for {task}: it lacks {', '.join(needed)}")
+    return {
+        output
+        for part, outputs in dispensable.items()
+        if any(name.startswith(part) for name in missing)
+        for output in outputs
+    }

@@ -18,6 +18,7 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.task import Features
+from albert_tf.tasks.text_files import json_member, parse_json
 from albert_tf.tokenization import Tokenizer
 
 
@@ -210,11 +211,11 @@ def _read_stored(path: str, ids: list[str]) -> np.ndarray:
         raise FileNotFoundError(
             f"{path} does not exist: run --do_predict (for test) or --do_eval (for dev) there first"
         )
-    with tf.io.gfile.GFile(path) as file:
-        stored = json.load(file)
-    if stored["ids"] != ids:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        stored = parse_json(file.read(), path)
+    if json_member(stored, "ids", path, list) != ids:
         raise ValueError(f"{path} is of other examples than those to be predicted")
-    return np.array(stored["probabilities"])
+    return np.array(json_member(stored, "probabilities", path, list))
 
 
 def _write_lines(path: str, lines: Sequence[str]) -> None:

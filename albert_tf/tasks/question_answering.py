@@ -21,6 +21,7 @@ from albert_tf.tasks.squad_predictions import Predictions
 from albert_tf.tasks.squad_text import SquadExample, SquadWindow
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.task import Features
+from albert_tf.tasks.text_files import parse_json
 
 # Of a window, what places its pieces in the paragraph: for each position, as all sequences are.
 _PLACES = ("char_starts", "char_ends", "is_max_context")
@@ -300,8 +301,8 @@ def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict
     path = _json_file(directory, split, name)
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"{path} does not exist: run --do_predict there first")
-    with tf.io.gfile.GFile(path) as file:
-        content = json.load(file)
-    if content.keys() != qas_ids:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = parse_json(file.read(), path)
+    if not isinstance(content, dict) or content.keys() != qas_ids:
         raise ValueError(f"{path} is of other questions than those to be predicted")
     return content

@@ -127,7 +127,13 @@ def _label(text: str, labels: Sequence[str], path: str, line: int) -> int | floa
 
 
 def _choice(text: str, choices: Sequence[str], path: str, line: int) -> int:
-    names = [*choices, *map(str, range(len(choices)))]
+    numbers = [str(number) for number in range(len(choices))]
+    if text in choices and text in numbers and choices.index(text) != numbers.index(text):
+        raise ValueError(
+            f"{path}:{line}: label {text!r} may be the column of that name, or the choice of that "
+            "number: rename the columns"
+        )
+    names = [*choices, *numbers]
     if text not in names:
         raise ValueError(
             f"{path}:{line}: label {text!r} is neither a column of choices "

@@ -170,6 +170,18 @@ def test_a_config_that_contradicts_the_weights(layout, key, value, message, copy
     assert not (tmp_path / "target").exists()
 
 
+def test_a_named_config_that_contradicts_the_one_beside_the_weights(copy_of, tmp_path):
+    named = tmp_path / "named.json"
+    folder = copy_of("tf1")
+    shutil.copy(folder / CONFIGS["tf1"], named)
+    change_config(folder, "tf1", num_attention_heads=2)
+    with pytest.raises(ValueError, match="num_attention_heads 2 there, 4 here"):
+        convert(str(folder), "keras", str(tmp_path / "target"), config_file=str(named))
+    (folder / CONFIGS["tf1"]).write_text("{")
+    convert(str(folder), "keras", str(tmp_path / "target"), config_file=str(named))
+    assert albert_tf.load_config(tmp_path / "target").num_attention_heads == 4
+
+
 @pytest.mark.parametrize(
     ("layout", "changes", "message"),
     [
@@ -242,6 +254,11 @@ def test_a_target_that_is_not_local(copy_of, tmp_path, monkeypatch):
             "heads/classifier",
             ["--to=huggingface", "--architecture=AlbertForMaskedLM"],
             "AlbertForMaskedLM has no place for output_, bert/pooler/ of",
+        ),
+        (
+            "heads/classifier",
+            ["--to=huggingface", "--architecture=AlbertForMultipleChoice"],
+            "AlbertForMultipleChoice gives a choice one number, and .* 3",
         ),
         ("encoder/base", ["--to=tf1", "--drop=nothing"], "no weight that begins with 'nothing'"),
         ("encoder/groups3", ["--to=tf1", "--albert_config_file=none"], "none does not exist"),

@@ -227,6 +227,21 @@ def test_not_strict_takes_what_there_is(tmp_path):
         conversion.load_weights(model, path, strict=False)
 
 
+def test_a_checkpoint_may_have_no_pooler_at_all(tmp_path):
+    """As Hugging Face's AlbertForMaskedLM and AlbertForQuestionAnswering."""
+    poolers = [name for name in stored() if name.startswith("bert/pooler/")]
+    report = conversion.load_weights(encoder(), save(tmp_path, without(poolers)))
+    assert report.missing == ("albert/pooler/kernel", "albert/pooler/bias")
+
+
+def test_what_is_no_weight_is_passed_over(tmp_path):
+    half = {name: value.astype(np.float16) for name, value in stored().items()}
+    others = {"name": np.array(b"x"), "counts": np.arange(3), "output_bias": np.float32(1)}
+    report = conversion.load_weights(model := encoder(), save(tmp_path, half | others))
+    assert not {"name", "counts", "output_bias"} & set(report.unused)
+    check_weights(model, half)
+
+
 def test_group_0_fills_the_groups_that_the_checkpoint_lacks(golden):
     """The rule is the release's assignment, stored as checkpoint name -> model name.
 

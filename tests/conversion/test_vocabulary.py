@@ -101,7 +101,7 @@ def test_several_vocabularies_are_no_guess(source):
 
 
 def test_a_model_has_one_vocabulary(source):
-    with pytest.raises(ValueError, match="one vocabulary: name an spm_model_file or a vocab_file"):
+    with pytest.raises(ValueError, match="one vocabulary: name --spm_model_file or --vocab_file"):
         convert(
             str(source), "tf1", str(source / "target"), spm_model_file="a.model", vocab_file="b.txt"
         )

@@ -23,8 +23,8 @@ from albert_tf.export import graph_tokenizer
 
 NUM_STRINGS = 100_000
 SEED = 20190926
-# Share of strings with two equally good splits, of which the other one is taken: hypothesis likes to
-# repeat letters, and "ddd" is "d" and "dd" or the other way round.
+# Share of strings with two equally good splits, of which the other one is taken: hypothesis likes
+# to repeat letters, and "ddd" is "d" and "dd" or the other way round.
 TIES = 0.003
 
 # fmt: off

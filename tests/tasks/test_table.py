@@ -129,6 +129,9 @@ def test_other_mistakes(tmp_path):
         ValueError, match="t.csv:2: label '3' is neither a column of .* from 0 to 2"
     ):
         table.read_choices(path, CHOICE)
+    path = write(tmp_path, "t.csv", "p,1,2,answer\nx,a,b,1\n")
+    with pytest.raises(ValueError, match="label '1' may be the column of that name, or the choice"):
+        table.read_choices(path, TableColumns("p", None, "answer", ("1", "2")))
     path = write(tmp_path, "t.csv", "review,mood\nx,a\ny,a\n")
     with pytest.raises(ValueError, match="t.csv: column 'mood' holds one label only: 'a'"):
         table.find_labels(path, TEXT)
