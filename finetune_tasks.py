@@ -18,7 +18,7 @@ from albert_tf.tasks import table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task, is_labelled
-from albert_tf.tasks.race import LEVELS, read_race
+from albert_tf.tasks.race import LETTERS, LEVELS, read_race
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tokenization import Tokenizer
@@ -58,7 +58,7 @@ def make_task(
         task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
         return task, functools.partial(read_glue, name, _folder(values))
     if name == "race":
-        task = MultipleChoiceTask(values.max_qa_length, *common, "ABCD")
+        task = MultipleChoiceTask(values.max_qa_length, *common, LETTERS)
         return task, functools.partial(read_race, _folder(values), levels=_levels(values))
     read = functools.partial(_read_squad, values)
     windows = (values.doc_stride, values.max_query_length)

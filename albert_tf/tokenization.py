@@ -13,8 +13,8 @@ import numpy as np
 import sentencepiece
 
 from albert_tf import word_starts
+from albert_tf.word_starts import SPACE_MARK
 
-_SPACE_MARK = "▁"
 _CONTINUATION_MARK = "##"
 # A longer word of WordPiece is unknown.
 MAX_WORD_CHARS = 200
@@ -207,7 +207,7 @@ class _SentencePiece:
         return [i for part in parts for i in part]
 
     def _split_comma(self, piece: str) -> list[str]:
-        number = piece[:-1].replace(_SPACE_MARK, "")
+        number = piece[:-1].replace(SPACE_MARK, "")
         return [*self._processor.encode(number, out_type=str), ","]
 
     def word_starts(self, letters: str) -> np.ndarray:

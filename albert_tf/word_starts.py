@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-_SPACE_MARK = "▁"
+# What a piece of SentencePiece has for a space.
+SPACE_MARK = "▁"
 _CONTINUATION_MARK = "##"
 
 # Starts a word when alone, continues one with letters. The release leaves out ' < = and >.
@@ -54,7 +55,7 @@ def find_in_wordpiece(pieces: Sequence[str]) -> np.ndarray:
 
 
 def _continues_word(piece: str, is_letter: Callable[[str], bool]) -> bool:
-    if piece.startswith((_SPACE_MARK, "<")) or piece in _PUNCTUATION:
+    if piece.startswith((SPACE_MARK, "<")) or piece in _PUNCTUATION:
         return False
     return all(char in _PUNCTUATION or is_letter(char) for char in piece)
 

@@ -21,8 +21,8 @@ from albert_tf.tokenization import (
     ends_in_digit_comma,
     preprocess_text,
 )
+from albert_tf.word_starts import SPACE_MARK
 
-_SPACE_MARK = "▁"
 # No word has so many bytes unless it has more than MAX_WORD_CHARS characters.
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 
@@ -105,8 +105,8 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
         if not ends_in_digit_comma(piece):
             splits.append([(i, 0)])
             continue
-        parts = processor.encode(piece[:-1].replace(_SPACE_MARK, ""), out_type=str)
-        lengths = [len(part.replace(_SPACE_MARK, "").encode()) for part in parts]
+        parts = processor.encode(piece[:-1].replace(SPACE_MARK, ""), out_type=str)
+        lengths = [len(part.replace(SPACE_MARK, "").encode()) for part in parts]
         following = [sum(lengths[k + 1 :]) + 1 for k in range(len(parts))]
         ids = tokenizer.convert_tokens_to_ids(parts)
         splits.append([*zip(ids, following, strict=True), (comma, 0)])

@@ -14,10 +14,10 @@ from albert_tf.export import graph_tokenizer
 from albert_tf.export.normalization import SPACES
 from albert_tf.export.sequences import Features, Joiner
 from albert_tf.export.tables import RowTable, dense, of_rows, places, with_origins
+from albert_tf.word_starts import SPACE_MARK
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 _MASK = "[MASK]"
-_SPACE_MARK = "▁"
 
 
 class ServedModel(tf.Module, abc.ABC):
@@ -270,8 +270,8 @@ class MaskFiller(ServedModel):
 def _glued_pieces(pieces: Sequence[str]) -> RowTable:
     """Returns a table of all pieces, then of what they become if no space stands before them."""
     ids = {piece: i for i, piece in enumerate(pieces)}
-    without = [ids.get(piece.removeprefix(_SPACE_MARK), i) for i, piece in enumerate(pieces)]
-    rows = [[i] if piece != _SPACE_MARK else [] for i, piece in zip(without, pieces, strict=True)]
+    without = [ids.get(piece.removeprefix(SPACE_MARK), i) for i, piece in enumerate(pieces)]
+    rows = [[i] if piece != SPACE_MARK else [] for i, piece in zip(without, pieces, strict=True)]
     return RowTable([*([i] for i in range(len(pieces))), *rows])
 
 

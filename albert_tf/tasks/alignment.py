@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.tokenization import preprocess_text
+from albert_tf.word_starts import SPACE_MARK
 
 _UNALIGNED = -1
 # A text of which fewer characters find their like is given up.
@@ -52,7 +53,7 @@ def align(text: str, tokens: Sequence[str], lower: bool) -> Alignment | None:
 
     Source: squad_utils.py, convert_examples_to_features (_lcs_match, _convert_index).
     """
-    pieces = [token.replace("▁", " ") for token in tokens]
+    pieces = [token.replace(SPACE_MARK, " ") for token in tokens]
     joined = "".join(pieces)
     if not text or not joined:
         return None

@@ -13,7 +13,7 @@ from albert_tf.tasks.text_files import json_member, parse_json
 
 LEVELS = ("middle", "high")
 NUM_CHOICES = 4
-_LETTERS = ("A", "B", "C", "D")
+LETTERS = ("A", "B", "C", "D")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _examples(passage: dict[str, Any], level: str, where: str) -> Iterator[Choic
             guid=f"{passage['id']}-{number}",
             context=article,
             endings=tuple(_ending(question, option) for option in options),
-            label=_LETTERS.index(answer),
+            label=LETTERS.index(answer),
             level=level,
         )
 
@@ -131,7 +131,7 @@ def _is_question(question: Any, options: Any, answer: Any) -> bool:
         and isinstance(options, list)
         and len(options) == NUM_CHOICES
         and all(isinstance(option, str) for option in options)
-        and answer in _LETTERS
+        and answer in LETTERS
     )
 
 
