@@ -7,7 +7,7 @@ import pathlib
 
 import numpy as np
 
-from albert_tf.tasks.squad_text import SquadWindow
+from albert_tf.tasks.squad_text import SquadSpan
 
 
 def settings(golden: pathlib.Path) -> dict[str, int]:
@@ -20,21 +20,15 @@ def rows(golden: pathlib.Path, version: str, split: str) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def windows(golden: pathlib.Path, version: str) -> list[SquadWindow]:
-    """Returns the stored windows of a dev set, without their features."""
+def windows(golden: pathlib.Path, version: str) -> list[SquadSpan]:
+    """Returns what the stored windows of a dev set show of their paragraphs."""
     return [
-        SquadWindow(
-            unique_id=row["unique_id"],
+        SquadSpan(
             example_index=row["example_index"],
-            span_index=row["doc_span_index"],
-            features={},
             doc_offset=row["tokens"].index("[SEP]") + 1,
             char_starts=np.array(row["tok_start_to_orig_index"]),
             char_ends=np.array(row["tok_end_to_orig_index"]),
             is_max_context=np.array([best for _, best in row["token_is_max_context"]]),
-            start_position=0,
-            end_position=0,
-            is_impossible=False,
         )
         for row in rows(golden, version, "dev")
     ]

@@ -18,7 +18,7 @@ from albert_tf import checkpoint, finetuning, metrics
 from albert_tf.tasks import losses, squad_predictions, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.squad_predictions import Predictions
-from albert_tf.tasks.squad_text import SquadExample, SquadWindow
+from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.task import Features
 from albert_tf.tasks.text_files import parse_json
@@ -81,7 +81,8 @@ class SquadTask(SupervisedTask):
                 "example_index": window.example_index,
                 "doc_offset": window.doc_offset,
             }
-            places = {name: _at_positions(getattr(window, name), window) for name in _PLACES}
+            length = len(window.features["input_ids"])
+            places = {name: _at_positions(window, name, length) for name in _PLACES}
             scalars = {name: np.int32(value) for name, value in numbers.items()}
             yield {**window.features, **scalars, **places}
 
@@ -142,7 +143,7 @@ class SquadV1Task(SquadTask):
     ) -> Predictions:
         """Returns the best answers."""
         return squad_predictions.predict_v1(
-            examples, _windows(features), outputs, self.n_best_size, self.max_answer_length
+            examples, _spans(features), outputs, self.n_best_size, self.max_answer_length
         )
 
     def scores(
@@ -190,7 +191,7 @@ class SquadV2Task(SquadTask):
     ) -> Predictions:
         """Returns the best answers, and how much speaks for none."""
         return squad_predictions.predict_v2(
-            examples, _windows(features), outputs, self.n_best_size, self.max_answer_length
+            examples, _spans(features), outputs, self.n_best_size, self.max_answer_length
         )
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
@@ -246,37 +247,31 @@ def _answers(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
     return {example.qas_id: [answer.text for answer in example.answers] for example in examples}
 
 
-def _at_positions(values: np.ndarray, window: SquadWindow) -> np.ndarray:
+def _at_positions(span: SquadSpan, name: str, length: int) -> np.ndarray:
     """Puts what a paragraph's pieces have to their positions in the window; 0 elsewhere."""
-    row = np.zeros(len(window.features["input_ids"]), np.int32)
-    row[window.doc_offset : window.doc_offset + len(values)] = values
+    values, row = getattr(span, name), np.zeros(length, np.int32)
+    row[span.doc_offset : span.doc_offset + len(values)] = values
     return row
 
 
-def _windows(features: FeatureTable) -> list[SquadWindow]:
-    """Returns the windows of rows, without their features and labels."""
+def _spans(features: FeatureTable) -> list[SquadSpan]:
+    """Returns what rows show of their paragraphs."""
     ends = np.cumsum(features.lengths)
-    windows = []
+    spans = []
     for i, (end, length) in enumerate(zip(ends, features.lengths, strict=True)):
         offset = int(features.scalars["doc_offset"][i])
         # The last position is [SEP].
         paragraph = slice(end - length + offset, end - 1)
         places = {name: features.sequences[name][paragraph] for name in _PLACES}
         places["is_max_context"] = places["is_max_context"].astype(bool)
-        windows.append(
-            SquadWindow(
-                unique_id=i,
+        spans.append(
+            SquadSpan(
                 example_index=int(features.scalars["example_index"][i]),
-                span_index=0,
-                features={},
                 doc_offset=offset,
-                start_position=0,
-                end_position=0,
-                is_impossible=False,
                 **places,
             )
         )
-    return windows
+    return spans
 
 
 def _mean_entries(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:

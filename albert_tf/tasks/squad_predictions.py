@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.tasks.squad_text import SquadExample, SquadWindow
+from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 
 # Of a question without any window: so much speaks for no answer.
 NO_WINDOW_NULL_ODDS = 1_000_000.0
@@ -39,7 +39,7 @@ class Predictions:
 
 def predict_v1(
     examples: Sequence[SquadExample],
-    windows: Sequence[SquadWindow],
+    windows: Sequence[SquadSpan],
     outputs: Mapping[str, np.ndarray],
     n_best_size: int,
     max_answer_length: int,
@@ -71,7 +71,7 @@ def predict_v1(
 
 def predict_v2(
     examples: Sequence[SquadExample],
-    windows: Sequence[SquadWindow],
+    windows: Sequence[SquadSpan],
     outputs: Mapping[str, np.ndarray],
     n_best_size: int,
     max_answer_length: int,
@@ -133,7 +133,7 @@ def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
 
 def _nbest(
     examples: Sequence[SquadExample],
-    windows: Sequence[SquadWindow],
+    windows: Sequence[SquadSpan],
     tops: Iterable[list[tuple[_Scored, _Scored]]],
     n_best_size: int,
     max_answer_length: int,
@@ -159,7 +159,7 @@ def _nbest(
 
 def _answers(
     example: SquadExample,
-    window: SquadWindow,
+    window: SquadSpan,
     pairs: list[tuple[_Scored, _Scored]],
     max_answer_length: int,
 ) -> Iterator[dict[str, Any]]:

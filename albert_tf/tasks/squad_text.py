@@ -14,8 +14,6 @@ from albert_tf.tasks import alignment, sequence_features
 from albert_tf.tasks.text_files import json_member, parse_json
 from albert_tf.tokenization import Tokenizer
 
-_FIRST_UNIQUE_ID = 1_000_000_000
-
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
@@ -111,32 +109,39 @@ def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadWindow:
-    """A question and as much of its paragraph as fits into a sequence.
+class SquadSpan:
+    """As much of a question's paragraph as a window holds: what answers are read from.
 
     Attributes:
-      unique_id: The window's number, from 1,000,000,000.
       example_index: Which example it is of.
-      span_index: Which window of that example.
-      features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
-        each `<int32>[L]`.
-      doc_offset: Position of the first of the paragraph's W pieces.
+      doc_offset: Position of the first of the paragraph's W pieces in the window.
       char_starts: `<int32>[W]`, the character of the paragraph at which each piece starts.
       char_ends: `<int32>[W]`, its last character.
       is_max_context: `<bool>[W]`, whether no other window shows more around the piece.
+    """
+
+    example_index: int
+    doc_offset: int
+    char_starts: np.ndarray
+    char_ends: np.ndarray
+    is_max_context: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadWindow(SquadSpan):
+    """A question and as much of its paragraph as fits into a sequence.
+
+    Attributes:
+      span_index: Which window of its example.
+      features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
+        each `<int32>[L]`.
       start_position: Of the answer; 0, that of [CLS], if it isn't in this window.
       end_position: Likewise, of its last piece.
       is_impossible: Whether the window does not hold the whole answer.
     """
 
-    unique_id: int
-    example_index: int
     span_index: int
     features: dict[str, np.ndarray]
-    doc_offset: int
-    char_starts: np.ndarray
-    char_ends: np.ndarray
-    is_max_context: np.ndarray
     start_position: int
     end_position: int
     is_impossible: bool
@@ -175,7 +180,7 @@ def squad_windows(
             "expected doc_stride >= 1 and max_seq_length >= max_query_length + 4, got "
             f"{doc_stride}, {max_seq_length} and {max_query_length}"
         )
-    unique_id, without_window = _FIRST_UNIQUE_ID, {"paragraph": 0, "answer": 0}
+    without_window = {"paragraph": 0, "answer": 0}
     paragraph = None
     for index, example in enumerate(examples):
         if paragraph is None or paragraph.text != example.paragraph:
@@ -191,10 +196,7 @@ def squad_windows(
         spans = _spans(len(paragraph.ids), max_seq_length - 3 - len(query), doc_stride)
         for window in _windows(paragraph, spans, query, answer, tokenizer):
             is_impossible = is_training and window["start_position"] == 0
-            yield SquadWindow(
-                unique_id=unique_id, example_index=index, is_impossible=is_impossible, **window
-            )
-            unique_id += 1
+            yield SquadWindow(example_index=index, is_impossible=is_impossible, **window)
     for what, count in without_window.items():
         if count:
             logging.warning("%d questions give no window: their %s can't be aligned", count, what)

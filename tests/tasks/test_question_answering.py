@@ -34,13 +34,12 @@ def table_of(windows, lengths) -> FeatureTable:
     """Returns windows as rows, without what a model reads."""
     rows = []
     for window, length in zip(windows, lengths, strict=True):
-        window.features["input_ids"] = np.zeros(length, np.int32)
         places = {
-            name: question_answering._at_positions(getattr(window, name), window)
+            name: question_answering._at_positions(window, name, length)
             for name in ("char_starts", "char_ends", "is_max_context")
         }
         numbers = {"example_index": window.example_index, "doc_offset": window.doc_offset}
-        rows.append({**window.features, **numbers, **places})
+        rows.append({"input_ids": np.zeros(length, np.int32), **numbers, **places})
     return FeatureTable.from_rows(rows)
 
 
@@ -78,7 +77,7 @@ def test_windows_survive_as_rows(golden, is_training):
     task = task_of("v2", tokenizer=tokenizer)
     windows = list(squad_text.squad_windows(examples, tokenizer, 64, 20, 12, is_training))
     table = FeatureTable.from_rows(task.rows(examples, is_training))
-    restored = question_answering._windows(table)
+    restored = question_answering._spans(table)
     assert len(windows) == len(restored) > len(examples)
     for window, other in zip(windows, restored, strict=True):
         assert (window.example_index, window.doc_offset) == (other.example_index, other.doc_offset)

@@ -23,7 +23,8 @@ def predict(golden, version: str, file: str):
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
     windows = squad_goldens.windows(golden, version)
     outputs = goldens.arrays(golden / "squad_eval" / file)
-    assert [window.unique_id for window in windows] == outputs["unique_id"].tolist()
+    rows = squad_goldens.rows(golden, version, "dev")
+    assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
     function = getattr(squad_predictions, f"predict_{version}")
     limits = results["n_best_size"], results["max_answer_length"]
     return examples, function(examples, windows, outputs, *limits), results
@@ -68,21 +69,15 @@ def test_v2_answers_are_the_releases(golden):
         assert final[name] == pytest.approx(results["v2"][name])
 
 
-def window(example_index: int, is_max_context, doc_offset: int = 2) -> squad_text.SquadWindow:
+def window(example_index: int, is_max_context, doc_offset: int = 2) -> squad_text.SquadSpan:
     """One character a piece, in a paragraph of six."""
     count = len(is_max_context)
-    return squad_text.SquadWindow(
-        unique_id=1,
+    return squad_text.SquadSpan(
         example_index=example_index,
-        span_index=0,
-        features={},
         doc_offset=doc_offset,
         char_starts=np.arange(count),
         char_ends=np.arange(count),
         is_max_context=np.array(is_max_context),
-        start_position=0,
-        end_position=0,
-        is_impossible=False,
     )
 
 
