@@ -193,6 +193,8 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
             "--end_n_top is for answer_v2, not answer_v1",
         ),
         (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
+        (("--task", "classify", "--labels", "a,a"), "different names, got 'a', 'a'"),
+        (("--task", "classify", "--labels", "a,"), "different names, got 'a', ''"),
         (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (

@@ -124,8 +124,8 @@ class Classifier(ServedModel):
       max_seq_length: See ServedModel.
 
     Raises:
-      ValueError: There is not a label for each class; the threshold is no probability, or there are
-        more than two labels.
+      ValueError: There is not a label for each class, or two are the same; the threshold is no
+        probability, or there are more than two labels.
 
     Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
     Differs: the release serves the threshold beside the probabilities and doesn't use it.
@@ -148,6 +148,8 @@ class Classifier(ServedModel):
                 f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
                 f"for each, not {len(labels)}"
             )
+        if len({label for label in labels if label}) != classes:
+            raise ValueError(f"labels must be different names, got {', '.join(map(repr, labels))}")
         if threshold is not None and not (len(labels) == 2 and 0 <= threshold <= 1):
             raise ValueError(
                 f"threshold {threshold} must be in [0, 1] and for two labels; there are "

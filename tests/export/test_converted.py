@@ -73,6 +73,17 @@ def test_tflite(served, tmp_path, name, tolerance):
     assert (tmp_path / "model" / "en_small.model").exists()
 
 
+def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, golden):
+    vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+    # More starts and ends than a short window has.
+    model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=7, end_n_top=7))
+    served = export.QuestionAnswerer(model, vocabulary, max_seq_length=32, max_query_length=8)
+    drift = converted.save(served, tmp_path / "model", "tflite")
+    assert drift.largest < tolerances.OUTPUT
+    assert 0.1 < drift.spread < 100
+
+
 def test_onnx(served, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
