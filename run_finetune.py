@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from albert_tf import (
     evaluation,
     optimization,
     running,
+    user_errors,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import files
@@ -264,18 +264,13 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(logging.INFO)
     finetune_flags.set_task_defaults(values)
-    try:
+    with user_errors.in_one_line(NonFiniteLossError):
         finetune_flags.check_flags(values)
         if values.ensemble_dirs:
             combine(values)
             return
         run, num_train_steps = prepare(values)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    try:
         do_steps(values, run, num_train_steps)
-    except (ValueError, OSError, NonFiniteLossError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

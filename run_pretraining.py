@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Sequence
 
 from absl import app, flags, logging
@@ -22,6 +21,7 @@ from albert_tf import (
     input_pipeline,
     optimization,
     running,
+    user_errors,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.dynamic_masking import DynamicMasking
@@ -206,16 +206,11 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(logging.INFO)
-    try:
+    with user_errors.in_one_line(NonFiniteLossError):
         trainer, records = prepare()
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    try:
         finished = not FLAGS.do_train or train(trainer, records)
-    except NonFiniteLossError as error:
-        sys.exit(f"error: {error}")
-    if FLAGS.do_eval and finished:
-        evaluate(trainer, records)
+        if FLAGS.do_eval and finished:
+            evaluate(trainer, records)
 
 
 if __name__ == "__main__":

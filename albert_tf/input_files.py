@@ -5,13 +5,13 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import user_errors
 from albert_tf.records import Feature, FeatureSpec
 
 _READ_BYTES = 8 << 20
@@ -188,7 +188,7 @@ def _read(path: str) -> Iterator[bytes]:
             yield record.numpy()
             count += 1
     except tf.errors.DataLossError as error:
-        raise ValueError(_damaged(path, count, _reason(error))) from None
+        raise ValueError(_damaged(path, count, user_errors.reason(error))) from None
 
 
 def _damaged(path: str, number: int, reason: str) -> str:
@@ -196,10 +196,6 @@ def _damaged(path: str, number: int, reason: str) -> str:
         f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
         "again"
     )
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    return re.sub(r"\{\{.*?\}\} *|\s*\[Op:.*", "", error.message, flags=re.DOTALL)
 
 
 def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  An exported model needs its operations.
 
+from albert_tf import user_errors
 from albert_tf.export import arguments, trained
 
 # Lines of a file that are answered at once.
@@ -226,7 +227,7 @@ def _answer(predictor: Predictor, source: TextIO, as_json: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    try:
+    with user_errors.in_one_line():
         if args.input_file and not os.path.isfile(args.input_file):
             raise FileNotFoundError(f"--input_file {args.input_file} is not there")
         predictor = load(args)
@@ -235,8 +236,6 @@ def main(argv: Sequence[str] | None = None) -> None:
                 _answer(predictor, source, args.json)
         else:
             _answer(predictor, sys.stdin, args.json)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

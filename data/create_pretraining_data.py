@@ -127,12 +127,12 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     """Writes the records that the flags describe, and logs what they are."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    from albert_tf import user_errors  # Worker processes do without TensorFlow.
+
     logging.set_verbosity(logging.INFO)
     try:
-        with _ended_by_sigterm():
+        with user_errors.in_one_line(ImportError), _ended_by_sigterm():
             report = create_pretraining_data(flag_values)
-    except (ImportError, ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
     for line in report.lines():

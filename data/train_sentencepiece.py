@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 
 import documents
@@ -20,6 +19,7 @@ import sentencepiece
 import text_flags
 from absl import app, flags
 
+from albert_tf import user_errors
 from albert_tf.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
@@ -154,7 +154,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     """Trains and writes the model that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    try:
+    with user_errors.in_one_line():
         files = documents.list_input_files(flag_values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
         settings = documents.TextSettings(
@@ -172,8 +172,6 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
             input_sentence_size=flag_values.input_sentence_size,
         )
         write_model(model, flag_values.model_prefix)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(
         f"{flag_values.model_prefix}.model: {flag_values.vocab_size} pieces from {len(files)} "
         f"file{'s' if len(files) > 1 else ''}"

@@ -180,6 +180,14 @@ def test_a_model_of_another_kind_is_named(tmp_path):
         predict.main(["--model", str(tmp_path / "other")])
 
 
+def test_a_damaged_export_is_one_line(tmp_path):
+    of_another_kind(tmp_path / "damaged")
+    (tmp_path / "damaged/variables/variables.index").write_text("text")
+    with pytest.raises(SystemExit, match="^error: ") as error:
+        predict.main(["--model", str(tmp_path / "damaged")])
+    assert "\n" not in error.value.code
+
+
 @pytest.mark.parametrize(
     "argument",
     ["--null_threshold=-2", "--threshold_to_export=0", "--no-do_lower_case", "--vocab_file=a"],

@@ -128,6 +128,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
     "no config": ({"albert_config_file": "{tmp}/none"}, "ALBERT config .*none does not exist"),
     "unknown key": ({"albert_config_file": "{tmp}/unknown.json"}, "unknown ALBERT config keys"),
+    "config is a directory": ({"albert_config_file": "{tmp}"}, "; Is a directory$"),
+    "another file system": ({"input_file": "s3://b/x"}, "scheme 's3' not implemented"),
     "config is text": ({"albert_config_file": "{tmp}/text"}, "ALBERT config .*text is not JSON"),
 }
 
@@ -162,6 +164,13 @@ def test_bad_input_is_one_line_before_any_work(folder, tmp_path, case, monkeypat
     assert "\n" not in caught.value.code
     left = {path.name for path in (tmp_path / "out").glob("*")}
     assert left <= {"input_files.json"}
+
+
+def test_an_evaluation_of_another_kind_of_run_is_one_line(folder, tmp_path):
+    checkpoint.save(str(tmp_path), 3, {"global_step": np.int64(3)}, 1)
+    command = runs.command(folder, output_dir=tmp_path, do_train=False, do_eval=True)
+    with pytest.raises(SystemExit, match="^error: checkpoint .*ckpt-3 does not fit the model: it"):
+        runs.main(command)
 
 
 class TwoWorkers(tf.distribute.MultiWorkerMirroredStrategy):

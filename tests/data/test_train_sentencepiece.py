@@ -147,6 +147,11 @@ def test_missing_file(text_file, tmp_path):
         run(f"--input_file={text_file},{tmp_path}/nowhere*", f"--model_prefix={tmp_path / 'v'}")
 
 
+def test_a_file_system_that_is_not_there(tmp_path):
+    with pytest.raises(SystemExit, match="^error: File system scheme 's3' not implemented"):
+        run("--input_file=s3://b/x", f"--model_prefix={tmp_path / 'v'}")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("", "no text"), (" \n\n \u0301\n", "no text"), ("x" * 5000, "every line is too long")],

@@ -1,0 +1,32 @@
+"""Errors that a user can mend: a script ends with one line about them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def in_one_line(*others: type[Exception]) -> Iterator[None]:
+    """Ends the process with one line, and exit code 1, where the body meets such an error.
+
+    Args:
+      *others: What counts beside ValueError, OSError and the errors of TensorFlow, which it raises
+        of files, too.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        sys.exit(f"error: {reason(error)}")
+    except (ValueError, OSError, *others) as error:
+        sys.exit(f"error: {error}")
+
+
+def reason(error: tf.errors.OpError) -> str:
+    """Returns what went wrong, of a message that also tells where in a graph."""
+    message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
+    return (message.splitlines() or [type(error).__name__])[-1]
