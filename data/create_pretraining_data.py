@@ -47,6 +47,8 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
 
     if flag_values.plots:
         report_plots.check_installed()
+    if flag_values.beam_options and flag_values.runner != "beam":
+        raise ValueError("--beam_options is for --runner=beam: set both or none")
     beam_runner = _import_beam_runner() if flag_values.runner == "beam" else None
     input_files = documents.list_input_files(flag_values.input_file)
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)

@@ -137,13 +137,24 @@ def _explain(message: str, vocab_size: int) -> str:
     return f"sentencepiece could not train a model: {message}"
 
 
+def check_writable(model_prefix: str) -> None:
+    """Checks before the work that PREFIX.model can be written, and makes its directory.
+
+    Raises:
+      OSError: It can't.
+    """
+    os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
+    with open(model_prefix + ".model.tmp", "wb"):
+        pass
+    os.remove(model_prefix + ".model.tmp")
+
+
 def write_model(model: bytes, model_prefix: str) -> None:
     """Writes PREFIX.vocab and PREFIX.model, each of them whole or not at all."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     vocabulary = "".join(
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(len(processor))
     )
-    os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
     for suffix, content in ((".vocab", vocabulary.encode()), (".model", model)):
         with open(model_prefix + suffix + ".tmp", "wb") as file:
             file.write(content)
@@ -163,6 +174,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
             text_field=flag_values.text_field,
             language=flag_values.language,
         )
+        check_writable(flag_values.model_prefix)
         model = train(
             files,
             settings,
