@@ -137,7 +137,9 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
     with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
         predict.main(arguments)
-    arguments += ("--albert_config_file", str(folder / "albert_config.json"))
+    elsewhere = "ram://predict/config.json"  # Not a file of this disk.
+    tf.io.gfile.copy(str(folder / "albert_config.json"), elsewhere, overwrite=True)
+    arguments += ("--albert_config_file", elsewhere)
     assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
 
 
