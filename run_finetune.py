@@ -49,8 +49,7 @@ def check_weights(values: flags.FlagValues) -> None:
     Raises:
       ValueError: There are none, and nobody asked for noise; or the run would not leave them whole.
     """
-    stored = checkpoint.latest(values.output_dir) if values.do_train else _newest(values)
-    if stored:
+    if _stored(values):
         return
     initial = finetune_flags.initial_weights(values)
     if initial:
@@ -66,8 +65,10 @@ def check_weights(values: flags.FlagValues) -> None:
         raise ValueError("--from_scratch without --do_train would evaluate noise")
 
 
-def _newest(values: flags.FlagValues) -> str | None:
-    return checkpoint.latest(values.output_dir) or checkpoint.best(values.output_dir)
+def _stored(values: flags.FlagValues) -> str | None:
+    """Returns the checkpoint of output_dir that the run goes on with: training, not with a best."""
+    newest = checkpoint.latest(values.output_dir)
+    return newest if values.do_train else newest or checkpoint.best(values.output_dir)
 
 
 def load_config(values: flags.FlagValues) -> AlbertConfig:
@@ -83,7 +84,7 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
     if values.albert_config_file:
         return running.read_config(values.albert_config_file)
     beside = os.path.join(values.output_dir, running.CONFIG_FILE)
-    if _newest(values) and tf.io.gfile.exists(beside):
+    if _stored(values) and tf.io.gfile.exists(beside):
         return running.read_config(beside)
     initial = finetune_flags.initial_weights(values)
     if not initial:
@@ -233,7 +234,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
 def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
     """Writes the best checkpoint as a SavedModel that takes raw text."""
     kind, options = finetune_tasks.serving(values, task)
-    path = checkpoint.best(values.output_dir) or _newest(values)
+    path = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
     stored = trained.Stored(
         path or finetune_flags.initial_weights(values),
         values.albert_config_file,

@@ -14,7 +14,6 @@ from absl import app, flags, logging
 
 import pretraining_flags
 from albert_tf import (
-    checkpoint,
     distribution,
     evaluation,
     input_files,
@@ -110,7 +109,7 @@ def prepare() -> tuple[Trainer, Records]:
     config = running.read_config(FLAGS.albert_config_file)
     pretraining_flags.check_flags(config)
     running.check_same_model(config, FLAGS.output_dir)
-    if FLAGS.do_train and FLAGS.init_checkpoint and not checkpoint.latest(FLAGS.output_dir):
+    if FLAGS.init_checkpoint:
         running.check_kept(FLAGS.init_checkpoint, FLAGS.output_dir)
     files = input_files.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
@@ -143,8 +142,10 @@ def prepare() -> tuple[Trainer, Records]:
         accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
     if FLAGS.do_train:
-        trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
+        start = trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
         if chief:
+            if start != "resume":
+                evaluation.forget(FLAGS.output_dir)
             running.write_config(config, FLAGS.output_dir)
     return trainer, records
 

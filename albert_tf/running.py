@@ -52,7 +52,7 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
 
 
 def check_kept(initial: str, output_dir: str) -> None:
-    """Checks that a fresh run leaves whole what it starts from.
+    """Checks that a fresh run leaves whole what it starts from; others start from what is there.
 
     Args:
       initial: Weights in any layout.
@@ -61,6 +61,8 @@ def check_kept(initial: str, output_dir: str) -> None:
     Raises:
       ValueError: It would replace them.
     """
+    if checkpoint.latest(output_dir):
+        return
     try:
         folder, name = os.path.split(checkpoint.resolve(initial))
     except FileNotFoundError:

@@ -267,6 +267,8 @@ class Trainer:
     def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
+        A metric of nothing, as where no piece is masked, is 0.
+
         Args:
           *input_fns: Each makes a host's dataset of a part; it ends.
         """
@@ -275,7 +277,9 @@ class Trainer:
             for batch in self.strategy.distribute_datasets_from_function(input_fn):
                 for name, value in self._eval_step(batch).items():
                     totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
-        results = {name: float(value[0] / value[1]) for name, value in totals.items()}
+        results = {
+            name: float(value[0] / value[1]) if value[1] else 0.0 for name, value in totals.items()
+        }
         losses = [value for name, value in results.items() if name.endswith("_loss")]
         return {"loss": sum(losses), **results}
 

@@ -36,11 +36,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "flipped bit": ({"input_file": "{tmp}/flipped"}, "flipped, record 0, is truncated or corrupt"),
     "text file": ({"input_file": "{tmp}/text"}, "text, record 0, is truncated or corrupt"),
     "other length": ({"max_seq_length": 19}, "record 0 holds 23 values of input_ids, .*--max_seq_"),
-    "other predictions": ({"max_predictions_per_seq": 7}, "holds 5 .*--max_predictions_per_seq"),
+    "other predictions": (
+        {"max_predictions_per_seq": 7},
+        "holds 5 .*: set --max_predictions_per_seq=5$",
+    ),
     "packed records": (
         {"input_file": "{tmp}/packed"},
         "packed, record 0 holds 3 values of next_sentence_labels, this run expects 1: "
-        "set --max_examples_per_row to what",
+        "set --max_examples_per_row=3$",
     ),
     "records that are not packed": (
         {"max_examples_per_row": 3},
@@ -114,6 +117,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no number": ({"learning_rate": "nan"}, "--learning_rate must be above 0, not nan"),
     "power": ({"poly_power": 0}, "--poly_power must be above 0, not 0"),
     "seed": ({"random_seed": -1}, "--random_seed must be at least 0, not -1"),
+    "nothing to start": (
+        {"do_train": "false", "do_eval": "true", "init_checkpoint": "x"},
+        "--init_checkpoint is what training starts from, and --do_eval alone .*: leave it out",
+    ),
     "no init_checkpoint": ({"init_checkpoint": "{tmp}/none"}, "there is no checkpoint .*none"),
     "init_checkpoint of another shape": (
         {"init_checkpoint": goldens.checkpoint("base")},
