@@ -18,8 +18,8 @@ import segment_pairs
 from segment_pairs import SegmentPair
 
 from albert_tf import masking
-from albert_tf.records import RowFormat
-from albert_tf.rows import NUM_SPECIALS, Rows
+from albert_tf.records import NUM_SPECIALS, RowFormat
+from albert_tf.rows import Rows
 from albert_tf.tokenization import Tokenizer
 
 _PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for

@@ -23,7 +23,7 @@ LEVELS = (
         "length_batches",
         "tasks.text_files",
     },
-    {"tokenization", "records", "fusion", "dropout", "repetition", "user_errors"},
+    {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "user_errors"},
     {"rows", "functional"},
     {
         "layers",
@@ -58,6 +58,7 @@ LEVELS = (
         "tasks.glue",
         "tasks.race",
         "train_step",
+        "row_outputs",
         "conversion.convert",
     },
     {
@@ -100,6 +101,7 @@ WITHOUT_TENSORFLOW = {
     "heads",
     "finetuning",
     "optimization",
+    "schedule",
     "tasks.losses",
 }
 LEAVES = (
