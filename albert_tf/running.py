@@ -19,6 +19,8 @@ def read_config(path: str) -> AlbertConfig:
       FileNotFoundError: There is no such file.
       ValueError: It is no config.
     """
+    if tf.io.gfile.isdir(path):
+        raise ValueError(f"ALBERT config {path} is a directory: name the file in it")
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"ALBERT config {path} does not exist")
     return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)

@@ -143,10 +143,15 @@ def check_writable(model_prefix: str) -> None:
     Raises:
       OSError: It can't.
     """
-    os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
-    with open(model_prefix + ".model.tmp", "wb"):
-        pass
-    os.remove(model_prefix + ".model.tmp")
+    try:
+        os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
+        with open(model_prefix + ".model.tmp", "wb"):
+            pass
+        os.remove(model_prefix + ".model.tmp")
+    except OSError as error:
+        raise OSError(
+            f"--model_prefix {model_prefix} can't be written ({error.strerror}): name another place"
+        ) from None
 
 
 def write_model(model: bytes, model_prefix: str) -> None:

@@ -76,7 +76,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no train_file": ("squad_v1", {"train_file": None}, "reads --train_file: set that too"),
     "no file": ("squad_v1", {"train_file": "{tmp}/none"}, "none does not exist"),
     "no config": ("mrpc", {"albert_config_file": None}, "no config: set --albert_config_file"),
-    "config is a directory": ("mrpc", {"albert_config_file": "{tmp}"}, "; Is a directory$"),
+    "config is a directory": (
+        "mrpc",
+        {"albert_config_file": "{tmp}"},
+        "is a directory: name the file",
+    ),
     "no place for features": (
         "mrpc",
         {"cached_dir": "{tmp}/text.json/new"},

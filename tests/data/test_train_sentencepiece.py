@@ -149,10 +149,10 @@ def test_missing_file(text_file, tmp_path):
 
 def test_a_prefix_that_cannot_be_written_is_found_before_the_work(text_file, tmp_path, monkeypatch):
     monkeypatch.setattr(train_sentencepiece, "train", lambda *_, **__: pytest.fail("it trains"))
-    with pytest.raises(SystemExit, match="^error: .*text.txt"):
+    with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
         run(f"--input_file={text_file}", f"--model_prefix={text_file}/v")
     (tmp_path / "v.model.tmp").mkdir()
-    with pytest.raises(SystemExit, match="^error: .*Is a directory: .*v.model.tmp"):
+    with pytest.raises(SystemExit, match="^error: --model_prefix .* .Is a directory.: name an"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}")
 
 
