@@ -117,7 +117,7 @@ def _define_steps(define: types.SimpleNamespace) -> None:
     define.integer("save_checkpoints_steps", 1000, "Updates between checkpoints (race: 100).")
     define.integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
     define.alias("num_keep_checkpoint", "keep_checkpoint_max")
-    define.integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
+    define.integer("iterations_per_loop", 1000, "Most updates between two looks from the host.")
     # Not in the release:
     define.bool("from_scratch", False, "Start from noise, where there is no init_checkpoint.")
     define.list("ensemble_dirs", None, "Output directories whose predictions are averaged.")

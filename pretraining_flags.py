@@ -44,7 +44,7 @@ flags.DEFINE_integer("num_warmup_steps", 3125, "Updates of warm-up.")
 flags.DEFINE_integer("start_warmup_step", 0, "Update at which the warm-up starts.")
 flags.DEFINE_integer("save_checkpoints_steps", 5000, "Updates between checkpoints.")
 flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
-flags.DEFINE_integer("iterations_per_loop", 1000, "Updates between two looks from the host.")
+flags.DEFINE_integer("iterations_per_loop", 1000, "Most updates between two looks from the host.")
 flags.DEFINE_integer("max_eval_steps", 100, "Evaluation steps, at most.")
 flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU.")
 flags.DEFINE_bool("init_from_group0", False, "Fill groups init_checkpoint lacks from its group 0.")
@@ -57,7 +57,9 @@ flags.DEFINE_float(
     "masked_lm_budget", 0, "Above 0: --masking=dynamic, and the share of tokens that it masks."
 )
 # Not in the release:
-flags.DEFINE_integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
+flags.DEFINE_integer(
+    "random_seed", 12345, "Of fresh weights, the order of examples, dropout and dynamic masks."
+)
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
 flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
 flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +23,9 @@ from albert_tf import (
     evaluation,
     optimization,
     running,
+    user_errors,
 )
-from albert_tf.config import AlbertConfig
+from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import files
 from albert_tf.export import saved_model, trained
 from albert_tf.length_batches import choose_static_lengths
@@ -49,8 +49,7 @@ def check_weights(values: flags.FlagValues) -> None:
     Raises:
       ValueError: There are none, and nobody asked for noise; or the run would not leave them whole.
     """
-    stored = checkpoint.latest(values.output_dir) if values.do_train else _newest(values)
-    if stored:
+    if _stored(values):
         return
     initial = finetune_flags.initial_weights(values)
     if initial:
@@ -66,8 +65,10 @@ def check_weights(values: flags.FlagValues) -> None:
         raise ValueError("--from_scratch without --do_train would evaluate noise")
 
 
-def _newest(values: flags.FlagValues) -> str | None:
-    return checkpoint.latest(values.output_dir) or checkpoint.best(values.output_dir)
+def _stored(values: flags.FlagValues) -> str | None:
+    """Returns the checkpoint of output_dir that the run goes on with: training, not with a best."""
+    newest = checkpoint.latest(values.output_dir)
+    return newest if values.do_train else newest or checkpoint.best(values.output_dir)
 
 
 def load_config(values: flags.FlagValues) -> AlbertConfig:
@@ -82,8 +83,8 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
     """Reads the config as named, or of the run that goes on, or beside the weights."""
     if values.albert_config_file:
         return running.read_config(values.albert_config_file)
-    beside = os.path.join(values.output_dir, running.CONFIG_FILE)
-    if _newest(values) and tf.io.gfile.exists(beside):
+    beside = os.path.join(values.output_dir, CONFIG_FILE)
+    if _stored(values) and tf.io.gfile.exists(beside):
         return running.read_config(beside)
     initial = finetune_flags.initial_weights(values)
     if not initial:
@@ -233,7 +234,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
 def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
     """Writes the best checkpoint as a SavedModel that takes raw text."""
     kind, options = finetune_tasks.serving(values, task)
-    path = checkpoint.best(values.output_dir) or _newest(values)
+    path = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
     stored = trained.Stored(
         path or finetune_flags.initial_weights(values),
         values.albert_config_file,
@@ -262,20 +263,15 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
     """Does what the flags say."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    logging.set_verbosity(logging.INFO)
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
-    try:
+    with user_errors.in_one_line(NonFiniteLossError):
         finetune_flags.check_flags(values)
         if values.ensemble_dirs:
             combine(values)
             return
         run, num_train_steps = prepare(values)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    try:
         do_steps(values, run, num_train_steps)
-    except (ValueError, OSError, NonFiniteLossError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -8,20 +8,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Sequence
 
 from absl import app, flags, logging
 
 import pretraining_flags
 from albert_tf import (
-    checkpoint,
     distribution,
     evaluation,
     input_files,
     input_pipeline,
     optimization,
     running,
+    user_errors,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.dynamic_masking import DynamicMasking
@@ -110,8 +109,10 @@ def prepare() -> tuple[Trainer, Records]:
     config = running.read_config(FLAGS.albert_config_file)
     pretraining_flags.check_flags(config)
     running.check_same_model(config, FLAGS.output_dir)
-    if FLAGS.do_train and FLAGS.init_checkpoint and not checkpoint.latest(FLAGS.output_dir):
+    if FLAGS.do_train and FLAGS.init_checkpoint:
         running.check_kept(FLAGS.init_checkpoint, FLAGS.output_dir)
+    elif FLAGS.init_checkpoint:
+        logging.warning("evaluation alone is of --output_dir's checkpoints: no --init_checkpoint")
     files = input_files.find_files(FLAGS.input_file)
     # Before any other TensorFlow operation: workers can be connected only then.
     strategy = distribution.create_strategy(
@@ -143,8 +144,10 @@ def prepare() -> tuple[Trainer, Records]:
         accumulation_steps=FLAGS.gradient_accumulation_steps,
     )
     if FLAGS.do_train:
-        trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
+        start = trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
         if chief:
+            if start != "resume":
+                evaluation.forget(FLAGS.output_dir)
             running.write_config(config, FLAGS.output_dir)
     return trainer, records
 
@@ -205,17 +208,12 @@ def main(argv: Sequence[str]) -> None:
     """Does what the flags say."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    logging.set_verbosity(logging.INFO)
-    try:
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    with user_errors.in_one_line(NonFiniteLossError):
         trainer, records = prepare()
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    try:
         finished = not FLAGS.do_train or train(trainer, records)
-    except NonFiniteLossError as error:
-        sys.exit(f"error: {error}")
-    if FLAGS.do_eval and finished:
-        evaluate(trainer, records)
+        if FLAGS.do_eval and finished:
+            evaluate(trainer, records)
 
 
 if __name__ == "__main__":

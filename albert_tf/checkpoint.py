@@ -18,6 +18,7 @@ import tensorflow as tf
 
 BASENAME = "model.ckpt"
 BEST = "best"
+_LIST = "checkpoint"
 _DATA, _INDEX = ".data-00000-of-00001", ".index"
 
 
@@ -67,10 +68,22 @@ def listed(directory: str) -> list[str]:
 
     Differs: a list that names another directory is read as if it named this one, where it may have
     been copied from there; nothing outside is looked at.
+
+    Raises:
+      ValueError: The file that lists them is there, and can't be read as that.
     """
-    state = tf.train.get_checkpoint_state(directory)
-    if state is None:
+    path = os.path.join(directory, _LIST)
+    if not tf.io.gfile.exists(path):
         return []
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError:  # It is no text, or lists nothing.
+        state = None
+    if state is None:
+        raise ValueError(
+            f"{path} can't be read as a list of checkpoints: copy it again or make it readable, or "
+            "remove it if no run shall go on from there"
+        )
     names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
     paths = [os.path.join(directory, name) for name in names]
     return [path for path in paths if tf.io.gfile.exists(path + _INDEX)]
@@ -189,7 +202,7 @@ def _write_state(directory: str, names: list[str]) -> None:
     # Names without a directory: the output can be moved, or seen from elsewhere.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(os.path.join(directory, "checkpoint"), "\n".join(lines) + "\n")
+    write_text(os.path.join(directory, _LIST), "\n".join(lines) + "\n")
 
 
 def _delete(prefix: str) -> None:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+# What the file beside a model's weights is called.
+CONFIG_FILE = "albert_config.json"
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 

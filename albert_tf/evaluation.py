@@ -109,7 +109,7 @@ class Trial:
 def forget(directory: str) -> None:
     """Removes what an earlier run's evaluation left in a directory that a fresh run starts in."""
     best = f"{checkpoint.BASENAME}-{checkpoint.BEST}.index"
-    for name in (TRIAL_FILE, RESULTS_FILE, best):
+    for name in (TRIAL_FILE, RESULTS_FILE, best, _BEST_FILE):
         path = os.path.join(directory, name)
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)

@@ -59,7 +59,7 @@ def fused(
         return function
     import tensorflow as tf
 
-    compiled = tf.function(function, jit_compile=True)
+    forward = tf.function(function, jit_compile=True)
 
     def differentiate(tensors: Any, upstream: Any, **keywords: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -75,7 +75,7 @@ def fused(
 
         @tf.custom_gradient
         def differentiable(*tensors: Any) -> Any:
-            result = compiled(*tensors, **keywords)
+            result = forward(*tensors, **keywords)
             kept = result if gradient else tensors
             return result, lambda upstream: backward(kept, upstream, **keywords)
 

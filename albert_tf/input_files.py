@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import user_errors
 from albert_tf.records import Feature, FeatureSpec
 
 _READ_BYTES = 8 << 20
@@ -64,9 +65,11 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
         for path, count in zip(unread, pool.map(_count_file, unread), strict=True):
             known[path] = {"stamp": stamps[path], "records": count}
     if cache_file and unread:
-        temporary = f"{cache_file}.tmp"
+        # A training run and its evaluation share the file, and may write it at the same time.
+        counted = {path: known[path] for path in unread}
+        temporary = f"{cache_file}.{uuid.uuid4().hex}.tmp"
         with tf.io.gfile.GFile(temporary, "w") as file:
-            json.dump({path: known[path] for path in files}, file, indent=1)
+            json.dump({**_read_cache(cache_file), **counted}, file, indent=1)
         tf.io.gfile.rename(temporary, cache_file, overwrite=True)
     return [known[path]["records"] for path in files]
 
@@ -188,7 +191,7 @@ def _read(path: str) -> Iterator[bytes]:
             yield record.numpy()
             count += 1
     except tf.errors.DataLossError as error:
-        raise ValueError(_damaged(path, count, _reason(error))) from None
+        raise ValueError(_damaged(path, count, user_errors.reason(error))) from None
 
 
 def _damaged(path: str, number: int, reason: str) -> str:
@@ -196,10 +199,6 @@ def _damaged(path: str, number: int, reason: str) -> str:
         f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
         "again"
     )
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    return re.sub(r"\{\{.*?\}\} *|\s*\[Op:.*", "", error.message, flags=re.DOTALL)
 
 
 def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:
@@ -210,8 +209,8 @@ def _check_length(where: str, name: str, values: np.ndarray | None, feature: Fea
     expected = int(np.prod(feature.shape))
     if len(values) != expected:
         remedy = "generate it again"
-        if feature.flag:
-            remedy = f"set --{feature.flag} to what the records were generated with"
+        if feature.flag and len(values):
+            remedy = f"set --{feature.flag}={len(values)}"
         raise ValueError(
             f"{where} holds {len(values)} values of {name}, this run expects {expected}: {remedy}"
         )

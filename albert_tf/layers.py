@@ -248,3 +248,18 @@ class FeedForward(AlbertLayer):
             rate=config.hidden_dropout_prob,
             seed=dropout.fold_in(seed, 2),
         )
+
+
+class Pooler(AlbertLayer):
+    """Summarises an example: dense and tanh over the vector of its [CLS]."""
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
+        self.kernel = self.add_matrix("kernel", self.config.hidden_size, self.config.hidden_size)
+        self.bias = self.add_bias("bias", self.config.hidden_size)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        """Maps `<float>[..., H]` to `<float>[..., H]`."""
+        pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
+        return ops.tanh(pooled + ops.cast(self.bias, x.dtype))

@@ -155,21 +155,6 @@ class Encoder(layers.AlbertLayer):
         return keras.remat(block) if self.recompute else block
 
 
-class Pooler(layers.AlbertLayer):
-    """Summarises an example: dense and tanh over the vector of its [CLS]."""
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
-        self.kernel = self.add_matrix("kernel", self.config.hidden_size, self.config.hidden_size)
-        self.bias = self.add_bias("bias", self.config.hidden_size)
-        self.built = True
-
-    def call(self, x: Any) -> Any:
-        """Maps `<float>[..., H]` to `<float>[..., H]`."""
-        pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
-        return ops.tanh(pooled + ops.cast(self.bias, x.dtype))
-
-
 class ConfiguredModel(keras.Model):
     """Base of the models: built when made, and rebuilt from its config when loaded.
 
@@ -231,7 +216,7 @@ class AlbertModel(ConfiguredModel):
         policy = self.dtype_policy
         self.embeddings = layers.Embeddings(self.config, name="embeddings", dtype=policy)
         self.encoder = Encoder(self.config, recompute, name="encoder", dtype=policy)
-        self.pooler = Pooler(self.config, name="pooler", dtype=policy)
+        self.pooler = layers.Pooler(self.config, name="pooler", dtype=policy)
         config = self.config
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
             self.seed_generator = keras.random.SeedGenerator()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  An exported model needs its operations.
 
+from albert_tf import user_errors
 from albert_tf.export import arguments, trained
 
 # Lines of a file that are answered at once.
@@ -249,7 +251,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    try:
+    with user_errors.in_one_line():
         if args.input_file and not os.path.isfile(args.input_file):
             raise FileNotFoundError(f"--input_file {args.input_file} is not there")
         predictor = load(args)
@@ -257,13 +259,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             with open(args.input_file, encoding="utf-8") as source:
                 _answer(predictor, source, args.json)
         elif sys.stdin.isatty():
-            _converse(predictor, args.json)
+            with contextlib.suppress(KeyboardInterrupt):
+                _converse(predictor, args.json)
         else:
             _answer(predictor, sys.stdin, args.json)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _KIND_OF_TYPE = {"f": "float_list", "i": "int64_list", "b": "bytes_list"}
+# Tokens of a row beside its two segments: [CLS], [SEP], [SEP].
+NUM_SPECIALS = 3
 _BITS_OF_A_BYTE = (128, 64, 32, 16, 8, 4, 2, 1)
 
 
@@ -270,8 +272,9 @@ def _compact_contradiction(values: Mapping[str, np.ndarray]) -> str | None:
         return f"{num_tokens} tokens in segments of {lengths}"
     if len(values["word_starts"]) != -(-num_tokens // 8) * 8:
         return f"{num_tokens} tokens and {len(values['word_starts'])} flags of word starts"
-    if num_tokens + 3 > row_format.max_seq_length:
-        return f"{num_tokens} tokens and 3 specials for {row_format.max_seq_length} places"
+    if num_tokens + NUM_SPECIALS > row_format.max_seq_length:
+        places = row_format.max_seq_length
+        return f"{num_tokens} tokens and {NUM_SPECIALS} specials for {places} places"
     if not 0 <= min(row_format[2:]) <= max(row_format[2:]) < row_format.vocab_size:
         return f"specials {row_format[2:]} for a vocabulary of {row_format.vocab_size}"
     return None

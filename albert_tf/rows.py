@@ -11,9 +11,7 @@ import dataclasses
 import numpy as np
 
 from albert_tf import masking
-from albert_tf.records import RowFormat
-
-NUM_SPECIALS = 3  # [CLS], [SEP], [SEP]
+from albert_tf.records import NUM_SPECIALS, RowFormat
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,7 @@ import os
 import tensorflow as tf
 
 from albert_tf import checkpoint
-from albert_tf.config import AlbertConfig
-
-CONFIG_FILE = "albert_config.json"
+from albert_tf.config import CONFIG_FILE, AlbertConfig
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -19,6 +17,8 @@ def read_config(path: str) -> AlbertConfig:
       FileNotFoundError: There is no such file.
       ValueError: It is no config.
     """
+    if tf.io.gfile.isdir(path):
+        raise ValueError(f"ALBERT config {path} is a directory: name the file in it")
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"ALBERT config {path} does not exist")
     return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
@@ -52,7 +52,7 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
 
 
 def check_kept(initial: str, output_dir: str) -> None:
-    """Checks that a fresh run leaves whole what it starts from.
+    """Checks that a fresh run leaves whole what it starts from; others start from what is there.
 
     Args:
       initial: Weights in any layout.
@@ -61,6 +61,8 @@ def check_kept(initial: str, output_dir: str) -> None:
     Raises:
       ValueError: It would replace them.
     """
+    if checkpoint.latest(output_dir):
+        return
     try:
         folder, name = os.path.split(checkpoint.resolve(initial))
     except FileNotFoundError:

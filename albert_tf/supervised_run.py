@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf import checkpoint, conversion, distribution, evaluation, length_batches
 from albert_tf.progress import ProgressLog
+from albert_tf.row_outputs import RowOutputs
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import Trainer
@@ -57,6 +58,7 @@ class SupervisedRun:
         self.trainer = trainer
         self.splits = splits
         self.initial_weights = initial_weights
+        self._outputs = RowOutputs(trainer.strategy, trainer.model)
         self._dev_predictions: Any = None
 
     def train(
@@ -135,7 +137,7 @@ class SupervisedRun:
         plan = length_batches.evaluation_batches(
             table.lengths, split.batch_size, split.static_lengths
         )
-        outputs = self.trainer.predict(table.evaluation_inputs(plan), len(table.lengths))
+        outputs = self._outputs(table.evaluation_inputs(plan), len(table.lengths))
         return self.task.predictions(split.examples, split.features, outputs)
 
     def _evaluate(self) -> dict[str, float]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -108,9 +109,8 @@ class Trainer:
           NonFiniteLossError: A loss is no number any more. Nothing is saved then.
         """
         iterators = StepIterators(self.strategy, source, self.step, num_train_steps)
-        previous = _on_sigterm(self._stop_requested)
         step, saved, step_seconds, stop = self.step, self.step, math.inf, False
-        try:
+        with _sigterm_sets(self._stop_requested):
             while step < num_train_steps and not stop:
                 until_save = save_steps - step % save_steps
                 quick_enough = max(1, int(_LOOP_SECONDS / step_seconds))
@@ -129,8 +129,6 @@ class Trainer:
                     saved = step
                     if not stop:
                         after_save()
-        finally:
-            _restore_sigterm(previous)
         if step < num_train_steps:
             logging.info("stopped at step %d by SIGTERM: the same command goes on from there", step)
         return step >= num_train_steps
@@ -267,6 +265,8 @@ class Trainer:
     def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
+        A metric of nothing, as where no piece is masked, is 0.
+
         Args:
           *input_fns: Each makes a host's dataset of a part; it ends.
         """
@@ -275,42 +275,11 @@ class Trainer:
             for batch in self.strategy.distribute_datasets_from_function(input_fn):
                 for name, value in self._eval_step(batch).items():
                     totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
-        results = {name: float(value[0] / value[1]) for name, value in totals.items()}
+        results = {
+            name: float(value[0] / value[1]) if value[1] else 0.0 for name, value in totals.items()
+        }
         losses = [value for name, value in results.items() if name.endswith("_loss")]
         return {"loss": sum(losses), **results}
-
-    def predict(self, input_fns: Iterable[InputFn], num_rows: int) -> Any:
-        """Returns the model's outputs on N rows, as arrays `[N, ...]` in the order of the rows.
-
-        Args:
-          input_fns: Each makes a host's dataset; it ends. Beside the features a batch has
-            `example_rows` `<int32>[B]`, their numbers, and `example_weights` `<float32>[B]`, 0 for
-            rows that only fill it up. The longest rows come first: an output that is shorter for
-            shorter rows ends in -inf.
-          num_rows: The number of rows N.
-        """
-        results: list[np.ndarray] = []
-        for input_fn in input_fns:
-            for batch in self.strategy.distribute_datasets_from_function(input_fn):
-                outputs, rows, weights = self._predict_step(batch)
-                counted = weights.numpy() > 0
-                values = [value.numpy()[counted] for value in tf.nest.flatten(outputs)]
-                if not results:
-                    results = [_blank((num_rows, *value.shape[1:]), value) for value in values]
-                for result, value in zip(results, values, strict=True):
-                    place = (rows.numpy()[counted], *(slice(size) for size in value.shape[1:]))
-                    result[place] = value
-        return tf.nest.pack_sequence_as(outputs, results)
-
-    @tf.function
-    def _predict_step(self, batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        def replica_outputs(batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
-            features = dict(batch)
-            rows, weights = features.pop("example_rows"), features.pop("example_weights")
-            return self.model(features, training=False), rows, weights
-
-        replicas = self.strategy.run(replica_outputs, args=(batch,))
-        return tf.nest.map_structure(lambda x: self.strategy.gather(x, axis=0), replicas)
 
     @tf.function
     def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
@@ -326,16 +295,13 @@ class Trainer:
         }
 
 
-def _blank(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
-    return np.full(shape, -np.inf if like.dtype.kind == "f" else 0, like.dtype)
-
-
-def _on_sigterm(event: threading.Event) -> Any:
+@contextlib.contextmanager
+def _sigterm_sets(event: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        return None  # Only the main thread may set handlers.
-    return signal.signal(signal.SIGTERM, lambda *_: event.set())
-
-
-def _restore_sigterm(previous: Any) -> None:
-    if previous is not None:
-        signal.signal(signal.SIGTERM, previous)
+        yield  # Only the main thread may set handlers.
+        return
+    previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)

@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +33,6 @@ from blocks import Place, TextBlock
 from plan import Plan
 from report import Report
 from shards import check_filled, unfinished
-
-_COPY_BYTES = 2**20
 
 
 class _Part(NamedTuple):
@@ -147,9 +146,8 @@ def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[s
         for part in sorted(shard_parts, key=lambda part: part.first_document):
             total.merge(part.report)
             with tf.io.gfile.GFile(part.path, "rb") as file:
-                while content := file.read(_COPY_BYTES):
-                    output.write(content)
-                    num_bytes += len(content)
+                shutil.copyfileobj(file, output)
+                num_bytes += file.tell()
     total.count_shard(output_files[shard], total.rows, num_bytes)
     return total
 

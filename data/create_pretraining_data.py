@@ -47,6 +47,8 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
 
     if flag_values.plots:
         report_plots.check_installed()
+    if flag_values.beam_options and flag_values.runner != "beam":
+        raise ValueError("--beam_options is for --runner=beam: set both or none")
     beam_runner = _import_beam_runner() if flag_values.runner == "beam" else None
     input_files = documents.list_input_files(flag_values.input_file)
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
@@ -127,12 +129,12 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     """Writes the records that the flags describe, and logs what they are."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    logging.set_verbosity(logging.INFO)
+    from albert_tf import user_errors  # Worker processes do without TensorFlow.
+
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     try:
-        with _ended_by_sigterm():
+        with user_errors.in_one_line(ImportError), _ended_by_sigterm():
             report = create_pretraining_data(flag_values)
-    except (ImportError, ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
     for line in report.lines():

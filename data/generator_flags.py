@@ -141,9 +141,10 @@ def read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instance
     dynamic = flag_values.masking == "dynamic"
     given = [name for name in _MASKING_FLAGS if flag_values[name].present]
     if dynamic and given:
+        its_name = given[0].replace("masked_lm_prob", "masked_lm_budget")
         raise ValueError(
             f"--{given[0]} says how to mask, and with --masking=dynamic no mask is written: give "
-            "it to run_pretraining.py"
+            f"run_pretraining.py --{its_name}"
         )
     return instances.Recipe(
         pairs=segment_pairs.PairSettings(

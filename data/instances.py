@@ -18,8 +18,8 @@ import segment_pairs
 from segment_pairs import SegmentPair
 
 from albert_tf import masking
-from albert_tf.records import RowFormat
-from albert_tf.rows import NUM_SPECIALS, Rows
+from albert_tf.records import NUM_SPECIALS, RowFormat
+from albert_tf.rows import Rows
 from albert_tf.tokenization import Tokenizer
 
 _PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for
@@ -128,7 +128,8 @@ def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -
         ]
         counts = [len(of_document) for of_document in drawn]
         instance_numbers = np.concatenate([np.arange(count) for count in counts])
-        pairs.append(np.array([pair for of_document in drawn for pair in of_document], np.int32))
+        flat = np.array([pair for of_document in drawn for pair in of_document], np.int32)
+        pairs.append(flat.reshape(-1, len(SegmentPair._fields)))  # There may be none.
         seeds.append(
             masking.derive_seeds(np.repeat(pass_seeds, counts), _INSTANCES, instance_numbers)
         )

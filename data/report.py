@@ -15,7 +15,7 @@ import instances
 import numpy as np
 from segment_pairs import SegmentPair
 
-from albert_tf.rows import NUM_SPECIALS
+from albert_tf.records import NUM_SPECIALS
 
 SCHEMA_VERSION = 2
 # Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
@@ -235,12 +235,10 @@ class Report:
 
     def save(self, path: str) -> None:
         """Writes the JSON; the file gets its name when it is whole."""
-        import tensorflow as tf  # Processes that only count start faster without it.
+        # Processes that only count start faster without TensorFlow.
+        from albert_tf import checkpoint
 
-        unfinished = f"{path}.unfinished"
-        with tf.io.gfile.GFile(unfinished, "w") as file:
-            file.write(json.dumps(self.to_json(), indent=2) + "\n")
-        tf.io.gfile.rename(unfinished, path, overwrite=True)
+        checkpoint.write_text(path, json.dumps(self.to_json(), indent=2) + "\n")
 
 
 def report_path(output_file: str, suffix: str) -> str:

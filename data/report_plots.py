@@ -113,7 +113,7 @@ def _draw_shares(axes, report: Report) -> None:
         "masked, of tokens": "masked_share",
         "padding, of rows": "padding_share",
         "label 1, of instances": "label_1_share",
-        "one segment and random B,\nof instances": "single_segments_share",
+        "chunks of one sentence,\nof instances": "single_segments_share",
         "fewer masks than wanted,\nof instances": "limited_masks_share",
         "[UNK], of input tokens": "unknown_share",
     }

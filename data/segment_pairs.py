@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.records import NUM_SPECIALS
+
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
-_NUM_SPECIALS = 3  # [CLS], [SEP], [SEP]
 _SHORTEST_TARGET = 2
 
 
@@ -42,7 +43,7 @@ class PairSettings:
     single_segment: str = "random"
 
     def __post_init__(self) -> None:
-        shortest = _NUM_SPECIALS + _SHORTEST_TARGET
+        shortest = NUM_SPECIALS + _SHORTEST_TARGET
         if self.max_seq_length < shortest:
             raise ValueError(
                 f"max_seq_length must be at least {shortest} (three specials and a token for each "
@@ -100,7 +101,7 @@ def draw_pairs(
     Source: create_pretraining_data.py, create_instances_from_document.
     """
     bounds = documents[index]
-    max_tokens = settings.max_seq_length - _NUM_SPECIALS
+    max_tokens = settings.max_seq_length - NUM_SPECIALS
     target = max_tokens
     if rng.random() < settings.short_seq_prob:
         target = rng.randint(_SHORTEST_TARGET, max_tokens)

@@ -27,7 +27,7 @@ from blocks import Place
 from parts import Part
 from report import Report, WrongVocabularyError
 
-_COPY_BYTES = 2**20
+from albert_tf import checkpoint
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
@@ -124,9 +124,8 @@ class ShardRun:
         if self._file is None:
             self._file = tf.io.gfile.GFile(unfinished(self._paths[part.shard]), "wb")
         with open(part.path, "rb") as file:
-            while content := file.read(_COPY_BYTES):
-                self._file.write(content)
-                self._num_bytes += len(content)
+            shutil.copyfileobj(file, self._file)
+            self._num_bytes += file.tell()
         os.remove(part.path)
         self._report.merge(part.report)
         self._end = part.end
@@ -148,9 +147,7 @@ class ShardRun:
     def save(self) -> None:
         """Writes down which shards are whole."""
         state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
-        with tf.io.gfile.GFile(self._state_path + ".tmp", "w") as file:
-            file.write(json.dumps(state, indent=1) + "\n")
-        tf.io.gfile.rename(self._state_path + ".tmp", self._state_path, overwrite=True)
+        checkpoint.write_text(self._state_path, json.dumps(state, indent=1) + "\n")
 
     def remove(self, keep_whole: bool) -> None:
         """Removes the shards that aren't whole; or all, with what is known of them."""

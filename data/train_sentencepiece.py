@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 
 import documents
@@ -20,6 +19,7 @@ import sentencepiece
 import text_flags
 from absl import app, flags
 
+from albert_tf import user_errors
 from albert_tf.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
@@ -137,13 +137,29 @@ def _explain(message: str, vocab_size: int) -> str:
     return f"sentencepiece could not train a model: {message}"
 
 
+def check_writable(model_prefix: str) -> None:
+    """Checks before the work that PREFIX.model can be written, and makes its directory.
+
+    Raises:
+      OSError: It can't.
+    """
+    try:
+        os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
+        with open(model_prefix + ".model.tmp", "wb"):
+            pass
+        os.remove(model_prefix + ".model.tmp")
+    except OSError as error:
+        raise OSError(
+            f"--model_prefix {model_prefix} can't be written ({error.strerror}): name another place"
+        ) from None
+
+
 def write_model(model: bytes, model_prefix: str) -> None:
     """Writes PREFIX.vocab and PREFIX.model, each of them whole or not at all."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     vocabulary = "".join(
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(len(processor))
     )
-    os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
     for suffix, content in ((".vocab", vocabulary.encode()), (".model", model)):
         with open(model_prefix + suffix + ".tmp", "wb") as file:
             file.write(content)
@@ -154,7 +170,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     """Trains and writes the model that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    try:
+    with user_errors.in_one_line():
         files = documents.list_input_files(flag_values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
         settings = documents.TextSettings(
@@ -163,6 +179,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
             text_field=flag_values.text_field,
             language=flag_values.language,
         )
+        check_writable(flag_values.model_prefix)
         model = train(
             files,
             settings,
@@ -172,8 +189,6 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
             input_sentence_size=flag_values.input_sentence_size,
         )
         write_model(model, flag_values.model_prefix)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(
         f"{flag_values.model_prefix}.model: {flag_values.vocab_size} pieces from {len(files)} "
         f"file{'s' if len(files) > 1 else ''}"

@@ -150,6 +150,19 @@ def test_a_listed_checkpoint_whose_files_are_gone_is_not_there(tmp_path):
     assert checkpoint.latest(str(tmp_path)) == prefixes[0]
 
 
+@pytest.mark.parametrize("content", [b"", b"model", b"\xff\x00", None])
+def test_a_list_that_is_none_is_not_taken_for_a_fresh_start(tmp_path, content):
+    """None is a directory, which stands for a file that may not be read."""
+    save(tmp_path, 3)
+    (tmp_path / "checkpoint").unlink()
+    if content is None:
+        (tmp_path / "checkpoint").mkdir()
+    else:
+        (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(ValueError, match="/checkpoint can't be read as a list of checkpoints: cop"):
+        checkpoint.latest(str(tmp_path))
+
+
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_kill_while_saving_leaves_only_whole_checkpoints(tmp_path, monkeypatch, call):
     for step in (2, 3):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 
 import pytest
 import tensorflow as tf
@@ -78,6 +79,26 @@ def test_counts_are_remembered_until_a_file_changes(files, tmp_path, monkeypatch
     os.utime(path, ns=(1, 1))
     assert input_files.count_records([path], cache) == [3]
     assert read[3:] == [path]
+
+
+@pytest.mark.parametrize("function", ["albert_tf.input_files._count_file", "rename"])
+def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch, function):
+    """One counts other files while the other counts, or is about to name what it has written."""
+    cache = str(tmp_path / "counts.json")
+    function = {"rename": "tensorflow.io.gfile.rename"}.get(function, function)
+    real = pkgutil.resolve_name(function)
+
+    def late(*args, **kwargs):
+        with monkeypatch.context() as patch:
+            patch.setattr(function, real)
+            input_files.count_records(files[1:], cache)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(function, late)
+    assert input_files.count_records(files[:1], cache) == [13]
+    known = set(json.loads((tmp_path / "counts.json").read_text()))
+    assert known == set(files) if function.endswith("_count_file") else files[0] in known
+    assert os.listdir(tmp_path) == ["counts.json"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3"])

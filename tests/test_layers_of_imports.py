@@ -23,7 +23,7 @@ LEVELS = (
         "length_batches",
         "tasks.text_files",
     },
-    {"tokenization", "records", "fusion", "dropout", "repetition"},
+    {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "user_errors"},
     {"rows", "functional"},
     {
         "layers",
@@ -58,6 +58,7 @@ LEVELS = (
         "tasks.glue",
         "tasks.race",
         "train_step",
+        "row_outputs",
         "conversion.convert",
     },
     {
@@ -85,7 +86,7 @@ LEVELS = (
     {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}
+WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "user_errors"}
 WITHOUT_TENSORFLOW = {
     "config",
     "word_starts",
@@ -100,6 +101,7 @@ WITHOUT_TENSORFLOW = {
     "heads",
     "finetuning",
     "optimization",
+    "schedule",
     "tasks.losses",
 }
 LEAVES = (

@@ -179,7 +179,9 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
     with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
         predict.main(arguments)
-    arguments += ("--albert_config_file", str(folder / "albert_config.json"))
+    elsewhere = "ram://predict/config.json"  # Not a file of this disk.
+    tf.io.gfile.copy(str(folder / "albert_config.json"), elsewhere, overwrite=True)
+    arguments += ("--albert_config_file", elsewhere)
     assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
 
 
@@ -225,6 +227,14 @@ def test_a_model_of_another_kind_is_named(tmp_path):
     message = f"^error: {tmp_path}/other was not written by python -m albert_tf.export: export"
     with pytest.raises(SystemExit, match=message):
         predict.main(["--model", str(tmp_path / "other")])
+
+
+def test_a_damaged_export_is_one_line(tmp_path):
+    of_another_kind(tmp_path / "damaged")
+    (tmp_path / "damaged/variables/variables.index").write_text("text")
+    with pytest.raises(SystemExit, match="^error: ") as error:
+        predict.main(["--model", str(tmp_path / "damaged")])
+    assert "\n" not in error.value.code
 
 
 @pytest.mark.parametrize(

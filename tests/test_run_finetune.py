@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+import run_finetune
 from albert_tf import checkpoint
 from albert_tf.conversion import named_weights
 from albert_tf.evaluation import Trial
@@ -215,6 +216,18 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
     with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
         runs.main([*command, "--do_train", "--train_step=3"])
+
+
+def test_a_fresh_run_takes_the_config_beside_its_weights(mrpc, tmp_path):
+    """Not that of a best checkpoint which another run left in output_dir."""
+    out = tmp_path / "out"
+    out.mkdir()
+    checkpoint.write(str(out / "model.ckpt-best"), {"global_step": np.int64(3)})
+    runs.write_config(out, num_hidden_layers=7).rename(out / "albert_config.json")
+    changes = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
+    for flag, layers in {"do_train": 1, "do_predict": 7}.items():
+        values = runs.parse(runs.command("mrpc", tmp_path, **changes, **{flag: True}))
+        assert run_finetune.load_config(values).num_hidden_layers == layers
 
 
 def test_an_ensemble_averages_probabilities(mrpc, tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf import checkpoint
+from albert_tf.row_outputs import RowOutputs
 from albert_tf.training import Trainer
 from tests import finetune_runs as runs
 from tests import goldens
@@ -75,6 +76,16 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no train_file": ("squad_v1", {"train_file": None}, "reads --train_file: set that too"),
     "no file": ("squad_v1", {"train_file": "{tmp}/none"}, "none does not exist"),
     "no config": ("mrpc", {"albert_config_file": None}, "no config: set --albert_config_file"),
+    "config is a directory": (
+        "mrpc",
+        {"albert_config_file": "{tmp}"},
+        "is a directory: name the file",
+    ),
+    "no place for features": (
+        "mrpc",
+        {"cached_dir": "{tmp}/text.json/new"},
+        "text.json is not a directory$",
+    ),
     "no vocabulary": ("mrpc", {"spm_model_file": None}, "no vocabulary: set --spm_model_file"),
     "vocabulary": (
         "mrpc",
@@ -184,7 +195,7 @@ def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
     small = runs.write_config(tmp_path, vocab_size=53)
     small.rename(tmp_path / "small.json")
     monkeypatch.setattr(Trainer, "_train_runs", lambda *_: pytest.fail("it trains"))
-    monkeypatch.setattr(Trainer, "predict", lambda *_: pytest.fail("it predicts"))
+    monkeypatch.setattr(RowOutputs, "__call__", lambda *_: pytest.fail("it predicts"))
     filled = {
         name: value.format(tmp=tmp_path) if isinstance(value, str) else value
         for name, value in {"do_train": True, **changes}.items()

@@ -164,6 +164,19 @@ def test_bfloat16_learns_and_saves_float32(folder, tmp_path):
     assert {value.dtype for value in values.values()} == {np.dtype("float32")}
 
 
+def test_records_without_any_mask_are_evaluated(folder, tmp_path):
+    rows = runs.examples(12)
+    for row in rows:
+        row["masked_lm_weights"][:] = 0
+    records = runs.write_records(tmp_path / "a", rows)
+    runs.main(
+        runs.command(folder, input_file=records, output_dir=tmp_path, num_train_steps=1, do_eval=1)
+    )
+    results = runs.results(tmp_path)
+    assert results["masked_lm_accuracy"] == results["masked_lm_loss"] == 0
+    assert results["loss"] == results["sentence_order_loss"] > 0
+
+
 # --- where it goes on -----------------------------------------------------------------------
 
 
@@ -200,6 +213,16 @@ def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
     assert sum("group_1/" in name for name in weights) == 16
     for name in weights:
         np.testing.assert_array_equal(mine[name], theirs[name.replace("group_1/", "group_0/")])
+
+
+def test_a_fresh_run_forgets_the_best_of_another(folder, copy):
+    for path in (copy / "checkpoint", *copy.glob("model.ckpt-[0-9]*")):
+        path.unlink()
+    (copy / "best_checkpoint.json").write_text('{"masked_lm_accuracy": 2, "global_step": 3}')
+    runs.main(runs.command(folder, output_dir=copy, num_train_steps=1))
+    assert not list(copy.glob("*best*.index")) and not list(copy.glob("*.json.tmp"))
+    assert not (copy / "best_checkpoint.json").exists()
+    assert not (copy / "eval_results.txt").exists()
 
 
 # --- what stops it --------------------------------------------------------------------------

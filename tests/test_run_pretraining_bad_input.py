@@ -36,11 +36,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "flipped bit": ({"input_file": "{tmp}/flipped"}, "flipped, record 0, is truncated or corrupt"),
     "text file": ({"input_file": "{tmp}/text"}, "text, record 0, is truncated or corrupt"),
     "other length": ({"max_seq_length": 19}, "record 0 holds 23 values of input_ids, .*--max_seq_"),
-    "other predictions": ({"max_predictions_per_seq": 7}, "holds 5 .*--max_predictions_per_seq"),
+    "other predictions": (
+        {"max_predictions_per_seq": 7},
+        "holds 5 .*: set --max_predictions_per_seq=5$",
+    ),
     "packed records": (
         {"input_file": "{tmp}/packed"},
         "packed, record 0 holds 3 values of next_sentence_labels, this run expects 1: "
-        "set --max_examples_per_row to what",
+        "set --max_examples_per_row=3$",
     ),
     "records that are not packed": (
         {"max_examples_per_row": 3},
@@ -128,6 +131,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
     "no config": ({"albert_config_file": "{tmp}/none"}, "ALBERT config .*none does not exist"),
     "unknown key": ({"albert_config_file": "{tmp}/unknown.json"}, "unknown ALBERT config keys"),
+    "config is a directory": ({"albert_config_file": "{tmp}"}, "is a directory: name the file"),
+    "another file system": ({"input_file": "s3://b/x"}, "scheme 's3' not implemented"),
     "config is text": ({"albert_config_file": "{tmp}/text"}, "ALBERT config .*text is not JSON"),
 }
 
@@ -162,6 +167,13 @@ def test_bad_input_is_one_line_before_any_work(folder, tmp_path, case, monkeypat
     assert "\n" not in caught.value.code
     left = {path.name for path in (tmp_path / "out").glob("*")}
     assert left <= {"input_files.json"}
+
+
+def test_an_evaluation_of_another_kind_of_run_is_one_line(folder, tmp_path):
+    checkpoint.save(str(tmp_path), 3, {"global_step": np.int64(3)}, 1)
+    command = runs.command(folder, output_dir=tmp_path, do_train=False, do_eval=True)
+    with pytest.raises(SystemExit, match="^error: checkpoint .*ckpt-3 does not fit the model: it"):
+        runs.main(command)
 
 
 class TwoWorkers(tf.distribute.MultiWorkerMirroredStrategy):

@@ -176,22 +176,6 @@ def test_after_a_save_something_may_be_done(tmp_path):
     assert seen == [5, 10] and saved_steps(tmp_path)[-1] > 10
 
 
-def test_outputs_are_in_the_order_of_the_rows(tmp_path):
-    """Five rows, the longest first; what is shorter for short rows ends in -inf."""
-
-    def batches(length: int, rows: list[list[int]]):
-        values = [[[10.0 * row + i for i in range(length)] for row in batch] for batch in rows]
-        weights = [[float(row >= 0) for row in batch] for batch in rows]
-        columns = {"x": values, "example_rows": rows, "example_weights": weights}
-        return lambda context: tf.data.Dataset.from_tensor_slices(columns)
-
-    inputs = [batches(3, [[4, 1]]), batches(2, [[0, 3], [2, -1]])]
-    outputs = constant_trainer(tmp_path).predict(inputs, 5)
-    inf = float("inf")
-    expected = [[0, 1, -inf], [10, 11, 12], [20, 21, -inf], [30, 31, -inf], [40, 41, 42]]
-    np.testing.assert_array_equal(outputs, np.array(expected, np.float32))
-
-
 def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
     trainer = constant_trainer(tmp_path)
     train(trainer, numbers(), Progress(), steps=2)

@@ -17,6 +17,7 @@ from keras import ops
 
 from albert_tf import checkpoint, finetuning, length_batches, training
 from albert_tf.optimization import create_optimizer
+from albert_tf.row_outputs import RowOutputs
 from albert_tf.tasks import losses
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.task import Task
@@ -137,10 +138,11 @@ def evaluate(trainer: Trainer, lengths: tuple[int, ...]) -> tuple[dict[str, floa
 
 
 def predict(trainer: Trainer) -> np.ndarray:
-    """Returns the logits of all rows, as the Trainer puts them together."""
+    """Returns the logits of all rows, as RowOutputs puts them together."""
     rows = table()
     batches = length_batches.evaluation_batches(rows.lengths, BATCH_SIZE, LENGTHS)
-    return trainer.predict(rows.evaluation_inputs(batches), len(rows.lengths))
+    outputs = RowOutputs(trainer.strategy, trainer.model)
+    return outputs(rows.evaluation_inputs(batches), len(rows.lengths))
 
 
 def assert_same_stats(actual, expected) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
+from albert_tf import user_errors
 from albert_tf.conversion import convert, huggingface
 
 
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    try:
+    with user_errors.in_one_line():
         done = convert.convert(
             args.source,
             args.to,
@@ -54,8 +54,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             architecture=args.architecture,
             drop=[prefix for prefix in args.drop.split(",") if prefix],
         )
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(done)
 
 

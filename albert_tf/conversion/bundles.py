@@ -12,13 +12,12 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from albert_tf import checkpoint
-from albert_tf.config import AlbertConfig
+from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import names, values
 
 LOOKED_FOR = (
     "saved_model.pb (SavedModel, TF-Hub), checkpoint or model.ckpt-best.index (the release's, ours)"
 )
-_CONFIG = "albert_config.json"
 _SAVED_MODEL = os.path.join("variables", "variables")
 _GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -47,10 +46,11 @@ def read_config(path: str) -> AlbertConfig:
       ValueError: It is no valid config.
     """
     directory = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-    for file in (os.path.join(directory, _CONFIG), os.path.join(directory, "assets", _CONFIG)):
+    for folder in (directory, os.path.join(directory, "assets")):
+        file = os.path.join(folder, CONFIG_FILE)
         if tf.io.gfile.exists(file):
             return AlbertConfig.from_json_file(file, tf.io.gfile.GFile)
-    raise FileNotFoundError(f"{directory} holds no {_CONFIG}")
+    raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
@@ -111,4 +111,4 @@ def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray
     """
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
-    checkpoint.write_text(os.path.join(directory, _CONFIG), config.to_json())
+    checkpoint.write_text(os.path.join(directory, CONFIG_FILE), config.to_json())

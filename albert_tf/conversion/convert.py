@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf import conversion, finetuning, heads, modeling
-from albert_tf.config import AlbertConfig
+from albert_tf import conversion, finetuning, heads, modeling, running
+from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import bundles, files, huggingface, kerashub, layouts, vocabulary
 from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.conversion.vocabulary import Vocabulary
@@ -112,7 +112,7 @@ def convert(
 def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     layout = layouts.find(path)
     if config_file:
-        config = AlbertConfig.from_json_file(config_file)
+        config = running.read_config(config_file)
         layouts.check_config(config, path, ignored=frozenset(), replace=True)
     else:
         config = layout.read_config(path)
@@ -272,7 +272,7 @@ def _write_keras(directory: str, source: Source, architecture: None) -> str:
     for name, value in source.weights.items():
         named[name].assign(value)
     model.save(os.path.join(directory, "model.keras"))
-    files.write_text(os.path.join(directory, "albert_config.json"), source.config.to_json())
+    files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
     _copy_vocabulary(source, directory)
     return type(model).__name__
 

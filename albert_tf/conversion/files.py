@@ -98,13 +98,8 @@ def whole_directory(path: str) -> Iterator[str]:
     """
     check_free(path)
     path = os.path.abspath(path)
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = tempfile.mkdtemp(
-            prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path)
-        )
-    except OSError as error:
-        raise ValueError(f"{path} can't be written: {error.strerror}") from None
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
     try:
         yield temporary
         umask = os.umask(0)
@@ -117,12 +112,27 @@ def whole_directory(path: str) -> Iterator[str]:
 
 
 def check_free(path: str) -> None:
-    """Checks that a directory can be made.
+    """Checks that a directory can be made, or replaced if it is empty, and leaves nothing behind.
 
     Raises:
-      ValueError: Something is there, or it would not be on a local disk.
+      ValueError: Something is there, the place can't be written, or it is not on a local disk.
     """
+    if not path:
+        raise ValueError("the name of the directory to write to is empty: name a new one")
     if "://" in path:
         raise ValueError(f"{path} is no local directory: name one, and copy it there once written")
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise ValueError(f"{path} is there already: name a directory that is empty, or a new one")
+    path = os.path.abspath(path)
+    if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
+        raise ValueError(
+            f"{path} can't be replaced, as a link, a mount or the current directory: name a new "
+            "directory in it"
+        )
+    existing = os.path.dirname(path)
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    try:
+        tempfile.TemporaryDirectory(dir=existing).cleanup()
+    except OSError as error:
+        raise ValueError(f"{path} can't be written: {error.strerror}") from None

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import files, hdf5, names, values
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
 _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
 _WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
-_CONFIG = "albert_config.json"
 _OF_PRESETS = ("model.weights.h5", "task.weights.h5")
 
 
@@ -47,7 +46,7 @@ def read_config(path: str) -> AlbertConfig:
     """
     file = _file(path)
     if file.endswith(_WEIGHTS):
-        return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), _CONFIG))
+        return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), CONFIG_FILE))
     description = files.parse_json(_read_member(file, _CONFIG_MEMBER), file)
     try:
         found = list(_configs(description))

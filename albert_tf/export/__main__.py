@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
+from albert_tf import user_errors
 from albert_tf.conversion import files
 from albert_tf.export import arguments, converted, saved_model, trained
 
@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    try:
+    with user_errors.in_one_line():
         files.check_free(args.export_dir)
         served = arguments.serve(args)
         if args.format == "saved_model":
@@ -39,8 +39,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         else:
             what = f"{args.format}; {converted.save(served, args.export_dir, args.format)}"
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(f"{args.export_dir}: {what}")
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import conversion
-from albert_tf.config import AlbertConfig
+from albert_tf import conversion, running
 from albert_tf.conversion import layouts, vocabulary
 from albert_tf.conversion.names import POOLER, tf1_name
 from albert_tf.export.answering import QuestionAnswerer
@@ -76,7 +75,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     """
     model_class, served_class = _TASKS[task]
     config = (
-        AlbertConfig.from_json_file(stored.albert_config_file)
+        running.read_config(stored.albert_config_file)
         if stored.albert_config_file
         else conversion.load_config(stored.path)
     )

@@ -59,20 +59,21 @@ def choice_features(
       context: Raw text.
       endings: C raw texts.
       max_seq_length: Most pieces of a sequence, the special ones included.
-      max_qa_length: Most pieces of an ending.
+      max_qa_length: Most pieces of an ending, which is cut to what a sequence has room for, too.
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids` (1 = ending), each `<int32>[C, L]` with L the
       longest sequence's.
 
     Source: race_utils.py, convert_single_example.
+    Differs: the release stops at an ending that a sequence has no room for.
     """
     context_ids = tokenizer.encode(context)
+    longest = max_seq_length - 3
     rows = []
     for ending in endings:
-        ids = tokenizer.encode(ending)[-max_qa_length:]
-        room = max(0, max_seq_length - 3 - len(ids))
-        rows.append(join_ids(tokenizer, context_ids[:room], ids))
+        ids = tokenizer.encode(ending)[-min(max_qa_length, longest) :]
+        rows.append(join_ids(tokenizer, context_ids[: longest - len(ids)], ids))
     longest = max(len(row["input_ids"]) for row in rows)
     rows = [pad_features(row, longest) for row in rows]
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -232,6 +232,27 @@ def test_a_target_that_is_in_use(copy_of, tmp_path):
     assert (target / "mine").read_text() == "precious"
 
 
+def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    """A rename onto any of them fails, which whoever asks in time spares."""
+    (tmp_path / "file").touch()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("os.path.ismount", lambda path: path == str(tmp_path / "disk"))
+    (tmp_path / "disk").mkdir()
+    for path, message in {
+        "": "is empty: name a new one",
+        ".": "can't be replaced, as a link, .*: name a new",
+        "../link": "can't be replaced",
+        "../disk": "can't be replaced",
+        "../file/a/b": "can't be written: Not a directory",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            files.check_free(path)
+    files.check_free("new/deep")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_a_target_that_is_not_local(copy_of, tmp_path, monkeypatch):
     source = copy_of("tf1")
     empty = tmp_path / "empty"

@@ -170,6 +170,8 @@ def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):
     with pytest.raises(SystemExit, match="^error: --ngram says how to mask, and with --masking=dy"):
         run(masking="dynamic", ngram=2)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(SystemExit, match="give run_pretraining.py --masked_lm_budget$"):
+        run(masking="dynamic", masked_lm_prob=0.2)
 
 
 def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):
@@ -329,6 +331,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
     ("changes", "message"),
     [
         ({"input_file": "gone/*.txt"}, "error: input_file: no file matches 'gone/\\*.txt'"),
+        ({"input_file": "s3://b/x"}, "error: File system scheme 's3' not implemented"),
         ({"spm_model_file": None}, "error: a vocabulary is needed: set spm_model_file or vocab"),
         ({"spm_model_file": "gone.model"}, "error: vocabulary file gone.model does not exist"),
         ({"output_file": ""}, "error: output_file: expected names of files, got ''"),
@@ -342,6 +345,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: num_processes must be at least 1, got 0"),
         ({"block_megabytes": 0}, "error: block_megabytes must be above 0, got 0"),
+        ({"beam_options": "--runner=FlinkRunner"}, "error: --beam_options is for --runner=beam"),
         ({"num_output_shards": 0}, "error: num_output_shards must be at least 1, got 0"),
         (
             {"num_output_shards": 2, "output_file": "a,b"},

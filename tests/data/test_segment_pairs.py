@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import instances
 import numpy as np
 import pytest
 import segment_pairs
@@ -106,6 +107,17 @@ def test_single_word_is_left_out_where_it_cannot_be_parted():
     word_starts[[0, 5, 20, 33]] = True
     for pairs in _draw(documents, word_starts=word_starts, single_segment="split"):
         assert [(min(p.a_begin, p.b_begin), max(p.a_end, p.b_end)) for p in pairs] == [(0, 20)]
+
+
+def test_a_pass_may_leave_nothing_to_pair():
+    """Two sentences of a word: a pass that gathers both makes a pair, another none."""
+    document = [0, 2, 4]
+    settings = segment_pairs.PairSettings(11, short_seq_prob=0.5, single_segment="split")
+    recipe = instances.Recipe(settings, None, dupe_factor=61, random_seed=7)
+    block = instances.TokenBlock(np.zeros(4, np.int32), [document], np.zeros(1, np.int64))
+    drawn = instances.draw_instances(block, recipe, np.zeros(1, bool))
+    assert 0 < len(drawn.pairs) == len(drawn.seeds) < 61
+    assert drawn.pairs.shape[1] == 7
 
 
 def test_splitting_leaves_chunks_of_several_sentences_as_they_are():

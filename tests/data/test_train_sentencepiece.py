@@ -147,6 +147,20 @@ def test_missing_file(text_file, tmp_path):
         run(f"--input_file={text_file},{tmp_path}/nowhere*", f"--model_prefix={tmp_path / 'v'}")
 
 
+def test_a_prefix_that_cannot_be_written_is_found_before_the_work(text_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_sentencepiece, "train", lambda *_, **__: pytest.fail("it trains"))
+    with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
+        run(f"--input_file={text_file}", f"--model_prefix={text_file}/v")
+    (tmp_path / "v.model.tmp").mkdir()
+    with pytest.raises(SystemExit, match="^error: --model_prefix .* .Is a directory.: name an"):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}")
+
+
+def test_a_file_system_that_is_not_there(tmp_path):
+    with pytest.raises(SystemExit, match="^error: File system scheme 's3' not implemented"):
+        run("--input_file=s3://b/x", f"--model_prefix={tmp_path / 'v'}")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("", "no text"), (" \n\n \u0301\n", "no text"), ("x" * 5000, "every line is too long")],

@@ -111,6 +111,22 @@ def test_features_of_glue_are_the_releases(golden, spm_30k):
     assert count > 200
 
 
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (4, [2, 3, 15, 3]),
+        (7, [2, 3, 12, 13, 14, 15, 3]),
+        (8, [2, 3, 11, 12, 13, 14, 15, 3]),
+        (9, [2, 30, 3, 11, 12, 13, 14, 15, 3]),
+    ],
+)
+def test_an_ending_is_cut_to_the_room_for_it(length, expected):
+    features = sequence_features.choice_features(
+        LetterTokenizer(), "uvw", ["abcdef"], length, max_qa_length=5
+    )
+    assert features["input_ids"].tolist() == [expected]
+
+
 def test_features_of_race_are_the_releases(golden, spm_30k):
     stored = json.loads((golden / "features/race.json").read_text())
     tokenizer = Tokenizer(spm_30k)
