@@ -195,6 +195,8 @@ class AlbertForQuestionAnswering(FineTunedModel):
     Source: squad_utils.py, create_v1_model.
     """
 
+    reads_pooler = False
+
     def __init__(
         self,
         config: AlbertConfig | dict[str, Any],
@@ -241,6 +243,8 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     Source: squad_utils.py, create_v2_model.
     Differs: the release conditions on the true start in training only, not by what it is given.
     """
+
+    reads_pooler = False
 
     def __init__(
         self,

@@ -165,6 +165,9 @@ class ConfiguredModel(keras.Model):
       **kwargs: keras.Model's; `dtype="mixed_bfloat16"` computes in bfloat16.
     """
 
+    # Whether anything that the model returns depends on the pooler.
+    reads_pooler = True
+
     def __init__(
         self, config: AlbertConfig | dict[str, Any], recompute: bool = False, **kwargs: Any
     ) -> None:

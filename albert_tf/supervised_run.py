@@ -171,10 +171,11 @@ class SupervisedRun:
         report = conversion.load_weights(
             self.trainer.model, self.initial_weights, replace_config=True
         )
-        if report.missing:
+        lacking = conversion.lacking(self.trainer.model, report)
+        if lacking:
             raise ValueError(
                 f"{self.initial_weights} is not fine-tuned for this task (it lacks "
-                f"{', '.join(report.missing)}): train first, with --do_train"
+                f"{', '.join(lacking)}): train first, with --do_train"
             )
         return self.initial_weights
 

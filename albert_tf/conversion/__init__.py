@@ -17,7 +17,7 @@ from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.names import ENCODER, POOLER, tf1_name
 from albert_tf.modeling import ConfiguredModel
 
-__all__ = ["LoadReport", "load_config", "load_weights", "named_weights", "tf1_name"]
+__all__ = ["LoadReport", "lacking", "load_config", "load_weights", "named_weights", "tf1_name"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +130,12 @@ def load_weights(
     )
     logging.info("%s: %s", path, report)
     return report
+
+
+def lacking(model: ConfiguredModel, report: LoadReport) -> list[str]:
+    """Returns the release's names of missing weights that the model's outputs depend on."""
+    names = [tf1_name(path) for path in report.missing]
+    return [name for name in names if model.reads_pooler or not name.startswith(POOLER)]
 
 
 def _is_encoder(name: str) -> bool:

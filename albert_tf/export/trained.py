@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from albert_tf import conversion, running
 from albert_tf.conversion import layouts, vocabulary
-from albert_tf.conversion.names import POOLER, tf1_name
+from albert_tf.conversion.names import POOLER
 from albert_tf.export.answering import QuestionAnswerer
 from albert_tf.export.choosing import Chooser
 from albert_tf.export.serving import Classifier, MaskFiller, ServedModel
@@ -31,12 +31,8 @@ _TASKS = {
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
 TASKS = tuple(_TASKS)
-# What a task can do without, by the beginnings of weights' names, and the outputs that go with it.
-_DISPENSABLE: dict[str, dict[str, set[str]]] = {
-    "fill_mask": {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}},
-    "answer_v1": {POOLER: set()},
-    "answer_v2": {POOLER: set()},
-}
+# Beginnings of the names of weights that fill_mask does without, and the outputs that go with them.
+_DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
 # Options that the model is made with, not what serves it.
 _BEAM = ("start_n_top", "end_n_top")
 
@@ -95,21 +91,11 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     model = model_class(config, **sizes)
     replace = bool(stored.albert_config_file)
     report = conversion.load_weights(model, stored.path, replace_config=replace)
-    without = _check_complete(task, stored.path, [tf1_name(path) for path in report.missing])
-    if without:
-        options["without"] = without
+    lacking = conversion.lacking(model, report)
+    if task == "fill_mask":
+        found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
+        options["without"] = {output for part in found for output in _DISPENSABLE[part]}
+        lacking = [name for name in lacking if not name.startswith(tuple(found))]
+    if lacking:
+        raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")
     return served_class(model, words, **options)
-
-
-def _check_complete(task: str, path: str, missing: Sequence[str]) -> set[str]:
-    """Returns the outputs that go with missing weights; raises ValueError if some are needed."""
-    dispensable = _DISPENSABLE.get(task, {})
-    needed = [name for name in missing if not name.startswith(tuple(dispensable))]
-    if needed:
-        raise ValueError(f"{path} is not trained for {task}: it lacks {', '.join(needed)}")
-    return {
-        output
-        for part, outputs in dispensable.items()
-        if any(name.startswith(part) for name in missing)
-        for output in outputs
-    }
