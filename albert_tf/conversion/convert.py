@@ -141,7 +141,7 @@ def _check(source: Source) -> None:
         for name, variable in conversion.named_weights(model(source.config)).items()
     }
     width = source.config.hidden_size
-    labels = len(source.weights.get("output_bias", ()))
+    labels = np.size(source.weights.get("output_bias", ()))
     expected |= {"output_weights": (labels, width), "output_bias": (labels,)}
     expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
 
@@ -221,7 +221,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     elif architecture not in known:
         raise ValueError(f"--architecture must be one of {', '.join(known)}, not {architecture!r}")
     _refuse_loss(source, architecture, *known[architecture])
-    labels = len(source.weights.get("output_bias", ()))
+    labels = np.size(source.weights.get("output_bias", ()))
     if architecture == "AlbertForMultipleChoice" and labels != 1:
         raise ValueError(f"{architecture} gives a choice one number, and {source.path} {labels}")
     tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
@@ -249,7 +249,7 @@ def _write_kerashub(directory: str, source: Source, architecture: None) -> str:
 
 def _model(source: Source) -> keras.Model:
     """Makes the model here that has exactly the stored weights."""
-    labels = len(source.weights.get("output_bias", ()))
+    labels = np.size(source.weights.get("output_bias", ()))
     config = source.config
     makers: dict[frozenset[str], Any] = {
         frozenset(): lambda: modeling.AlbertModel(config),

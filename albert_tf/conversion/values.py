@@ -11,9 +11,9 @@ _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 
 
 def is_float(value: Any) -> bool:
-    """Whether a stored value is an array of floating-point numbers, bfloat16 too."""
+    """Whether a stored value is floating-point numbers, bfloat16 too."""
     dtype = getattr(value, "dtype", np.dtype(object))
-    return np.ndim(value) > 0 and (dtype.kind == "f" or dtype.name == "bfloat16")
+    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:

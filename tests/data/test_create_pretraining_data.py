@@ -414,10 +414,11 @@ def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path):
         text = tmp_path / f"{copies}.txt"
         text.write_text("\n\n".join([short_text.read_text()] * copies))
         tracemalloc.start()
-        run(input_file=text, block_megabytes=0.01)
+        run(input_file=text, block_megabytes=0.1)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak
 
     peak_bytes(1)  # what is loaded on first use
-    assert peak_bytes(12) < 1.1 * peak_bytes(2)
+    # 0.7 and 2.8 MB of text: kept as it is, that would double the peak.
+    assert peak_bytes(96) < 1.1 * peak_bytes(24)
