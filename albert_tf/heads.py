@@ -198,7 +198,10 @@ def _add_dense(layer: layers.AlbertLayer, name: str, inputs: int, outputs: int) 
 
 def _dense(x: Any, weights: tuple[Any, Any]) -> Any:
     kernel, bias = weights
-    return ops.matmul(x, ops.cast(kernel, x.dtype)) + ops.cast(bias, x.dtype)
+    # A product of two matrices: TensorFlow 2.21's batch product of [B, 1, S, H] overruns its memory
+    # on a CPU (Keras 3.13 and later avoid it themselves).
+    y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), ops.cast(kernel, x.dtype))
+    return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
 
 
 def _mask(logits: Any, p_mask: Any) -> Any:
