@@ -93,9 +93,12 @@ def compile_for(chip: Chip, program: Program) -> Compiled:
         + memory.temp_size_in_bytes
         + memory.generated_code_size_in_bytes
     )
+    hbm_gib = hbm / 2**30
+    if hbm_gib > chip.hbm_gib:  # For a v3 libtpu does not refuse it.
+        raise DoesNotFitError(f"needs {hbm_gib:.2f}G of {chip.hbm_gib}G")
     (module,) = executable.hlo_modules()
     return Compiled(
-        hbm / 2**30,
+        hbm_gib,
         executable.cost_analysis()["flops"] / 1e9,
         seconds,
         len(re.findall(r" all-reduce(?:-start)?\(", module.to_string())),
