@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 # What the file beside a model's weights is called.
 CONFIG_FILE = "albert_config.json"
+DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 
@@ -87,7 +88,7 @@ class AlbertConfig:
                 _require(_is_int(value) and value > 0, field.name, "a positive integer", value)
             elif field.type == "float":
                 _require(_is_number(value), field.name, "a number", value)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        for name in DROPOUT_FIELDS:
             value = getattr(self, name)
             _require(0 <= value < 1, name, "a probability in [0, 1)", value)
         _require(self.initializer_range > 0, "initializer_range", "> 0", self.initializer_range)
@@ -179,6 +180,11 @@ class AlbertConfig:
             # The release's own reader must not meet a key that it does not know.
             del values["parameter_sharing"]
         return values
+
+    def differences(self, other: AlbertConfig, ignored: Collection[str]) -> list[str]:
+        """Returns the names of fields that `other` has otherwise, without those to be ignored."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ignored]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
 
     def to_json(self) -> str:
         """Returns the text of an albert_config.json."""

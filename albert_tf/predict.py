@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  An exported model needs its operations.
 
 from albert_tf import user_errors
 from albert_tf.export import arguments, trained
@@ -195,6 +194,7 @@ def load(args: argparse.Namespace) -> Predictor:
             "trained model is for"
         )
     arguments.check_none(args)
+    # The operations on text that it needs are there, for albert_tf.export imports tensorflow_text.
     exported = tf.saved_model.load(args.model)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}

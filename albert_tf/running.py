@@ -7,7 +7,7 @@ import os
 import tensorflow as tf
 
 from albert_tf import checkpoint
-from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -38,11 +38,10 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
     stored = os.path.join(output_dir, CONFIG_FILE)
     if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
         return
-    before, now = read_config(stored).to_dict(), config.to_dict()
+    before = read_config(stored)
     changed = [
-        f"{name} {before.get(name)} before, {now.get(name)} now"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name) and not name.endswith("dropout_prob")
+        f"{name} {getattr(before, name)} before, {getattr(config, name)} now"
+        for name in config.differences(before, DROPOUT_FIELDS)
     ]
     if changed:
         raise ValueError(

@@ -213,7 +213,7 @@ def _check_encoder(
 def _check_config(model: keras.Model, path: str, expand_group0: bool, replace_config: bool) -> None:
     config = _config_of(model)
     if config is not None:
-        groups = {"num_hidden_groups"} if expand_group0 else set()
+        groups = ("num_hidden_groups",) if expand_group0 else ()
         layouts.check_config(config, path, ignored=groups, replace=replace_config)
 
 

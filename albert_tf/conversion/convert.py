@@ -77,7 +77,7 @@ def convert(
       config_file: An albert_config.json, where none that is valid is beside the weights.
       spm_model_file: A SentencePiece model, where none is beside the weights.
       vocab_file: Or a WordPiece vocabulary.
-      do_lower_case: Whether the model is uncased; see vocabulary.find.
+      do_lower_case: Whether the model is uncased; see vocabulary.choose.
       architecture: The class of Hugging Face's that shall load it; follows from the heads if left
         out.
       drop: Beginnings of the release's names of weights that are left out.
@@ -113,7 +113,7 @@ def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     layout = layouts.find(path)
     if config_file:
         config = running.read_config(config_file)
-        layouts.check_config(config, path, ignored=frozenset(), replace=True)
+        layouts.check_config(config, path, ignored=(), replace=True)
     else:
         config = layout.read_config(path)
     weights = layout.read_weights(path)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Set
+from collections.abc import Collection
 from types import ModuleType
 
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
 _LAYOUTS = (huggingface, kerashub, bundles, keras_files)
 # What does not change what trained weights compute.
-_FREE = {
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "initializer_range",
-    "down_scale_factor",
-}
+_FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
@@ -71,7 +65,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
     return find(path).read_config(os.fspath(path))
 
 
-def check_config(config: AlbertConfig, path: str, ignored: Set[str], replace: bool) -> None:
+def check_config(config: AlbertConfig, path: str, ignored: Collection[str], replace: bool) -> None:
     """Compares what no shape shows, as layers, heads and activation, with the config at a path.
 
     Args:
@@ -93,10 +87,8 @@ def check_config(config: AlbertConfig, path: str, ignored: Set[str], replace: bo
         logging.warning("not compared with the model's config: %s", error)
         return
     differences = [
-        f"{field.name} {getattr(theirs, field.name)} there, {getattr(config, field.name)} here"
-        for field in dataclasses.fields(AlbertConfig)
-        if field.name not in _FREE | ignored
-        and getattr(theirs, field.name) != getattr(config, field.name)
+        f"{name} {getattr(theirs, name)} there, {getattr(config, name)} here"
+        for name in config.differences(theirs, (*_FREE, *ignored))
     ]
     if differences:
         raise ValueError(

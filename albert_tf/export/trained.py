@@ -46,7 +46,7 @@ class Stored:
       albert_config_file: Where no config, or none that is valid, is beside the weights.
       spm_model_file: Where no vocabulary is beside the weights.
       vocab_file: A WordPiece vocabulary instead.
-      do_lower_case: Whether the model is uncased; see vocabulary.find.
+      do_lower_case: Whether the model is uncased; see vocabulary.choose.
     """
 
     path: str
