@@ -58,6 +58,16 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
+def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContext:
+    """Returns which share of the input this process feeds to its replicas."""
+    hosts, host = 1, 0
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        resolver = strategy.cluster_resolver
+        hosts = _num_workers()
+        host = resolver.task_id + (_has_chief() and resolver.task_type == "worker")
+    return tf.distribute.InputContext(hosts, host, strategy.num_replicas_in_sync)
+
+
 def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
     """Returns the means of the workers' values, once all workers have come here with theirs."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tasks.task import Features
-from albert_tf.training_input import InputFn
+from albert_tf.training_input import InputFn, all_batches
 
 
 class RowOutputs:
@@ -37,7 +37,7 @@ class RowOutputs:
         """
         results: list[np.ndarray] = []
         for input_fn in input_fns:
-            for batch in self.strategy.distribute_datasets_from_function(input_fn):
+            for batch in all_batches(self.strategy, input_fn):
                 outputs, rows, weights = self._step(batch)
                 counted = weights.numpy() > 0
                 values = [value.numpy()[counted] for value in tf.nest.flatten(outputs)]

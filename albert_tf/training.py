@@ -21,7 +21,13 @@ from albert_tf import checkpoint, conversion, distribution
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.task import Features, Task
 from albert_tf.train_step import TrainStep
-from albert_tf.training_input import InputByLength, InputFn, StepIterators
+from albert_tf.training_input import (
+    InputByLength,
+    InputFn,
+    StepIterators,
+    all_batches,
+    next_batch,
+)
 
 # A loop on the device is kept this short, whatever steps_per_loop allows: a person wants to see a
 # line, and a process that gets SIGTERM has some 30 seconds to save.
@@ -142,7 +148,9 @@ class Trainer:
     def _train_steps(self, iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
         stats = tf.TensorArray(tf.float32, size=num_steps)
         for i in tf.range(num_steps):
-            replica_stats = self.strategy.run(self._train_step, args=(next(iterator),))
+            replica_stats = self.strategy.run(
+                self._train_step, args=(next_batch(self.strategy, iterator),)
+            )
             # After the sums over replicas all of them hold the same numbers.
             stats = stats.write(i, self.strategy.experimental_local_results(replica_stats)[0])
         return stats.stack()  # [steps, len(stat_names)]
@@ -272,7 +280,7 @@ class Trainer:
         """
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
-            for batch in self.strategy.distribute_datasets_from_function(input_fn):
+            for batch in all_batches(self.strategy, input_fn):
                 for name, value in self._eval_step(batch).items():
                     totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
         results = {

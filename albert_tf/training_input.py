@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -9,7 +10,45 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import distribution
+
+# Makes a host's dataset: batches of one replica each, one for each of its replicas in turn.
 InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+
+
+def replica_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
+    """Returns an iterator over a host's dataset; see `next_batch`.
+
+    Nothing is autotuned: as the thread that tunes is told to end before it can see that, it may
+    sleep through to its next turn, up to a minute later, and its iterator's end waits for it.
+    (`num_parallel_calls=AUTOTUNE` is a thread for each core, up to 16, then.) The iterators that
+    tf.distribute puts on each device have such a thread, too, whatever a dataset's options; they
+    are left to TPUs, where they also feed the hosts of a pod.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return iter(
+            strategy.distribute_datasets_from_function(
+                lambda context: input_fn(context).with_options(options)
+            )
+        )
+    return iter(input_fn(distribution.input_context(strategy)).with_options(options))
+
+
+def next_batch(strategy: tf.distribute.Strategy, iterator: Iterator[Any]) -> Any:
+    """Returns the batch of each of this host's replicas, for `strategy.run`."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return next(iterator)
+    return strategy.experimental_distribute_values_from_function(lambda _: next(iterator))
+
+
+def all_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
+    """Yields the batches of a dataset that ends, for `strategy.run`."""
+    iterator = replica_batches(strategy, input_fn)
+    with contextlib.suppress(StopIteration):
+        while True:
+            yield next_batch(strategy, iterator)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +69,7 @@ class InputByLength:
 
 
 class StepIterators:
-    """Runs of steps, each from a distributed iterator over batches of one static length.
+    """Runs of steps, each from an iterator over batches of one static length.
 
     Args:
       strategy: Shares out the batches.
@@ -50,7 +89,7 @@ class StepIterators:
             source = InputByLength({0: source}, np.zeros(num_steps, np.int64))
         self._lengths = source.lengths
         self._iterators = {
-            length: iter(strategy.distribute_datasets_from_function(source.input_fns[length]))
+            length: replica_batches(strategy, source.input_fns[length])
             for length in np.unique(source.lengths[first_step:num_steps]).tolist()
         }
 

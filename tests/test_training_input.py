@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import pathlib
+import time
 from typing import Any
 
 import keras
@@ -15,7 +16,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import checkpoint, finetuning, length_batches, training
+from albert_tf import checkpoint, finetuning, length_batches, training, training_input
 from albert_tf.optimization import create_optimizer
 from albert_tf.row_outputs import RowOutputs
 from albert_tf.tasks import losses
@@ -209,3 +210,24 @@ def test_two_replicas_change_nothing(tmp_path):
     assert two_metrics == pytest.approx(metrics, abs=tolerances.TRAJECTORY_LOSS)
     np.testing.assert_allclose(predict(trainer), logits, rtol=0, atol=tolerances.OUTPUT)
     np.testing.assert_allclose(two_logits, logits, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+
+
+def test_iterators_end_at_once():
+    """tf.data's autotuning thread may sleep through its end: here until 10.2 s after its start.
+
+    A thread does so by chance, one in six of these; they are many, so that one would.
+    """
+
+    def input_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.range(1_000_000)
+        for _ in range(10):
+            dataset = dataset.map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+        return dataset
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    iterators = [training_input.replica_batches(strategy, input_fn) for _ in range(24)]
+    assert [int(training_input.next_batch(strategy, it)) for it in iterators] == [10] * 24
+    time.sleep(6)
+    start = time.monotonic()
+    iterators.clear()
+    assert time.monotonic() - start < 3

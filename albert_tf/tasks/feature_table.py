@@ -107,11 +107,7 @@ class FeatureTable:
             return features
 
         dataset = tf.data.Dataset.from_tensor_slices(plan)
-        # There is nothing to tune: reading is cheap. And the thread that tunes can take a minute to
-        # end with its iterator, of which there is one for each length.
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        return dataset.map(read).prefetch(_BATCHES_AHEAD).with_options(options)
+        return dataset.map(read).prefetch(_BATCHES_AHEAD)
 
 
 def _pad(rows: tf.RaggedTensor, value: int, shape: list[int]) -> tf.Tensor:
