@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import checkpoint, distribution
+from albert_tf.progress import write_metrics
 from albert_tf.training import Trainer
 from albert_tf.training_input import InputFn
 
@@ -59,6 +60,7 @@ def evaluate_checkpoints(
         evaluated, waiting_since = prefix, None
         lines += log_results(prefix, results)
         if distribution.is_chief(trainer.strategy):
+            write_metrics(trainer.output_dir, step, results)
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
             checkpoint.write_text(
                 os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n"
@@ -150,6 +152,7 @@ def evaluate_saved(
         best = (step, value) if is_best else (trial.best_step, trial.best_value)
         trial = Trial(step, *best)
         if distribution.is_chief(trainer.strategy):
+            write_metrics(directory, step, results)
             if is_best:
                 lines += _copy_to_best(prefix)
                 write()

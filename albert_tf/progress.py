@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -31,37 +32,64 @@ class ProgressLog:
         self._examples_per_step = examples_per_step
         self._tokens_per_example = tokens_per_example
 
-    def report(self, step: int, stats: Mapping[str, float], step_seconds: float) -> None:
+    def report(
+        self, step: int, stats: Mapping[str, float], step_seconds: float, compiled: bool = False
+    ) -> None:
         """Logs a line and writes scalars.
 
         Args:
           step: Updates done.
           stats: Means over the loop: `loss`, each loss by name, `learning_rate`, `grad_norm`.
           step_seconds: Seconds a step took.
+          compiled: Whether these are mostly compilation: no rate can be told, no time that is left.
         """
-        rates = {
-            "examples_per_second": self._examples_per_step / step_seconds,
-            "tokens_per_second": self._examples_per_step * self._tokens_per_example / step_seconds,
-        }
+        rates = self._rates(step_seconds) if not compiled else {}
         losses = ", ".join(f"{name} {stats[name]:.4f}" for name in stats if name.endswith("_loss"))
         logging.info(
-            "step %d/%d | loss %.4f (%s) | learning rate %.3g | grad norm %.3g | "
-            "%s examples/s | %s tokens/s | %s left",
+            "step %d/%d | loss %.4f (%s) | learning rate %.3g | grad norm %.3g | %s",
             step,
             self._num_train_steps,
             stats["loss"],
             losses,
             stats["learning_rate"],
             stats["grad_norm"],
-            _short(rates["examples_per_second"]),
-            _short(rates["tokens_per_second"]),
-            format_duration((self._num_train_steps - step) * step_seconds),
+            f"{_short(rates['examples_per_second'])} examples/s | "
+            f"{_short(rates['tokens_per_second'])} tokens/s | "
+            f"{format_duration((self._num_train_steps - step) * step_seconds)} left"
+            if rates
+            else f"compiled in {format_duration(step_seconds)}",
         )
         if self._writer:
-            with self._writer.as_default(step=step):
-                for name, value in {**stats, **rates}.items():
-                    tf.summary.scalar(name, value)
-            self._writer.flush()
+            _write_scalars(self._writer, step, {**stats, **rates})
+
+    def _rates(self, step_seconds: float) -> dict[str, float]:
+        examples = self._examples_per_step / step_seconds
+        return {
+            "examples_per_second": examples,
+            "tokens_per_second": examples * self._tokens_per_example,
+        }
+
+
+def write_metrics(directory: str, step: int, metrics: Mapping[str, float]) -> None:
+    """Shows the metrics of an evaluated checkpoint in TensorBoard, as a run named "eval".
+
+    Args:
+      directory: Where the training run's files are.
+      step: The checkpoint's.
+      metrics: By name.
+    """
+    writer = tf.summary.create_file_writer(os.path.join(directory, "eval"))
+    _write_scalars(writer, step, metrics)
+    writer.close()
+
+
+def _write_scalars(
+    writer: tf.summary.SummaryWriter, step: int, values: Mapping[str, float]
+) -> None:
+    with writer.as_default(step=step):
+        for name, value in values.items():
+            tf.summary.scalar(name, value)
+    writer.flush()
 
 
 def format_duration(seconds: float) -> str:

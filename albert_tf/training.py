@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-import signal
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -19,6 +15,7 @@ from absl import logging
 
 from albert_tf import checkpoint, conversion, distribution
 from albert_tf.progress import ProgressLog
+from albert_tf.stop_signals import StopSignals
 from albert_tf.tasks.task import Features, Task
 from albert_tf.train_step import TrainStep
 from albert_tf.training_input import (
@@ -74,7 +71,6 @@ class Trainer:
         self._train_step = TrainStep(
             task, self.model, self.optimizer, seed, jit_compile, accumulation_steps
         )
-        self._stop_requested = threading.Event()
 
     @property
     def step(self) -> int:
@@ -96,7 +92,8 @@ class Trainer:
     ) -> bool:
         """Trains up to a step, saving on the way and at the end.
 
-        SIGTERM ends it early, after a checkpoint.
+        SIGINT and SIGTERM end it early, after a checkpoint. Where there is nothing to save, while
+        the first step is compiled or `after_save` works, they end the process with exit code 0.
 
         Args:
           source: Makes a host's dataset, from the step that the Trainer is at.
@@ -105,8 +102,8 @@ class Trainer:
           steps_per_loop: Steps on the device between two looks from the host, at most.
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
-          after_save: Is called after each checkpoint but one that SIGTERM asked for. It may change
-            weights, moments and step, if it restores that checkpoint.
+          after_save: Is called after each checkpoint but one that a signal asked for. It may
+            change weights, moments and step, if it restores that checkpoint.
 
         Returns:
           Whether the step was reached.
@@ -115,28 +112,33 @@ class Trainer:
           NonFiniteLossError: A loss is no number any more. Nothing is saved then.
         """
         iterators = StepIterators(self.strategy, source, self.step, num_train_steps)
-        step, saved, step_seconds, stop = self.step, self.step, math.inf, False
-        with _sigterm_sets(self._stop_requested):
+        step, saved, step_seconds, stop = self.step, self.step, None, False
+        with StopSignals() as signals:
             while step < num_train_steps and not stop:
                 until_save = save_steps - step % save_steps
-                quick_enough = max(1, int(_LOOP_SECONDS / step_seconds))
+                # One step first: it is compiled, and shows how long others take.
+                quick_enough = max(1, int(_LOOP_SECONDS / step_seconds)) if step_seconds else 1
                 count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
                 start = time.monotonic()
                 stats = self._train_runs(iterators.runs(step, count))
-                step_seconds, stop = self._agree((time.monotonic() - start) / count)
+                signals.set_unsaved(True)
+                seconds, stop = self._agree((time.monotonic() - start) / count, signals)
                 self._check_finite(stats, step, saved)
                 step += count
                 means = dict(
                     zip(self._train_step.stat_names, stats.mean(axis=0).tolist(), strict=True)
                 )
-                progress.report(step, means, step_seconds)
+                progress.report(step, means, seconds, compiled=step_seconds is None)
+                step_seconds = seconds
                 if step % save_steps == 0 or step == num_train_steps or stop:
                     self.save(keep_max)
                     saved = step
                     if not stop:
+                        signals.set_unsaved(False)
                         after_save()
+                        signals.set_unsaved(True)
         if step < num_train_steps:
-            logging.info("stopped at step %d by SIGTERM: the same command goes on from there", step)
+            logging.info("stopped at step %d: the same command goes on from there", step)
         return step >= num_train_steps
 
     def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
@@ -183,10 +185,10 @@ class Trainer:
                 f"{saved}; lower --learning_rate or lengthen the warm-up, and look at the data"
             )
 
-    def _agree(self, step_seconds: float) -> tuple[float, bool]:
+    def _agree(self, step_seconds: float, signals: StopSignals) -> tuple[float, bool]:
         """Returns the mean step time, and whether any worker has been told to stop."""
-        stop = self._stop_requested.is_set()
-        means = distribution.mean_over_workers(self.strategy, step_seconds, float(stop))
+        stop = float(signals.requested is not None)
+        means = distribution.mean_over_workers(self.strategy, step_seconds, stop)
         return means[0], means[1] > 0
 
     # --- where weights come from ------------------------------------------------------------
@@ -301,15 +303,3 @@ class Trainer:
             name: self.strategy.experimental_local_results(pair)[0]
             for name, pair in replicas.items()
         }
-
-
-@contextlib.contextmanager
-def _sigterm_sets(event: threading.Event) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may set handlers.
-        return
-    previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)

@@ -21,6 +21,7 @@ LEVELS = (
         "masking",
         "metrics",
         "length_batches",
+        "stop_signals",
         "tasks.text_files",
     },
     {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "user_errors"},

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from albert_tf.progress import ProgressLog, format_duration
+from albert_tf.progress import ProgressLog, format_duration, write_metrics
 from tests import pretraining_runs as runs
 
 STATS = {
@@ -50,3 +50,16 @@ def test_without_a_directory_only_the_line(tmp_path, caplog, monkeypatch):
         ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
     assert "6.5 examples/s | 110 tokens/s | 0 s left" in caplog.text
     assert not list(tmp_path.iterdir())
+
+
+def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        ProgressLog(str(tmp_path), 1000, 13, 17).report(1, STATS, 61.5, compiled=True)
+    assert caplog.messages[0].endswith(" | grad norm 1.5 | compiled in 1 min 2 s")
+    assert runs.scalars(tmp_path) == {1: pytest.approx(STATS)}
+
+
+def test_metrics_of_checkpoints_are_a_run_beside_the_training(tmp_path):
+    for step, accuracy in ((5, 0.25), (10, 0.75)):
+        write_metrics(str(tmp_path), step, {"accuracy": accuracy})
+    assert runs.scalars(tmp_path / "eval") == {5: {"accuracy": 0.25}, 10: {"accuracy": 0.75}}

@@ -139,8 +139,7 @@ def test_a_person_sees_where_it_stands(folder, tmp_path, caplog):
     assert "fresh: " in caplog.text
     line = re.compile(
         r"step 1/1 \| loss \d\.\d{4} \(masked_lm_loss \d\.\d{4}, sentence_order_loss \d\.\d{4}\) "
-        r"\| learning rate 0 \| grad norm [\d.]+ \| [\d.,]+ examples/s \| [\d.,]+ tokens/s "
-        r"\| 0 s left"
+        r"\| learning rate 0 \| grad norm [\d.]+ \| compiled in \d+ s"
     )
     assert any(line.fullmatch(message) for message in caplog.messages)
     assert f"saved {tmp_path}/model.ckpt-1" in caplog.messages

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import time
 from typing import Any
 
 import keras
@@ -70,9 +71,10 @@ class Progress:
         self.losses: list[float] = []
         self._on_report = on_report
 
-    def report(self, step, stats, step_seconds):
+    def report(self, step, stats, step_seconds, compiled):
         assert list(stats) == ["loss", "y_loss", "learning_rate", "grad_norm"]
         assert step_seconds > 0
+        assert compiled == (not self.steps)
         self.steps.append(step)
         self.losses.append(stats["loss"])
         self._on_report(step)
@@ -135,20 +137,27 @@ def test_a_run_that_is_done_does_nothing(tmp_path):
     assert progress.steps == []
 
 
-def test_sigterm_saves_and_ends(tmp_path, caplog):
-    def stop(step):
-        if step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
+def send(number: signal.Signals, at_step: int):
+    def send_at(step: int) -> None:
+        if step == at_step:
+            os.kill(os.getpid(), number)
+            time.sleep(0.5)  # A thread hears it.
 
-    before = signal.getsignal(signal.SIGTERM)
-    trainer, progress = constant_trainer(tmp_path), Progress(stop)
+    return send_at
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends(tmp_path, caplog, number):
+    before = signal.getsignal(number)
+    trainer, progress = constant_trainer(tmp_path), Progress(send(number, at_step=7))
     with caplog.at_level("INFO", logger="absl"):
         assert not train(trainer, numbers(), progress, steps_per_loop=1)
     # The loop under way is finished first: it looks at the signal when it ends.
     assert progress.steps[-1] == 8
     assert saved_steps(tmp_path) == [5, 8]
-    assert "stopped at step 8 by SIGTERM: the same command goes on from there" in caplog.text
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert f"{number.name}: saves and stops; once more ends at once" in caplog.text
+    assert "stopped at step 8: the same command goes on from there" in caplog.text
+    assert signal.getsignal(number) == before
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
@@ -169,11 +178,17 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
 
 
 def test_after_a_save_something_may_be_done(tmp_path):
-    """Not after the one that SIGTERM asked for."""
+    """Not after the one that a signal asked for."""
     trainer, seen = constant_trainer(tmp_path), []
-    progress = Progress(lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 10 else None)
-    train(trainer, numbers(), progress, after_save=lambda: seen.append(trainer.step))
-    assert seen == [5, 10] and saved_steps(tmp_path)[-1] > 10
+    progress = Progress(send(signal.SIGTERM, at_step=12))
+    train(
+        trainer,
+        numbers(),
+        progress,
+        steps_per_loop=1,
+        after_save=lambda: seen.append(trainer.step),
+    )
+    assert seen == [5, 10] and saved_steps(tmp_path) == [5, 10, 13]
 
 
 def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):

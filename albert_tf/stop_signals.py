@@ -1,0 +1,86 @@
+"""SIGINT (Ctrl-C) and SIGTERM as requests to stop, heard even while TensorFlow computes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import TracebackType
+
+from absl import logging
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """While this context lasts, a signal asks to stop, and a second one ends the process at once.
+
+    Python runs its own handlers between two lines of the main thread, which may be minutes away
+    where a step is being compiled. So a thread waits for the signals. Outside the main thread,
+    where no handler can be set, nothing is heard.
+
+    Attributes:
+      requested: The signal that asked to stop; None before.
+    """
+
+    def __init__(self) -> None:
+        self.requested: signal.Signals | None = None
+        self._nothing_to_save = True
+
+    def set_unsaved(self, unsaved: bool) -> None:
+        """Tells whether there is work to save: there is none at first.
+
+        Where there is none, the first signal, too, ends the process at once, with exit code 0.
+        """
+        self._nothing_to_save = not unsaved
+        if self.requested and self._nothing_to_save:
+            self._end()
+
+    def __enter__(self) -> StopSignals:
+        self._listening = threading.current_thread() is threading.main_thread()
+        if self._listening:
+            self._read_end, self._write_end = os.pipe()
+            os.set_blocking(self._write_end, False)
+            self._fd_before = signal.set_wakeup_fd(self._write_end)
+            # A handler of Python's own: else the signal would do what it does by default.
+            self._handlers_before = [signal.signal(number, lambda *_: None) for number in _SIGNALS]
+            threading.Thread(target=self._listen, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._listening:
+            for number, handler in zip(_SIGNALS, self._handlers_before, strict=True):
+                signal.signal(number, handler or signal.SIG_DFL)
+            signal.set_wakeup_fd(self._fd_before)
+            os.close(self._write_end)  # Which ends the thread.
+
+    def _listen(self) -> None:
+        while received := os.read(self._read_end, 1):
+            if received[0] in _SIGNALS:
+                self._hear(signal.Signals(received[0]))
+        os.close(self._read_end)
+
+    def _hear(self, received: signal.Signals) -> None:
+        if self.requested:
+            logging.info("ended at once by a second signal, %s", received.name)
+            _exit(128 + received)
+        self.requested = received
+        if self._nothing_to_save:
+            self._end()
+        logging.info("%s: saves and stops; once more ends at once", received.name)
+
+    def _end(self) -> None:
+        logging.info(
+            "stopped by %s, with nothing new to save: the same command goes on", self.requested.name
+        )
+        _exit(0)
+
+
+def _exit(code: int) -> None:
+    logging.flush()
+    os._exit(code)
