@@ -68,6 +68,12 @@ def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContex
     return tf.distribute.InputContext(hosts, host, strategy.num_replicas_in_sync)
 
 
+def describe_task(job: str, index: int) -> str:
+    """Returns a worker's name and, if TF_CONFIG has it, its address: "worker 1 (10.0.0.2:2222)"."""
+    hosts = _cluster().get(job, [])
+    return f"{job} {index} ({hosts[index]})" if index < len(hosts) else f"{job} {index}"
+
+
 def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
     """Returns the means of the workers' values, once all workers have come here with theirs."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -10,6 +10,16 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import distribution
+
+# What TensorFlow says of a worker that no longer answers, or whose heartbeat is missed.
+_LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
+# Lines of TensorFlow's messages that tell no cause.
+_NO_CAUSE = re.compile(
+    r"The error could be from a previous operation|Additional GRPC error information|"
+    r"The tasks have crashed|\s*:(UNKNOWN|\{)|/job:\S*$"
+)
+
 
 @contextlib.contextmanager
 def in_one_line(*others: type[Exception]) -> Iterator[None]:
@@ -29,6 +39,14 @@ def in_one_line(*others: type[Exception]) -> Iterator[None]:
 
 
 def reason(error: tf.errors.OpError) -> str:
-    """Returns what went wrong, of a message that also tells where in a graph."""
+    """Returns what went wrong, of a message that also tells where in a graph, and of what comes."""
+    lost = _LOST_WORKER.search(error.message)
     message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
-    return (message.splitlines() or [type(error).__name__])[-1]
+    lines = [line for line in message.splitlines() if line and not _NO_CAUSE.match(line)]
+    cause = lines[-1].strip(" :") if lines else type(error).__name__
+    if not lost:
+        return cause
+    return (
+        f"{distribution.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its log, "
+        "and start the same command again on all workers; they go on from the last checkpoint"
+    )

@@ -24,19 +24,20 @@ LEVELS = (
         "stop_signals",
         "tasks.text_files",
     },
-    {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "user_errors"},
-    {"rows", "functional"},
+    {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "distribution"},
+    {"rows", "functional", "user_errors"},
     {
         "layers",
         "optimization",
-        "distribution",
         "checkpoint",
         "input_files",
         "input_pipeline",
         "dynamic_masking",
         "progress",
+        "run_lock",
+        "training_input",
     },
-    {"modeling", "running", "training_input"},
+    {"modeling", "running"},
     {"heads"},
     {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
     {"conversion.torch_files"},
@@ -86,7 +87,7 @@ LEVELS = (
     {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "user_errors"}
+WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}
 WITHOUT_TENSORFLOW = {
     "config",
     "word_starts",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 import tensorflow as tf
 from absl import logging
@@ -32,6 +34,39 @@ def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
     assert ended.value.code == line
     assert "where the error is from:" in caplog.text
     assert "in_one_line" in caplog.text
+
+
+_SOCKET = """Collective ops is aborted by: Socket closed
+Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling \
+/tensorflow.WorkerService/RecvBuf:
+:UNKNOWN:Error received from peer  {grpc_message:"Socket closed", grpc_status:14}
+The error could be from a previous operation. Restart your program to reset.
+\t [[{{node CollectiveReduceV2}}]] [Op:__inference__train_steps_7]"""
+_HEARTBEAT = """Collective ops is aborted by: Error reported from /job:worker/task:1: These \
+tasks are unhealthy (stopped sending heartbeats):
+/job:worker/replica:0/task:1
+The tasks have crashed. Check the task logs for an earlier error, or scheduler events.
+The error could be from a previous operation. Restart your program to reset."""
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (_SOCKET, "Collective ops is aborted by: Socket closed"),
+        (
+            _HEARTBEAT,
+            "Collective ops is aborted by: Error reported from /job:worker/task:1: These tasks are "
+            "unhealthy (stopped sending heartbeats)",
+        ),
+    ],
+)
+def test_a_lost_worker_is_named(message, cause, monkeypatch):
+    config = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert user_errors.reason(tf.errors.UnavailableError(None, None, message)) == (
+        f"worker 1 (b:2) was lost ({cause}): see its log, and start the same command again on all "
+        "workers; they go on from the last checkpoint"
+    )
 
 
 def test_mistakes_of_the_program_are_raised():

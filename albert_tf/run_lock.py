@@ -1,0 +1,99 @@
+"""One run at a time in an output directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+from absl import logging
+
+try:
+    import fcntl
+except ImportError:  # Windows: its directories are not locked.
+    fcntl = None
+
+# Seconds between two signs of life in a directory that can't be locked, and after which a run that
+# gave none is taken for dead.
+_HEARTBEAT_SECONDS = 30.0
+_DEAD_SECONDS = 120.0
+
+
+@contextlib.contextmanager
+def hold(directory: str, name: str = "run") -> Iterator[None]:
+    """Keeps a directory for this process while the body runs.
+
+    On a local disk by a lock on `<name>.lock`, which ends with its process, however that ends. On
+    a bucket there are no locks: there a run writes the time to `<name>.heartbeat` again and again,
+    and a fresh one of another run is warned of.
+
+    Args:
+      directory: It exists.
+      name: What is done there by one process at a time.
+
+    Raises:
+      ValueError: If another process holds it.
+    """
+    keep = _beat if "://" in directory else _lock
+    with keep(directory, name):
+        yield
+
+
+@contextlib.contextmanager
+def _lock(directory: str, name: str) -> Iterator[None]:
+    if not fcntl:
+        yield
+        return
+    with open(os.path.join(directory, f"{name}.lock"), "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ValueError(_in_use(directory, file.read())) from None
+        file.truncate(0)
+        file.write(_who())
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _beat(directory: str, name: str) -> Iterator[None]:
+    path = os.path.join(directory, f"{name}.heartbeat")
+    with contextlib.suppress(tf.errors.NotFoundError, ValueError), tf.io.gfile.GFile(path) as file:
+        last = json.load(file)
+        if time.time() - last["seconds"] < _DEAD_SECONDS:
+            logging.warning("%s", _in_use(directory, last["who"]))
+    ended = threading.Event()
+
+    def write() -> None:
+        while True:
+            with tf.io.gfile.GFile(path, "w") as file:
+                file.write(json.dumps({"who": _who(), "seconds": time.time()}))
+            if ended.wait(_HEARTBEAT_SECONDS):
+                return
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(path)
+
+
+def _who() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _in_use(directory: str, who: str) -> str:
+    return (
+        f"another run ({who or 'of which nothing is known'}) is at work in {directory}: wait for "
+        "its end, or name another directory"
+    )
