@@ -25,7 +25,8 @@ _NO_CAUSE = re.compile(
 def in_one_line(*others: type[Exception]) -> Iterator[None]:
     """Ends the process with one line, and exit code 1, where the body meets such an error.
 
-    Where it is from is logged for those who ask: scripts do so with --verbosity=1.
+    So does Ctrl-C. Where an error is from is logged for those who ask: scripts do so with
+    --verbosity=1.
 
     Args:
       *others: What counts beside ValueError, OSError and the errors of TensorFlow, which it raises
@@ -33,6 +34,8 @@ def in_one_line(*others: type[Exception]) -> Iterator[None]:
     """
     try:
         yield
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
     except (ValueError, OSError, tf.errors.OpError, *others) as error:
         logging.debug("where the error is from:", exc_info=True)
         sys.exit(f"error: {reason(error) if isinstance(error, tf.errors.OpError) else error}")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
@@ -132,11 +131,8 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     from albert_tf import user_errors  # Worker processes do without TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    try:
-        with user_errors.in_one_line(ImportError), _ended_by_sigterm():
-            report = create_pretraining_data(flag_values)
-    except KeyboardInterrupt:
-        sys.exit("error: interrupted")
+    with user_errors.in_one_line(ImportError), _ended_by_sigterm():
+        report = create_pretraining_data(flag_values)
     for line in report.lines():
         logging.info("%s", line)
 

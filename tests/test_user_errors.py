@@ -69,6 +69,11 @@ def test_a_lost_worker_is_named(message, cause, monkeypatch):
     )
 
 
+def test_ctrl_c_is_one_line():
+    with pytest.raises(SystemExit, match="error: interrupted"), user_errors.in_one_line():
+        raise KeyboardInterrupt
+
+
 def test_mistakes_of_the_program_are_raised():
     with pytest.raises(KeyError), user_errors.in_one_line():
         raise KeyError("x")
