@@ -22,6 +22,7 @@ from albert_tf import (
     conversion,
     distribution,
     evaluation,
+    flag_files,
     optimization,
     running,
     user_errors,
@@ -296,4 +297,4 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
 if __name__ == "__main__":
     finetune_flags.define_flags(flags.FLAGS)
     flags.adopt_module_key_flags(finetune_flags)
-    app.run(main)
+    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))

@@ -20,7 +20,7 @@ import tensorflow as tf
 import text_flags
 from absl import app, flags
 
-from albert_tf import user_errors
+from albert_tf import flag_files, user_errors
 from albert_tf.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
@@ -199,4 +199,4 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    app.run(main)
+    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))

@@ -23,6 +23,7 @@ LEVELS = (
         "length_batches",
         "stop_signals",
         "files",
+        "flag_files",
     },
     {
         "tokenization",
