@@ -16,6 +16,7 @@ import pretraining_flags
 from albert_tf import (
     distribution,
     evaluation,
+    flag_files,
     input_files,
     input_pipeline,
     optimization,
@@ -217,4 +218,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))

@@ -7,6 +7,7 @@ written is in no list and is never read.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import math
 import os
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from albert_tf import files
 
 BASENAME = "model.ckpt"
 BEST = "best"
@@ -34,8 +37,10 @@ def resolve(path: str) -> str:
 
     Raises:
       FileNotFoundError: There is none; the message says what was looked for.
+      ValueError: If the path is on the web.
     """
     path = os.fspath(path)
+    files.check_not_url(path)
     prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(".meta")
     if tf.io.gfile.exists(prefix + _INDEX):
         return prefix
@@ -104,7 +109,9 @@ def read(path: str) -> dict[str, np.ndarray]:
     """
     prefix = resolve(path)
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        # Not load_checkpoint: where a file system takes beginnings of names for directories, as
+        # ram:// does, it looks for a list in one.
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         _check_size(prefix, reader)
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}
@@ -184,7 +191,7 @@ def copy_to_best(prefix: str) -> str:
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     for ending in (_DATA, _INDEX):
         tf.io.gfile.copy(prefix + ending, f"{target}{ending}.tmp", overwrite=True)
-    if tf.io.gfile.exists(target + _INDEX):
+    with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(target + _INDEX)
     for ending in (_DATA, _INDEX):
         tf.io.gfile.rename(f"{target}{ending}.tmp", target + ending, overwrite=True)

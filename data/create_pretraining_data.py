@@ -28,6 +28,8 @@ from absl import app, flags, logging
 from plan import Plan
 from report import Report, report_path
 
+from albert_tf import flag_files
+
 
 def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     """Does what the flags say.
@@ -139,4 +141,4 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 if __name__ == "__main__":
     generator_flags.define_flags(flags.FLAGS)
-    app.run(main)
+    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))

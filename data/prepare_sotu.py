@@ -24,6 +24,8 @@ from typing import Any
 
 from absl import app, flags
 
+from albert_tf import flag_files
+
 # 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
 # and a written version of one message would give each other away.
 HELD_OUT_EVERY_YEARS = 12
@@ -159,4 +161,4 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 if __name__ == "__main__":
     define_flags(flags.FLAGS)
-    app.run(main)
+    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))

@@ -22,9 +22,19 @@ LEVELS = (
         "metrics",
         "length_batches",
         "stop_signals",
+        "files",
+        "flag_files",
+    },
+    {
+        "tokenization",
+        "records",
+        "fusion",
+        "dropout",
+        "repetition",
+        "schedule",
+        "distribution",
         "tasks.text_files",
     },
-    {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "distribution"},
     {"rows", "functional", "user_errors"},
     {
         "layers",
@@ -87,7 +97,7 @@ LEVELS = (
     {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records"}
+WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "tasks.text_files"}
 WITHOUT_TENSORFLOW = {
     "config",
     "word_starts",

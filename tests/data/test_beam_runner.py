@@ -57,7 +57,7 @@ def run(golden, texts, tmp_path):
             "dupe_factor": 2,
             "num_processes": 1,
             "runner": runner,
-            "beam_options": "--runner=FnApiRunner",
+            "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes
         values(["", *(f"--{name}={value}" for name, value in given.items())])
         create_pretraining_data.main([""], values)
