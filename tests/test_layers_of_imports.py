@@ -48,7 +48,7 @@ LEVELS = (
         "conversion.kerashub",
         "conversion.vocabulary",
     },
-    {"conversion.layouts", "export.tables"},
+    {"conversion.labels", "conversion.layouts", "export.tables"},
     {"export.normalization", "export.sequences"},
     {"export.graph_tokenizer"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},

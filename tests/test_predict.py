@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, predict
-from albert_tf.conversion import named_weights
+from albert_tf.conversion import labels, named_weights
 from albert_tf.export import __main__ as export_command
 from tests import goldens
 from tests.random_weights import randomise
@@ -67,10 +67,15 @@ def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
 
 
 def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
-    prefix = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    task = ("--task", "classify", "--labels", "no, yes", "--pairs", "--threshold_to_export", "0.25")
+    shutil.copytree(folder, tmp_path / "run")
+    prefix = trained(tmp_path / "run", albert_tf.AlbertForSequenceClassification, num_labels=2)
+    task = ("--task", "classify", "--pairs", "--threshold_to_export", "0.25")
     target = str(tmp_path / "exported")
+    labels.write(str(tmp_path / "run"), ("no", "yes"))
     export_command.main(["--model", prefix, "--export_dir", target, *task])
+    # Those that are named come before those beside the weights.
+    labels.write(str(tmp_path / "run"), ("bad", "good"))
+    task += ("--labels", "no, yes")
     assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
     text = "a cat\ta dog\none\t\n"
     from_export = run(monkeypatch, capsys, text, "--model", target, "--json")
