@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 LEVELS = (
     {
         "config",
+        "answers",
         "word_starts",
         "example_encoding",
         "masking",
