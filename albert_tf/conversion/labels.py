@@ -60,13 +60,13 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
     directory = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
     if tf.io.gfile.exists(os.path.join(directory, LABELS_FILE)):
         labels = read(directory)
-    elif huggingface.matches(directory):
-        labels = huggingface.read_labels(directory)
     else:
-        labels = ()
-    if labels and len(labels) != num_labels:
+        labels = huggingface.read_labels(directory) if huggingface.matches(directory) else ()
+        if not labels:
+            return ()
+    if len(labels) != num_labels:
         raise ValueError(
             f"the labels beside the weights of {path} ({', '.join(labels)}) are {len(labels)}, and "
-            f"the model has {num_labels} classes: they are another model's"
+            f"the model has {num_labels} classes: they are another model's, or damaged"
         )
     return labels
