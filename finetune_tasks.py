@@ -13,6 +13,7 @@ from absl import flags
 
 from albert_tf import checkpoint
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.tasks import table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
@@ -23,7 +24,6 @@ from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tokenization import Tokenizer
 
-LABELS_FILE = "labels.jsonl"
 # The tasks of a table of one's own.
 _TABLES = ("classification", "regression", "choice")
 # A split -> the flag of what needs it.
@@ -106,9 +106,9 @@ def serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[s
 
 
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Stores the classes of a table's task beside its checkpoints: other files may lack some."""
-    if values.task_name == "classification":
-        table.write_labels(os.path.join(values.output_dir, LABELS_FILE), task.classes)
+    """Stores a classifier's classes beside its checkpoints, for what goes on with those."""
+    if isinstance(task, SequenceClassificationTask) and task.classes:
+        labels_file.write(values.output_dir, task.classes)
 
 
 def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[SupervisedTask, Reader]:
@@ -139,18 +139,18 @@ def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str,
     """Returns the classes: those once trained on, or those of the file that a fresh run reads."""
     if values.ensemble_dirs:
         return _shared_labels(values.ensemble_dirs)
-    path = os.path.join(values.output_dir, LABELS_FILE)
+    path = os.path.join(values.output_dir, labels_file.LABELS_FILE)
     goes_on = checkpoint.latest(values.output_dir) and tf.io.gfile.exists(path)
     if values.do_train and not goes_on:
         return table.find_labels(_file(values, "train"), columns)
-    return table.read_labels(path)
+    return labels_file.read(values.output_dir)
 
 
 def _shared_labels(directories: Sequence[str]) -> tuple[str, ...]:
     first, *others = directories
-    labels = table.read_labels(os.path.join(first, LABELS_FILE))
+    labels = labels_file.read(first)
     for other in others:
-        found = table.read_labels(os.path.join(other, LABELS_FILE))
+        found = labels_file.read(other)
         if found != labels:
             raise ValueError(
                 f"--ensemble_dirs {first} and {other} hold runs of other classes "

@@ -107,4 +107,4 @@ def gather_positions(sequence: Any, positions: Any) -> Any:
     Returns:
       `<float>[B, P, H]`.
     """
-    return ops.take_along_axis(sequence, positions[:, :, None], axis=1)
+    return ops.take_along_axis(sequence, ops.expand_dims(positions, 2), axis=1)

@@ -167,7 +167,7 @@ class SelfAttention(AlbertLayer):
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
         if positions is not None:
             x = functional.gather_positions(x, positions)
-            query = ops.take_along_axis(query, positions[:, None, :, None], axis=2)
+            query = ops.take_along_axis(query, ops.expand_dims(positions, (1, 3)), axis=2)
 
         probs = functional.attention_probs(
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files, user_errors
+from albert_tf import answers, files, user_errors
+from albert_tf.answers import Answer
 from albert_tf.export import arguments, trained
+from albert_tf.tasks import text_files
 
 # Lines of a file that are answered at once.
 _BATCH = 32
+_STANDARD_INPUT = "standard input"
 # The order in which the texts of an exported model stand in a line.
 _ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
@@ -27,8 +30,6 @@ One input a line. What belongs together stands between tabs: two texts, a questi
 a context and its endings. A pretrained model fills each [MASK] of a text, and tells of two texts
 how alike they are (the cosine of their mean vectors).
 """
-
-Answer = dict[str, Any]
 
 
 class Predictor:
@@ -50,18 +51,18 @@ class Predictor:
         """Answers lines whose fields stand between tabs; each as JSON has it.
 
         Raises:
-          ValueError: A line has too few or too many fields.
+          ValueError: A line has too few or too many fields, or the model's answer is no number.
         """
         for fault in filter(None, map(self.fault, lines)):
             raise ValueError(fault)
         rows = [line.split("\t") for line in lines]
-        answers = []
+        found = []
         for fields, group in itertools.groupby(rows, key=len):
             if self._embeds and fields == 2:
-                answers += self._compare(list(group))
+                found += self._compare(list(group))
             else:
-                answers += self._answer(list(group))
-        return answers
+                found += self._answer(list(group))
+        return found
 
     def fault(self, line: str) -> str | None:
         """Returns what is wrong with a line: too few or too many fields."""
@@ -80,11 +81,11 @@ class Predictor:
             columns.append([row[alone:] for row in rows])
         named = zip(self._names, columns, strict=True)
         outputs = self._signature(**{name: tf.constant(column) for name, column in named})
-        return {name: value.numpy() for name, value in outputs.items()}
+        return answers.finite({name: value.numpy() for name, value in outputs.items()}, rows)
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Answer]:
         outputs = self._run(rows)
-        of_row = next(make for name, make in _ANSWERS.items() if name in outputs)
+        of_row = next(make for name, make in answers.MAKERS.items() if name in outputs)
         return [
             of_row({name: value[i] for name, value in outputs.items()}) for i in range(len(rows))
         ]
@@ -92,91 +93,52 @@ class Predictor:
     def _compare(self, pairs: Sequence[Sequence[str]]) -> list[Answer]:
         first, second = (self._run([[pair[side]] for pair in pairs])["mean"] for side in (0, 1))
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-        return [{"similarity": float(cosine)} for cosine in (first * second).sum(axis=1) / lengths]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cosines = (first * second).sum(axis=1) / lengths
+        answers.finite({"similarity": cosines}, pairs)
+        return [{"similarity": float(cosine)} for cosine in cosines]
 
 
-def _filled(outputs: dict[str, np.ndarray]) -> Answer:
-    slots = zip(outputs["pieces"], outputs["probabilities"], strict=True)
-    return {"masks": [_shares("piece", *slot) for slot in slots if slot[0][0]]}
-
-
-def _classified(outputs: dict[str, np.ndarray]) -> Answer:
-    names = [label.decode() for label in outputs["labels"]]
-    probabilities = dict(zip(names, outputs["probabilities"].tolist(), strict=True))
-    threshold = {k: float(v) for k, v in outputs.items() if k == "threshold"}
-    return {"label": outputs["label"].decode(), "probabilities": probabilities, **threshold}
-
-
-def _scored(outputs: dict[str, np.ndarray]) -> Answer:
-    return {"score": float(outputs["score"])}
-
-
-def _answered(outputs: dict[str, np.ndarray]) -> Answer:
-    null_odds = {k: float(v) for k, v in outputs.items() if k == "null_odds"}
-    answers = _shares("text", outputs["answers"], outputs["probabilities"])
-    return {"answer": outputs["answer"].decode(), "answers": answers, **null_odds}
-
-
-def _chosen(outputs: dict[str, np.ndarray]) -> Answer:
-    return {
-        "choice": int(outputs["choice"]),
-        "probabilities": outputs["probabilities"].tolist(),
-    }
-
-
-def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Answer]:
-    return [
-        {name: text.decode(), "probability": float(probability)}
-        for text, probability in zip(texts, probabilities, strict=True)
-        if text
-    ]
-
-
-# An output that only one kind of model has -> what makes an answer of its outputs.
-_ANSWERS = {
-    "pieces": _filled,
-    "labels": _classified,
-    "score": _scored,
-    "answer": _answered,
-    "choice": _chosen,
-}
-
-
-def describe(answer: Answer) -> str:
-    """Returns an answer as a person reads it."""
-    if "masks" in answer:
-        rows = (
-            ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)
-            for slot in answer["masks"]
-        )
-        return "\n".join(rows) or "there is no [MASK] in what the model reads of it"
-    if "label" in answer:
-        shares = answer["probabilities"].items()
-        return f"{answer['label']} ({', '.join(f'{name} {p:.3f}' for name, p in shares)})"
-    if "answer" in answer:
-        found = [e["probability"] for e in answer["answers"] if e["text"] == answer["answer"]]
-        return f"{answer['answer']} ({found[0]:.3f})" if found else "no answer"
-    if "choice" in answer:
-        shares = answer["probabilities"]
-        return f"{answer['choice'] + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
-    ((name, number),) = answer.items()
-    return f"{name} {number:.4f}"
-
-
-def answer_lines(predictor: Predictor, lines: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+def answer_lines(
+    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
+) -> Iterator[tuple[str, Answer]]:
     """Yields the answer to each line that isn't empty, several of them at once.
 
+    Args:
+      predictor: What answers.
+      lines: Numbered from 1, as utf8_lines yields them.
+      where: What they are from, for messages.
+
     Raises:
-      ValueError: A line has too few or too many fields; those before it are answered.
+      ValueError: A line has too few or too many fields, or can't be read; those before it are
+        answered.
     """
-    numbered = enumerate((line.rstrip("\n") for line in lines), start=1)
-    numbered = ((number, text) for number, text in numbered if text)
-    while group := list(itertools.islice(numbered, _BATCH)):
+    for group, error in _groups(lines):
         texts = [text for _, text in group]
         good = list(itertools.takewhile(lambda text: predictor.fault(text) is None, texts))
-        yield from zip(good, predictor(good), strict=True)
+        if good:
+            yield from zip(good, predictor(good), strict=True)
         for number, text in group[len(good) :]:
-            raise ValueError(f"line {number}: {predictor.fault(text)}")
+            raise ValueError(f"{where}:{number}: {predictor.fault(text)}")
+        if error:
+            raise error
+
+
+def _groups(
+    lines: Iterable[tuple[int, str]],
+) -> Iterator[tuple[list[tuple[int, str]], ValueError | None]]:
+    """Yields lines that aren't empty, without their ends, and what was met behind the last ones."""
+    group, error = [], None
+    try:
+        for number, line in lines:
+            text = line.rstrip("\r\n")
+            group += [(number, text)] if text else []
+            if len(group) == _BATCH:
+                yield group, None
+                group = []
+    except ValueError as met:
+        error = met
+    yield group, error
 
 
 def load(args: argparse.Namespace) -> Predictor:
@@ -195,15 +157,27 @@ def load(args: argparse.Namespace) -> Predictor:
         )
     arguments.check_none(args)
     # The operations on text that it needs are there, for albert_tf.export imports tensorflow_text.
-    exported = tf.saved_model.load(args.model)
+    exported = _load_exported(args.model)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
     is_ours = names and set(names) <= set(_ORDER)
-    if not is_ours or _ANSWERS.keys().isdisjoint(signature.structured_outputs):
+    if not is_ours or answers.MAKERS.keys().isdisjoint(signature.structured_outputs):
         raise ValueError(
             f"{args.model} was not written by python -m albert_tf.export: export a trained model"
         )
     return Predictor(signature, exported)
+
+
+def _load_exported(path: str) -> Any:
+    try:
+        return tf.saved_model.load(path)
+    # Half a file makes TensorFlow raise whatever is in its way: an IndexError, too.
+    except Exception as error:
+        met = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{path} can't be loaded, as if a file were damaged or not copied whole ({met[0]}): "
+            "copy the directory again, or export anew"
+        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -224,10 +198,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _converse(predictor: Predictor, as_json: bool) -> None:
+def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:
     print("A line, and Enter; the end of the input (Ctrl-D) ends it.", file=sys.stderr)
-    for line in sys.stdin:
-        text = line.rstrip("\n")
+    for _, line in lines:
+        text = line.rstrip("\r\n")
         fault = text and predictor.fault(text)
         if fault:
             print(f"error: {fault}", file=sys.stderr)
@@ -235,8 +209,10 @@ def _converse(predictor: Predictor, as_json: bool) -> None:
             _show(text, predictor([text])[0], as_json)
 
 
-def _answer(predictor: Predictor, lines: Iterable[str], as_json: bool) -> None:
-    for text, answer in answer_lines(predictor, lines):
+def _answer(
+    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str, as_json: bool
+) -> None:
+    for text, answer in answer_lines(predictor, lines, where):
         _show(text, answer, as_json)
 
 
@@ -244,7 +220,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
     if as_json:
         line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
     else:
-        line = describe(answer)
+        line = answers.describe(answer)
     print(line, flush=True)
 
 
@@ -256,13 +232,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise FileNotFoundError(f"--input_file {args.input_file} is not there")
         predictor = load(args)
         if args.input_file:
-            with open(args.input_file, encoding="utf-8") as source:
-                _answer(predictor, source, args.json)
-        elif sys.stdin.isatty():
+            lines = text_files.utf8_lines(args.input_file)
+            _answer(predictor, lines, args.input_file, args.json)
+            return
+        lines = text_files.decoded_lines(sys.stdin.buffer, _STANDARD_INPUT)
+        if sys.stdin.isatty():
             with contextlib.suppress(KeyboardInterrupt):
-                _converse(predictor, args.json)
+                _converse(predictor, lines, args.json)
         else:
-            _answer(predictor, sys.stdin, args.json)
+            _answer(predictor, lines, _STANDARD_INPUT, args.json)
 
 
 if __name__ == "__main__":

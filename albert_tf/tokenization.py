@@ -172,9 +172,11 @@ class _SentencePiece:
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(content)
+            self.pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is damaged (a piece is not UTF-8): copy it again") from error
         except RuntimeError as error:
             raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
-        self.pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
         # What `encode` puts in the place of an id; None: it must look at the text.
         self._split_ids: dict[int, list[int] | None] = {

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 LEVELS = (
     {
         "config",
+        "answers",
         "word_starts",
         "example_encoding",
         "masking",
@@ -58,7 +59,7 @@ LEVELS = (
         "conversion.kerashub",
         "conversion.vocabulary",
     },
-    {"conversion.layouts", "export.tables"},
+    {"conversion.labels", "conversion.layouts", "export.tables"},
     {"export.normalization", "export.sequences"},
     {"export.graph_tokenizer"},
     {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},

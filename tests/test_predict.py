@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import shutil
 
@@ -12,17 +13,21 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, predict
-from albert_tf.conversion import named_weights
+from albert_tf.conversion import labels, named_weights
 from albert_tf.export import __main__ as export_command
 from tests import goldens
 from tests.random_weights import randomise
 
+DATA = "variables.data-00000-of-00001"
 
-class Typed(io.StringIO):
-    """Standard input of a person."""
 
-    def isatty(self):
-        return True
+def standard_input(content, typed=False):
+    """Returns what a person types, or what is piped."""
+    stream = io.TextIOWrapper(
+        io.BytesIO(content if isinstance(content, bytes) else content.encode())
+    )
+    stream.isatty = lambda: typed
+    return stream
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def trained(folder, model_class, **arguments):
 
 
 def run(monkeypatch, capsys, text, *arguments, typed=False):
-    monkeypatch.setattr("sys.stdin", (Typed if typed else io.StringIO)(text))
+    monkeypatch.setattr("sys.stdin", standard_input(text, typed))
     predict.main(arguments)
     return capsys.readouterr().out.splitlines()
 
@@ -67,10 +72,15 @@ def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
 
 
 def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
-    prefix = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    task = ("--task", "classify", "--labels", "no, yes", "--pairs", "--threshold_to_export", "0.25")
+    shutil.copytree(folder, tmp_path / "run")
+    prefix = trained(tmp_path / "run", albert_tf.AlbertForSequenceClassification, num_labels=2)
+    task = ("--task", "classify", "--pairs", "--threshold_to_export", "0.25")
     target = str(tmp_path / "exported")
+    labels.write(str(tmp_path / "run"), ("no", "yes"))
     export_command.main(["--model", prefix, "--export_dir", target, *task])
+    # Those that are named come before those beside the weights.
+    labels.write(str(tmp_path / "run"), ("bad", "good"))
+    task += ("--labels", "no, yes")
     assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
     text = "a cat\ta dog\none\t\n"
     from_export = run(monkeypatch, capsys, text, "--model", target, "--json")
@@ -126,12 +136,15 @@ def test_endings_are_chosen_from(folder, monkeypatch, capsys):
 def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
     model = trained(folder, albert_tf.AlbertForQuestionAnswering)
     arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
-    message = "line 3: expected question and context, .* got 1 fields: 'who'"
-    with pytest.raises(SystemExit, match=message):
-        run(monkeypatch, capsys, "who?\tthe cat\n\nwho\n", *arguments)
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    for line, message in {
+        b"who\n": "expected question and context, .* got 1 fields: 'who'",
+        b"who?\t\xff\n": "not UTF-8 text",
+    }.items():
+        with pytest.raises(SystemExit, match=f"^error: standard input:3: {message}"):
+            run(monkeypatch, capsys, b"who?\tthe cat\r\n\n" + line, *arguments)
+        assert len(capsys.readouterr().out.splitlines()) == 1
     # A person goes on.
-    monkeypatch.setattr("sys.stdin", Typed("who\nwho?\tthe cat\n"))
+    monkeypatch.setattr("sys.stdin", standard_input("who\nwho?\tthe cat\n", typed=True))
     predict.main(arguments)
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1
@@ -217,6 +230,7 @@ def test_what_does_not_fit_is_one_line(folder, arguments, message):
 def of_another_kind(path):
     """Writes a SavedModel from text to something that nobody here answers."""
     module = tf.Module()
+    module.weight = tf.Variable(tf.ones([64, 64]))
     spec = tf.TensorSpec([None], tf.string, "text")
     module.length = tf.function(lambda text: {"length": tf.strings.length(text)}, [spec])
     tf.saved_model.save(module, str(path), {"serving_default": module.length})
@@ -229,12 +243,52 @@ def test_a_model_of_another_kind_is_named(tmp_path):
         predict.main(["--model", str(tmp_path / "other")])
 
 
-def test_a_damaged_export_is_one_line(tmp_path):
-    of_another_kind(tmp_path / "damaged")
-    (tmp_path / "damaged/variables/variables.index").write_text("text")
-    with pytest.raises(SystemExit, match="^error: ") as error:
-        predict.main(["--model", str(tmp_path / "damaged")])
+def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
+    of_another_kind(tmp_path / "whole")
+    files = ("saved_model.pb", "variables/variables.index", f"variables/{DATA}")
+    for file, part in itertools.product(files, (0, 0.5, 0.99)):
+        damaged = shutil.copytree(tmp_path / "whole", tmp_path / "damaged", dirs_exist_ok=True)
+        content = (damaged / file).read_bytes()
+        (damaged / file).write_bytes(content[: int(part * len(content))])
+        with pytest.raises(SystemExit, match=f"^error: {damaged} can't be loaded, as if") as error:
+            predict.main(["--model", str(damaged)])
+        assert "\n" not in error.value.code
+    (damaged / file).unlink()
+    with pytest.raises(SystemExit, match="can't be loaded, .*: copy the directory again"):
+        predict.main(["--model", str(damaged)])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name"),
+    [
+        (
+            {"labels": [b"a", b"b"], "label": b"a", "probabilities": [np.nan, np.nan]},
+            "probabilities",
+        ),
+        ({"score": np.inf}, "score"),
+        (
+            {"answer": b"", "answers": [b""], "probabilities": [0.0], "null_odds": np.nan},
+            "null_odds",
+        ),
+        ({"pieces": [[b"a"]], "probabilities": [[0.5]], "mean": [np.nan]}, "mean"),
+    ],
+)
+def test_no_answer_is_no_number(outputs, name, tmp_path, monkeypatch, capsys):
+    """NaN is not JSON, and of an answer's scores it leaves nothing but "no answer"."""
+    module = tf.Module()
+    module.answer = tf.function(
+        lambda text: {
+            name: tf.repeat(tf.constant(value)[None], tf.size(text), axis=0)
+            for name, value in outputs.items()
+        },
+        [tf.TensorSpec([None], tf.string, "text")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.answer})
+    message = rf"^error: the model answers 'a cat' with numbers that are NaN or infinite \({name}\)"
+    with pytest.raises(SystemExit, match=message) as error:
+        run(monkeypatch, capsys, "a cat\n", "--model", str(tmp_path / "model"), "--json")
     assert "\n" not in error.value.code
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ import tensorflow as tf
 import albert_tf
 import run_finetune
 from albert_tf import checkpoint
+from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.evaluation import Trial
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.glue import read_glue
 from albert_tf.tasks.squad_text import read_squad
-from albert_tf.tasks.table import read_labels, write_labels
 from tests import finetune_runs as runs
 from tests import tolerances
 
@@ -92,6 +92,7 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
         "checkpoint",
         "dev_probabilities.json",
         "eval_results.txt",
+        "labels.jsonl",
         "test_probabilities.json",
         "test_results.tsv",
     }
@@ -212,7 +213,7 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     # Classes keep their ids when the run goes on with another file, whose labels must be known.
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
     runs.main([*command, "--do_train", "--train_step=2"])
-    assert read_labels(str(tmp_path / "out/labels.jsonl")) == ("neg", "odd", "pos")
+    assert labels_file.read(str(tmp_path / "out")) == ("neg", "odd", "pos")
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
     with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
         runs.main([*command, "--do_train", "--train_step=3"])
@@ -251,7 +252,7 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     stored = {"a": [0.125, 0.875], "b": [0.5, 0.5]}
     for name, row in stored.items():
         (tmp_path / name).mkdir()
-        write_labels(str(tmp_path / name / "labels.jsonl"), ("neg", "pos"))
+        labels_file.write(str(tmp_path / name), ("neg", "pos"))
         content = json.dumps({"ids": ["2"], "probabilities": [row]})
         (tmp_path / name / "test_probabilities.json").write_text(content)
     command = runs.command(
@@ -261,7 +262,7 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     runs.main(command)
     assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
-    write_labels(str(tmp_path / "b/labels.jsonl"), ("pos", "neg"))
+    labels_file.write(str(tmp_path / "b"), ("pos", "neg"))
     with pytest.raises(SystemExit, match="/a and .*/b hold runs of other classes .neg, pos; pos, "):
         runs.main(command)
 

@@ -260,6 +260,15 @@ def test_truncated_sentencepiece_model(golden, tmp_path):
         Tokenizer(spm_model_file=truncated)
 
 
+def test_sentencepiece_model_with_a_damaged_piece(golden, tmp_path):
+    content = (golden / "spm" / "en_small.model").read_bytes()
+    piece = "▁the".encode()
+    damaged = tmp_path / "damaged.model"
+    damaged.write_bytes(content.replace(piece, piece[:-1] + b"\xe9", 1))
+    with pytest.raises(ValueError, match="damaged.model is damaged .a piece is not UTF-8."):
+        Tokenizer(spm_model_file=damaged)
+
+
 def test_vocabulary_without_special_pieces(tmp_path):
     model = tmp_path / "plain.model"
     train_sentencepiece(model, control_symbols=["[SEP]"])

@@ -13,7 +13,7 @@ from absl import logging
 
 from albert_tf import conversion, finetuning, heads, modeling, running
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import bundles, files, huggingface, kerashub, layouts, vocabulary
+from albert_tf.conversion import bundles, files, huggingface, kerashub, labels, layouts, vocabulary
 from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.conversion.vocabulary import Vocabulary
 
@@ -40,12 +40,19 @@ class Source:
       config: The model.
       weights: `<float32>` arrays by the release's names.
       vocabulary: Its vocabulary, if there is one.
+      labels: Names of its classes, if there are any.
     """
 
     path: str
     config: AlbertConfig
     weights: Mapping[str, np.ndarray]
     vocabulary: Vocabulary | None
+    labels: tuple[str, ...]
+
+    @property
+    def num_labels(self) -> int:
+        """Numbers that the head of a classifier gives; 0 without one."""
+        return np.size(self.weights.get("output_bias", ()))
 
     @property
     def heads(self) -> frozenset[str]:
@@ -100,11 +107,16 @@ def convert(
         logging.warning("no vocabulary beside %s, and none named: none is written", path)
     else:
         words.check(source.config)
-    source = dataclasses.replace(source, vocabulary=words)
+    names = labels.find(path, source.num_labels)
+    source = dataclasses.replace(source, vocabulary=words, labels=names)
     with files.whole_directory(output_dir) as directory:
         what = _WRITERS[layout](directory, source, architecture)
+        lost = source.config.differences(layouts.load_config(directory), ())
+        if labels.find(directory, source.num_labels) != source.labels:
+            lost.append(f"labels ({', '.join(source.labels)})")
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
+    text += f"; not kept: {', '.join(lost)}" if lost else ""
     logging.info("%s", text)
     return text
 
@@ -123,7 +135,7 @@ def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
             raise ValueError(f"{path} has no weight that begins with {prefix!r}, to be dropped")
         logging.warning("dropped: %s", ", ".join(dropped))
         weights = {name: value for name, value in weights.items() if name not in dropped}
-    source = Source(path, config, weights, None)
+    source = Source(path, config, weights, None, ())
     _check(source)
     return source
 
@@ -141,8 +153,8 @@ def _check(source: Source) -> None:
         for name, variable in conversion.named_weights(model(source.config)).items()
     }
     width = source.config.hidden_size
-    labels = np.size(source.weights.get("output_bias", ()))
-    expected |= {"output_weights": (labels, width), "output_bias": (labels,)}
+    count = source.num_labels
+    expected |= {"output_weights": (count, width), "output_bias": (count,)}
     expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
 
     parts = [ENCODER, *source.heads]
@@ -204,7 +216,7 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
 
 def _write_tf1(directory: str, source: Source, architecture: None) -> str:
     bundles.write(directory, source.config, source.weights)
-    _copy_vocabulary(source, directory)
+    _copy_beside(source, directory)
     return "the release's checkpoint"
 
 
@@ -221,11 +233,13 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     elif architecture not in known:
         raise ValueError(f"--architecture must be one of {', '.join(known)}, not {architecture!r}")
     _refuse_loss(source, architecture, *known[architecture])
-    labels = np.size(source.weights.get("output_bias", ()))
-    if architecture == "AlbertForMultipleChoice" and labels != 1:
-        raise ValueError(f"{architecture} gives a choice one number, and {source.path} {labels}")
+    count = source.num_labels
+    if architecture == "AlbertForMultipleChoice" and count != 1:
+        raise ValueError(f"{architecture} gives a choice one number, and {source.path} {count}")
     tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
-    huggingface.write(directory, source.config, source.weights, architecture, tokenizer)
+    huggingface.write(
+        directory, source.config, source.weights, architecture, tokenizer, source.labels
+    )
     if source.vocabulary:
         longest = source.config.max_position_embeddings
         vocabulary.write_hugging_face(source.vocabulary, directory, longest)
@@ -249,12 +263,11 @@ def _write_kerashub(directory: str, source: Source, architecture: None) -> str:
 
 def _model(source: Source) -> keras.Model:
     """Makes the model here that has exactly the stored weights."""
-    labels = np.size(source.weights.get("output_bias", ()))
-    config = source.config
+    config, count = source.config, source.num_labels
     makers: dict[frozenset[str], Any] = {
         frozenset(): lambda: modeling.AlbertModel(config),
         frozenset(_HEADS[:2]): lambda: heads.AlbertForPreTraining(config),
-        frozenset(_HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, labels),
+        frozenset(_HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, count),
         frozenset(_HEADS[3:4]): lambda: finetuning.AlbertForQuestionAnswering(config),
         frozenset(_HEADS[4:]): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
     }
@@ -273,13 +286,15 @@ def _write_keras(directory: str, source: Source, architecture: None) -> str:
         named[name].assign(value)
     model.save(os.path.join(directory, "model.keras"))
     files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
-    _copy_vocabulary(source, directory)
+    _copy_beside(source, directory)
     return type(model).__name__
 
 
-def _copy_vocabulary(source: Source, directory: str) -> None:
+def _copy_beside(source: Source, directory: str) -> None:
     if source.vocabulary:
         vocabulary.copy(source.vocabulary, directory)
+    if source.labels:
+        labels.write(directory, source.labels)
 
 
 _WRITERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,27 @@ def read_config(path: str) -> AlbertConfig:
     return config
 
 
+def read_labels(path: str) -> tuple[str, ...]:
+    """Reads the names of a directory's classes by id; () if they have none of their own.
+
+    Raises:
+      ValueError: They are no names by id, or not different ones.
+    """
+    file = os.path.join(path, _CONFIG)
+    by_id = files.read_json(file).get("id2label") or {}
+    ids = [str(i) for i in range(len(by_id))]
+    if not isinstance(by_id, dict) or set(by_id) != set(ids):
+        raise ValueError(f"{file}: id2label must be an object of names by id, from 0")
+    labels = tuple(by_id[i] for i in ids)
+    if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
+        raise ValueError(f"{file}: id2label must hold different names, not {labels}")
+    return () if labels == _default_labels(len(labels)) else labels
+
+
+def _default_labels(count: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{i}" for i in range(count))
+
+
 def check_schedule(config: AlbertConfig, path: str) -> None:
     """Checks that Hugging Face applies the same group at each layer.
 
@@ -199,6 +220,7 @@ def write(
     weights: Mapping[str, np.ndarray],
     architecture: str,
     tokenizer: Tokenizer | None,
+    labels: Sequence[str] = (),
 ) -> None:
     """Writes config.json and model.safetensors.
 
@@ -208,6 +230,7 @@ def write(
       weights: `<float32>` arrays by the release's names, those of the architecture.
       architecture: A key of ARCHITECTURES.
       tokenizer: Of the vocabulary, whose special ids the config names; None leaves them out.
+      labels: Names of a classifier's classes by id; Hugging Face's own if there are none.
 
     Raises:
       ValueError: The layout can't say what the config says.
@@ -225,8 +248,9 @@ def write(
     )
     theirs = _their_config(config, architecture)
     if architecture == "AlbertForSequenceClassification":
-        labels = {f"LABEL_{i}": i for i in range(len(weights["output_bias"]))}
-        theirs |= {"label2id": labels, "id2label": {str(i): name for name, i in labels.items()}}
+        names_by_id = dict(enumerate(labels or _default_labels(len(weights["output_bias"]))))
+        theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}
+        theirs |= {"id2label": {str(i): name for i, name in names_by_id.items()}}
     if tokenizer:
         theirs |= {"pad_token_id": tokenizer.pad_id}
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}

@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             saved_model.save(served, args.export_dir)
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         else:
-            what = f"{args.format}; {converted.save(served, args.export_dir, args.format)}"
+            drift = converted.save(served, args.export_dir, args.format)
+            what = f"{args.format} that takes features; {drift}; not kept: {converted.NOT_KEPT}"
     print(f"{args.export_dir}: {what}")
 
 

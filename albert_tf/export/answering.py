@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,6 +19,9 @@ from albert_tf.finetuning import AlbertForQuestionAnsweringV2
 # For each answer wanted, so many spans are looked at.
 _CANDIDATES = 8
 _IMPOSSIBLE = -float("inf")
+# So many positions of windows the model reads at once, or one window: its memory does not grow with
+# the texts.
+_POSITIONS_AT_ONCE = 4096
 
 
 class QuestionAnswerer(ServedModel):
@@ -113,7 +117,7 @@ class QuestionAnswerer(ServedModel):
         windows = self._windows(query, pieces)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
-        outputs = self.run(self.joiner.join(queries, windows.ids, always))
+        outputs = self._run_in_parts(self.joiner.join(queries, windows.ids, always))
         spans = self._beam(outputs) if self.may_be_impossible else self._pairs(outputs)
         answers = self._best(windows, pieces, tf.size(question), *spans)
         if not self.may_be_impossible:
@@ -124,6 +128,32 @@ class QuestionAnswerer(ServedModel):
         is_answered = null_odds < self.null_threshold
         answer = tf.where(is_answered, answers["answer"], "")
         return {**answers, "answer": answer, "null_odds": null_odds}
+
+    def _run_in_parts(self, features: Features) -> Features:
+        """Scores positions `<int32>[W, S]` of all windows, a few of them at a time."""
+        rows, width = tf.unstack(tf.shape(features["input_ids"]))
+        size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
+        number = tf.maximum(-(-rows // size), 1)
+        specs = self.run.get_concrete_function().structured_outputs
+        # The parts of an output are as wide as the features, or the beam.
+        parts = {
+            name: tf.TensorArray(spec.dtype, number, infer_shape=False)
+            for name, spec in specs.items()
+        }
+
+        def add(i: tf.Tensor, parts: dict[str, tf.TensorArray]) -> Any:
+            part = {name: values[i * size : (i + 1) * size] for name, values in features.items()}
+            outputs = self.run(part)
+            return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
+
+        # One after the other: together they would take the memory of all.
+        _, parts = tf.while_loop(
+            lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
+        )
+        return {
+            name: tf.ensure_shape(array.concat(), specs[name].shape)
+            for name, array in parts.items()
+        }
 
     def _windows(self, query: tf.RaggedTensor, pieces: Pieces) -> _Windows:
         lengths = tf.cast(pieces.ids.row_lengths(), tf.int32)
@@ -207,15 +237,17 @@ class QuestionAnswerer(ServedModel):
             rows = tf.RaggedTensor.from_value_rowids(values, windows.examples, batch)
             return dense(rows.merge_dims(1, 2), default, least=self.n_best_size)
 
-        scores = of_examples(scores, _IMPOSSIBLE)
-        # More than wanted: some are the same text.
-        count = tf.minimum(_CANDIDATES * self.n_best_size, tf.shape(scores)[1])
-        scores, order = tf.math.top_k(scores, count)
-        first_piece, last_piece = (
-            tf.gather(of_examples(piece, 0), order, batch_dims=1)
-            for piece in (first_piece, last_piece)
+        # More than wanted: some are the same text. Of each window first: an example may have
+        # thousands, and all are as wide as the one with most.
+        count = _CANDIDATES * self.n_best_size
+        scores, first_piece, last_piece = _best_of(count, scores, first_piece, last_piece)
+        scores, first_piece, last_piece = _best_of(
+            count,
+            of_examples(scores, _IMPOSSIBLE),
+            of_examples(first_piece, 0),
+            of_examples(last_piece, 0),
         )
-        texts = _texts(pieces, first_piece, last_piece)
+        texts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
         scores, order = tf.math.top_k(_without_repeats(texts, scores), self.n_best_size)
         texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
         shares = tf.exp(scores - tf.maximum(scores[:, :1], scores.dtype.min))
@@ -223,14 +255,25 @@ class QuestionAnswerer(ServedModel):
         return {"answer": texts[:, 0], "answers": texts, "probabilities": probabilities}
 
 
-def _texts(pieces: Pieces, first_piece: tf.Tensor, last_piece: tf.Tensor) -> tf.Tensor:
+def _best_of(count: int, scores: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+    """Returns of each row `[A, P]` the `count` best scores, or all, and what stands beside them."""
+    scores, order = tf.math.top_k(scores, tf.minimum(count, tf.shape(scores)[1]))
+    return [scores, *(tf.gather(other, order, batch_dims=1) for other in others)]
+
+
+def _texts(
+    pieces: Pieces, first_piece: tf.Tensor, last_piece: tf.Tensor, is_answer: tf.Tensor
+) -> tf.Tensor:
     """Returns the raw texts from some pieces `<int32>[B, N]` to others, without outer spaces."""
+    # Of characters: a copy of its whole text for each of the N would be cut otherwise.
+    codes = tf.strings.unicode_decode(pieces.raw, "UTF-8")
     starts, ends = (tf.pad(part.values, [[0, 1]]) for part in (pieces.starts, pieces.ends))
     starts = tf.gather(starts, first_piece)
-    lengths = tf.maximum(tf.gather(ends, last_piece) - starts, 0)
-    raw = tf.broadcast_to(pieces.raw[:, None], tf.shape(starts))
-    inside = tf.minimum(starts, tf.strings.length(raw, "UTF8_CHAR"))
-    texts = tf.strings.substr(raw, inside, lengths, "UTF8_CHAR")
+    lengths = tf.where(is_answer, tf.maximum(tf.gather(ends, last_piece) - starts, 0), 0)
+    starts += tf.cast(codes.row_starts(), tf.int32)[:, None]
+    places = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(starts + lengths, [-1]))
+    found = places.with_values(tf.gather(codes.values, places.values))
+    texts = tf.reshape(tf.strings.unicode_encode(found, "UTF-8"), tf.shape(starts))
     return tf.strings.regex_replace(texts, f"^{SPACES}+|{SPACES}+$", "")
 
 

@@ -38,7 +38,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="Whether the model is uncased, as it is if nothing says otherwise.",
     )
     add = parser.add_argument_group("for some tasks").add_argument
-    add("--labels", help="classify: names of the classes by id, separated by commas.")
+    add(
+        "--labels",
+        help="classify: names of the classes by id, separated by commas, where none are beside the "
+        "weights.",
+    )
     add("--pairs", action="store_true", default=None, help="classify: pairs of texts.")
     add(
         "--threshold_to_export",

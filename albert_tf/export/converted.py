@@ -13,11 +13,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from albert_tf.conversion import files, vocabulary
+from albert_tf.conversion import files, labels, vocabulary
 from albert_tf.export.serving import FEATURES, ServedModel
 
 # What is written -> the name of its file.
 FORMATS = {"tflite": "model.tflite", "tflite_int8": "model_int8.tflite", "onnx": "model.onnx"}
+# What is left to the program that runs them.
+NOT_KEPT = "how text is split into features, and answers made of numbers (thresholds, windows)"
 _OPSET = 17
 # Random sequences on which a converted model is compared: their number, and their lengths' share of
 # the longest.
@@ -47,10 +49,10 @@ class Drift:
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
-    """Converts the `features` signature of a model, and puts it beside its vocabulary.
+    """Converts the `features` signature of a model, and puts it beside its vocabulary and labels.
 
     The result takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
-    gives `served.numbers`: text and labels stay outside.
+    gives `served.numbers`: what makes features of texts, and answers of numbers, stays outside.
 
     Args:
       served: The model.
@@ -80,6 +82,8 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
         with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
             file.write(content)
         vocabulary.copy(served.vocabulary, temporary)
+        if served.labels:
+            labels.write(temporary, served.labels)
     return drift
 
 

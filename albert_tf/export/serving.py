@@ -35,6 +35,8 @@ class ServedModel(tf.Module, abc.ABC):
     text_ranks: dict[str, int] = {}
     # The rank of features.
     feature_rank = 2
+    # Names of the classes, if it has any.
+    labels: tuple[str, ...] = ()
 
     def __init__(
         self, model: keras.Model, vocabulary: Vocabulary, max_seq_length: int | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import conversion, running
-from albert_tf.conversion import layouts, vocabulary
+from albert_tf.conversion import labels, layouts, vocabulary
 from albert_tf.conversion.names import POOLER
 from albert_tf.export.answering import QuestionAnswerer
 from albert_tf.export.choosing import Chooser
@@ -63,7 +63,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
       task: One of TASKS.
       stored: Where it lies.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
-        start_n_top and end_n_top.
+        start_n_top and end_n_top. Labels that are not given are those beside the weights.
 
     Raises:
       FileNotFoundError: There is no such model, config or vocabulary.
@@ -87,7 +87,9 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     if task == "classify":
         # The model's own number: what serves it tells how many labels that needs.
         weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
-        sizes = {"num_labels": max(1, np.size(weights) // config.hidden_size)}
+        count = max(1, np.size(weights) // config.hidden_size)
+        sizes = {"num_labels": count}
+        options.setdefault("labels", labels.find(stored.path, count))
     model = model_class(config, **sizes)
     replace = bool(stored.albert_config_file)
     report = conversion.load_weights(model, stored.path, replace_config=replace)

@@ -7,7 +7,9 @@ where an answer begins, hence the release's order of preference is kept.
 
 from __future__ import annotations
 
+import array
 import dataclasses
+import math
 import unicodedata
 from collections.abc import Sequence
 
@@ -114,60 +116,80 @@ def _common_subsequence(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns matching positions in both texts, in descending order; None if they are too few."""
     least = _LEAST_ALIGNED * len(letters)
-    half_band = abs(len(letters) - len(joined)) + 5
-    lengths, matches = _lengths(letters, joined, half_band)
-    if _total(lengths, letters, joined, half_band) <= least:
-        half_band *= 2
-        lengths, matches = _lengths(letters, joined, half_band)
-    if _total(lengths, letters, joined, half_band) < least:
-        return None
-    return _trace(lengths, matches, len(joined), half_band)
+    band = _Band(letters, joined, abs(len(letters) - len(joined)) + 5)
+    if band.total <= least:
+        band = _Band(letters, joined, 2 * band.half_band)
+    return None if band.total < least else band.trace()
 
 
-def _total(lengths: np.ndarray, letters: np.ndarray, joined: np.ndarray, half_band: int) -> int:
-    return int(lengths[len(letters), len(joined) - len(letters) + half_band])
-
-
-def _lengths(
-    letters: np.ndarray, joined: np.ndarray, half_band: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lengths of common subsequences, and which characters match.
+class _Band:
+    """Lengths of common subsequences of two texts, within a band around the diagonal.
 
     Row i + 1 of the lengths holds, at k, that of letters[: i + 1] and joined[: j + 1] for
-    j = i - half_band + k. Row 0 is that of no letters; beyond the band all is 0.
+    j = i - half_band + k. Row 0 is that of no letters; beyond the band all is 0. Only every n-th
+    row is kept, n being the root of their number, and those between are made again on the way back:
+    all of them would be gigabytes for a text of a megabyte.
+
+    Args:
+      letters: `<int64>[N]`.
+      joined: `<int64>[M]`.
+      half_band: Half its width.
+
+    Attributes:
+      half_band: See above.
+      total: Length of the longest common subsequence within the band.
     """
-    n, width = len(letters), 2 * half_band
-    padded = np.full(n + width, -1, np.int64)
-    end = min(half_band + len(joined), len(padded))
-    padded[half_band:end] = joined[: end - half_band]
-    matches = np.lib.stride_tricks.sliding_window_view(padded, width)[:n] == letters[:, None]
-    lengths = np.zeros((n + 1, width + 1), np.int32)
-    row = np.empty(width, np.int32)
-    for i in range(n):
-        np.add(lengths[i, :-1], matches[i], out=row)
-        np.maximum(lengths[i, 1:], row, out=row)
-        np.maximum.accumulate(row, out=lengths[i + 1, :-1])
-    return lengths, matches
 
+    def __init__(self, letters: np.ndarray, joined: np.ndarray, half_band: int) -> None:
+        self.half_band = half_band
+        self._letters, self._last = letters, len(joined) - 1
+        width = 2 * half_band
+        padded = np.full(len(letters) + width, -1, np.int64)
+        end = min(half_band + len(joined), len(padded))
+        padded[half_band:end] = joined[: end - half_band]
+        self._rows = np.lib.stride_tricks.sliding_window_view(padded, width)
+        self._step = math.isqrt(len(letters)) + 1
+        kept = [np.zeros(width + 1, np.int32)]
+        for first in range(0, len(letters), self._step):
+            kept.append(self._lengths(first, kept[-1])[-1].copy())
+        self._kept = kept
+        self.total = int(kept[-1][self._last + 1 - len(letters) + half_band])
 
-def _trace(
-    lengths: np.ndarray, matches: np.ndarray, num_joined: int, half_band: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Walks back from both ends; prefers to skip a letter, then a joined one, then to match."""
-    pairs = []
-    i = len(matches) - 1
-    k = num_joined - 1 - i + half_band
-    while i >= 0 and lengths[i + 1, k]:
-        up, left = lengths[i, k + 1], lengths[i + 1, k - 1] if k else 0
-        if matches[i, k] and lengths[i, k] >= max(up, left):
-            pairs.append((i, i - half_band + k))
-            i -= 1
-        elif left > up:
-            k -= 1
-        else:
-            i, k = i - 1, k + 1
-    first, second = zip(*pairs, strict=True)
-    return np.array(first), np.array(second)
+    def _lengths(self, first: int, row: np.ndarray) -> np.ndarray:
+        """Returns the row of letter `first`, which is given, and those of some letters after it."""
+        letters = self._letters[first : first + self._step]
+        lengths = np.zeros((len(letters) + 1, len(row)), np.int32)
+        lengths[0] = row
+        best = np.empty(len(row) - 1, np.int32)
+        for i, letter in enumerate(letters):
+            np.add(lengths[i, :-1], self._rows[first + i] == letter, out=best)
+            np.maximum(lengths[i, 1:], best, out=best)
+            np.maximum.accumulate(best, out=lengths[i + 1, :-1])
+        return lengths
+
+    def trace(self) -> tuple[np.ndarray, np.ndarray]:
+        """Walks back from both ends; prefers to skip a letter, then a joined one, then to match."""
+        pairs = array.array("q")
+        i = len(self._letters) - 1
+        k = self._last - i + self.half_band
+        first = i + 1
+        while i >= 0:
+            if i < first:
+                first = i // self._step * self._step
+                lengths = self._lengths(first, self._kept[i // self._step])
+            if not lengths[i - first + 1, k]:
+                break
+            up = lengths[i - first, k + 1]
+            left = lengths[i - first + 1, k - 1] if k else 0
+            is_match = self._rows[i, k] == self._letters[i]
+            if is_match and lengths[i - first, k] >= max(up, left):
+                pairs.extend((i, i - self.half_band + k))
+                i -= 1
+            elif left > up:
+                k -= 1
+            else:
+                i, k = i - 1, k + 1
+        return tuple(np.array(pairs, np.int64).reshape(-1, 2).T)
 
 
 def _filled(index: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -59,10 +59,9 @@ def predict_v1(
     Source: squad_utils.py, accumulate_predictions_v1 and write_predictions_v1.
     """
     sides = zip(outputs["start_logits"], outputs["end_logits"], strict=True)
-    tops = [
-        list(itertools.product(*(_scored_best(logits, n_best_size) for logits in pair)))
-        for pair in sides
-    ]
+    tops = (
+        itertools.product(*(_scored_best(logits, n_best_size) for logits in pair)) for pair in sides
+    )
     nbest = _nbest(
         examples, windows, tops, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)
     )
@@ -91,17 +90,7 @@ def predict_v2(
 
     Source: squad_utils.py, accumulate_predictions_v2 and write_predictions_v2.
     """
-    tops = []
-    rows = zip(*(outputs[name] for name in _BEAM), strict=True)
-    for start_indexes, start_log_probs, end_indexes, end_log_probs in rows:
-        ends = np.split(np.arange(len(end_indexes)), len(start_indexes))
-        tops.append(
-            [
-                ((int(start), float(score)), (int(end_indexes[j]), float(end_log_probs[j])))
-                for start, score, of_start in zip(start_indexes, start_log_probs, ends, strict=True)
-                for j in of_start
-            ]
-        )
+    tops = map(_beam_pairs, *(outputs[name] for name in _BEAM))
     no_answer = _entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
     nbest = _nbest(examples, windows, tops, n_best_size, max_answer_length, no_answer)
     null_odds = {example.qas_id: NO_WINDOW_NULL_ODDS for example in examples}
@@ -131,36 +120,54 @@ def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
     return [(int(i), float(logits[i])) for i in np.argsort(-logits, kind="stable")[:count]]
 
 
+def _beam_pairs(
+    start_indexes: np.ndarray,
+    start_log_probs: np.ndarray,
+    end_indexes: np.ndarray,
+    end_log_probs: np.ndarray,
+) -> Iterator[tuple[_Scored, _Scored]]:
+    """Yields the starts of a window's beam, each with every end that goes with it."""
+    ends = np.split(np.arange(len(end_indexes)), len(start_indexes))
+    for start, score, of_start in zip(start_indexes, start_log_probs, ends, strict=True):
+        for j in of_start:
+            yield (int(start), float(score)), (int(end_indexes[j]), float(end_log_probs[j]))
+
+
 def _nbest(
     examples: Sequence[SquadExample],
     windows: Sequence[SquadSpan],
-    tops: Iterable[list[tuple[_Scored, _Scored]]],
+    tops: Iterable[Iterable[tuple[_Scored, _Scored]]],
     n_best_size: int,
     max_answer_length: int,
     fallback: dict[str, Any],
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns the best different answers of each question, with their probabilities."""
-    candidates = collections.defaultdict(list)
+    found: dict[int, list[dict[str, Any]]] = collections.defaultdict(list)
     for window, pairs in zip(windows, tops, strict=True):
-        answers = _answers(examples[window.example_index], window, pairs, max_answer_length)
-        candidates[window.example_index] += answers
-    nbest = {}
-    for index, example in enumerate(examples):
-        ordered = sorted(
-            candidates[index], key=lambda e: e["start_log_prob"] + e["end_log_prob"], reverse=True
-        )
-        different: dict[str, dict[str, Any]] = {}
-        for entry in ordered:
-            different.setdefault(entry["text"], entry)
-        entries = list(different.values())[:n_best_size]
-        nbest[example.qas_id] = _with_probabilities(entries or [fallback])
-    return nbest
+        index = window.example_index
+        # No more than are wanted stay of each window: a paragraph may have thousands.
+        entries = [*found[index], *_answers(examples[index], window, pairs, max_answer_length)]
+        found[index] = _best_entries(entries, n_best_size)
+    return {
+        example.qas_id: _with_probabilities(found[index] or [fallback])
+        for index, example in enumerate(examples)
+    }
+
+
+def _best_entries(entries: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Returns the best entries of different texts; of equal ones the first."""
+    different: dict[str, dict[str, Any]] = {}
+    for entry in sorted(
+        entries, key=lambda e: e["start_log_prob"] + e["end_log_prob"], reverse=True
+    ):
+        different.setdefault(entry["text"], entry)
+    return list(different.values())[:count]
 
 
 def _answers(
     example: SquadExample,
     window: SquadSpan,
-    pairs: list[tuple[_Scored, _Scored]],
+    pairs: Iterable[tuple[_Scored, _Scored]],
     max_answer_length: int,
 ) -> Iterator[dict[str, Any]]:
     """Yields the pairs that are spans of the paragraph, seen best in this window."""

@@ -264,11 +264,15 @@ def _spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
     """Returns for each piece the window that shows most on its poorer side, `<int>[length]`."""
-    starts, ends = np.array(spans).T[:, :, None]
-    positions = np.arange(length)
-    context = np.minimum(positions - starts, ends - 1 - positions)
-    scores = np.where(context >= 0, context + 0.01 * (ends - starts), -1.0)
-    return scores.argmax(axis=0)
+    # Window by window: a table of all windows and all pieces is quadratic in the paragraph.
+    best, scores = np.zeros(length, np.int64), np.full(length, -1.0)
+    for index, (start, end) in enumerate(spans):
+        places = np.arange(end - start)
+        found = np.minimum(places, places[::-1]) + 0.01 * (end - start)
+        better = found > scores[start:end]
+        scores[start:end][better] = found[better]
+        best[start:end][better] = index
+    return best
 
 
 def _features(tokenizer: Tokenizer, query: list[int], pieces: list[int]) -> dict[str, np.ndarray]:

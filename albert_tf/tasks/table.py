@@ -9,9 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from albert_tf import checkpoint, files
+from albert_tf import files
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.text_files import (
@@ -59,25 +57,6 @@ def find_labels(path: str, columns: TableColumns) -> tuple[str, ...]:
         raise ValueError(f"{path}: column {columns.label!r} holds one label only: {labels.pop()!r}")
     numbers = all(label.isascii() and label.isdigit() for label in labels)
     return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
-
-
-def write_labels(path: str, labels: Sequence[str]) -> None:
-    """Stores classes in the order of their ids, one a line."""
-    lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
-    checkpoint.write_text(path, "".join(lines))
-
-
-def read_labels(path: str) -> tuple[str, ...]:
-    """Returns what write_labels stored.
-
-    Raises:
-      FileNotFoundError: It is not there.
-      ValueError: It is damaged.
-    """
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return tuple(parse_json(line, path) for line in file)
 
 
 def read_texts(

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from albert_tf import files
@@ -27,11 +27,16 @@ def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
       ValueError: A line isn't UTF-8; the message names file and line.
     """
     with files.open_bytes(path) as file:
-        for number, content in enumerate(file, start=1):
-            try:
-                yield number, content.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path}:{number}: not UTF-8 text") from error
+        yield from decoded_lines(file, path)
+
+
+def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Does what utf8_lines does, with an open file; `name` is what messages call it."""
+    for number, content in enumerate(file, start=1):
+        try:
+            yield number, content.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}:{number}: not UTF-8 text") from error
 
 
 def tab_cells(line: str, where: str) -> list[str]:

@@ -35,7 +35,7 @@ def source(golden, tmp_path):
 @pytest.mark.parametrize("layout", PLACES)
 def test_a_vocabulary_goes_along(layout, source, golden, tmp_path):
     said = convert(str(source), layout, str(tmp_path / "target"))
-    assert said.endswith(f"; vocabulary: {source / 'en_small.model'}")
+    assert f"; vocabulary: {source / 'en_small.model'}" in said
     written = tmp_path / "target" / PLACES[layout]
     assert written.read_bytes() == (golden / "spm" / "en_small.model").read_bytes()
     assert vocabulary.find(str(tmp_path / "target")).path == str(written)

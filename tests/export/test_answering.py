@@ -13,6 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.export import answering
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
 from tests import goldens, squad_goldens, tolerances
 from tests.random_weights import randomise
@@ -125,6 +126,43 @@ def test_a_beam_may_be_wider_than_a_text(vocabulary):
     assert answers["answer"][0].numpy() in (b"a", b"cat", b"a cat")
     with pytest.raises(ValueError, match="must be from 1 to 39 .max_seq_length., got 40 and 5"):
         exported(model, vocabulary, {**settings, "max_seq_length": 39})
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch, version):
+    classes = {
+        "v1": albert_tf.AlbertForQuestionAnswering,
+        "v2": albert_tf.AlbertForQuestionAnsweringV2,
+    }
+    model = randomized(classes[version], vocabulary)
+    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+    rng = np.random.default_rng(5)
+    words = rng.choice(["the", "cat", "sat", "on", "Zoë's", "½", "bridge."], 2500)
+    texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
+
+    def ask(positions):
+        monkeypatch.setattr(answering, "_POSITIONS_AT_ONCE", positions)
+        served = export.QuestionAnswerer(model, vocabulary, **settings)
+        apply, seen = served.apply, []
+
+        def recorded(features):
+            ids = features["input_ids"]
+            tf.py_function(lambda ids: seen.append(tuple(ids.shape)), [ids], [])
+            return apply(features)
+
+        served.apply = recorded
+        return served.answer_texts(**{k: tf.constant(text) for k, text in texts.items()}), seen
+
+    parts, seen = ask(1024)
+    assert len(seen) > 5
+    assert max(rows * width for rows, width in seen) <= 1024
+    whole, seen = ask(1 << 30)
+    assert len(seen) == 1
+    for name, expected in whole.items():
+        if expected.dtype == tf.string:
+            np.testing.assert_array_equal(parts[name], expected)
+        else:
+            np.testing.assert_allclose(parts[name], expected, atol=tolerances.OUTPUT)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,17 @@ def test_the_subsequence_is_the_releases_choice():
             assert list(zip(*actual, strict=True)) == expected
             found += 1
     assert found > 50 and given_up > 5
+
+
+def test_a_long_text_takes_no_table_of_all_its_letters():
+    """Spaces that vanish make the band wide: a table of 4,000 letters would have 10 MB."""
+    text, joined = codes("a few words  " * 308), codes(" a few words" * 308)
+    tracemalloc.start()
+    pairs = alignment._common_subsequence(text, joined)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(pairs[0]) > 3600
+    assert peak < 2e6
 
 
 def test_the_shortcut_gives_what_the_long_way_gives():

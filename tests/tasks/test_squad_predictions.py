@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -45,6 +46,37 @@ def test_v1_answers_are_the_releases(golden):
     assert predictions.null_odds == {}
     scores = metrics.squad_v1_scores(predictions.texts, answers(examples))
     assert scores == pytest.approx(results["v1"])
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_of_many_windows_only_the_best_answers_are_kept(version):
+    """The pairs of all windows would take some 20 MB."""
+    example = squad_text.SquadExample("id", "?", "".join(map(chr, range(0x4E00, 0x9E00))), (), True)
+    rng, width, count = np.random.default_rng(3), 20, 150
+    windows = [
+        squad_text.SquadSpan(
+            0, 2, start + np.arange(width), start + np.arange(width), np.ones(width)
+        )
+        for start in range(0, count * width, width)
+    ]
+    if version == "v1":
+        names = ("start_logits", "end_logits")
+        outputs = {name: rng.normal(size=(count, width + 3)) for name in names}
+    else:
+        outputs = {
+            "start_top_index": np.tile(np.arange(2, 22), (count, 1)),
+            "start_top_log_probs": rng.normal(size=(count, 20)),
+            "end_top_index": np.tile(np.arange(2, 22), (count, 20)),
+            "end_top_log_probs": rng.normal(size=(count, 400)),
+            "cls_logits": rng.normal(size=count),
+        }
+    predict = getattr(squad_predictions, f"predict_{version}")
+    tracemalloc.start()
+    predictions = predict([example], windows, outputs, 20, 30)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(predictions.nbest["id"]) == 20
+    assert peak < 2e6
 
 
 def test_v2_answers_are_the_releases(golden):

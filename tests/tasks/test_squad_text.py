@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,19 @@ def test_windows_are_the_releases(golden, spm_30k, version, split):
     for window, row in zip(windows, rows, strict=True):
         assert row["example_index"] in (None, window.example_index)
         check(window, row, split == "train")
+
+
+def test_a_long_paragraph_takes_memory_by_its_length(golden):
+    """A table of its 40,000 pieces and 2,000 windows would have 640 MB."""
+    text = "the cat sat on the mat. " * 5700
+    example = squad_text.SquadExample("id", "where?", text.strip(), (), False)
+    tokenizer = Tokenizer(golden / "spm" / "en_small.model")
+    tracemalloc.start()
+    count = sum(1 for _ in squad_text.squad_windows([example], tokenizer, 64, 20, 16, False))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count > 1500
+    assert peak < 60e6
 
 
 class StoredTokenizer:

@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+from albert_tf.conversion import labels
 from albert_tf.tasks import table
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
@@ -79,15 +80,11 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
     assert table.find_labels(path, TEXT) == ("2", "9", "10")
     rows += [{"review": "x", "mood": mood} for mood in ("ä\n\u2028b", True)]
     path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
-    labels = table.find_labels(path, TEXT)
-    assert labels == ("10", "2", "9", "true", "ä\n\u2028b")
-    for path in (str(tmp_path / "labels"), "ram://labels"):
-        table.write_labels(path, labels)
-        assert table.read_labels(path) == labels
-    with pytest.raises(ValueError, match="damaged: not JSON"):
-        table.read_labels(write(tmp_path, "damaged", '"a"\n"b'))
-    with pytest.raises(FileNotFoundError, match="none does not exist: it tells the labels"):
-        table.read_labels(str(tmp_path / "none"))
+    found = table.find_labels(path, TEXT)
+    assert found == ("10", "2", "9", "true", "ä\n\u2028b")
+    for directory in (str(tmp_path), "ram://labels"):
+        labels.write(directory, found)
+        assert labels.read(directory) == found
 
 
 @pytest.mark.parametrize(

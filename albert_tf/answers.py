@@ -1,0 +1,96 @@
+"""What an exported model gives -> answers, as JSON has them and as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Answer = dict[str, Any]
+
+
+def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+    """Returns what a model gives for some rows.
+
+    Raises:
+      ValueError: Some of it is NaN or infinite, which JSON has no word for, and no answer follows.
+    """
+    for name, value in outputs.items():
+        if value.dtype.kind == "f":
+            good = np.isfinite(value).all(axis=tuple(range(1, value.ndim)))
+            if not good.all():
+                text = rows[int(np.argmin(good))][0][:60]
+                raise ValueError(
+                    f"the model answers {text!r} with numbers that are NaN or infinite ({name}): "
+                    "its weights are damaged, or overflow; take those of another checkpoint"
+                )
+    return outputs
+
+
+def _filled(outputs: dict[str, np.ndarray]) -> Answer:
+    slots = zip(outputs["pieces"], outputs["probabilities"], strict=True)
+    return {"masks": [_shares("piece", *slot) for slot in slots if slot[0][0]]}
+
+
+def _classified(outputs: dict[str, np.ndarray]) -> Answer:
+    names = [label.decode() for label in outputs["labels"]]
+    probabilities = dict(zip(names, outputs["probabilities"].tolist(), strict=True))
+    threshold = {k: float(v) for k, v in outputs.items() if k == "threshold"}
+    return {"label": outputs["label"].decode(), "probabilities": probabilities, **threshold}
+
+
+def _scored(outputs: dict[str, np.ndarray]) -> Answer:
+    return {"score": float(outputs["score"])}
+
+
+def _answered(outputs: dict[str, np.ndarray]) -> Answer:
+    null_odds = {k: float(v) for k, v in outputs.items() if k == "null_odds"}
+    answers = _shares("text", outputs["answers"], outputs["probabilities"])
+    return {"answer": outputs["answer"].decode(), "answers": answers, **null_odds}
+
+
+def _chosen(outputs: dict[str, np.ndarray]) -> Answer:
+    return {
+        "choice": int(outputs["choice"]),
+        "probabilities": outputs["probabilities"].tolist(),
+    }
+
+
+def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Answer]:
+    return [
+        {name: text.decode(), "probability": float(probability)}
+        for text, probability in zip(texts, probabilities, strict=True)
+        if text
+    ]
+
+
+# An output that only one kind of model has -> what makes an answer of its outputs.
+MAKERS = {
+    "pieces": _filled,
+    "labels": _classified,
+    "score": _scored,
+    "answer": _answered,
+    "choice": _chosen,
+}
+
+
+def describe(answer: Answer) -> str:
+    """Returns an answer as a person reads it."""
+    if "masks" in answer:
+        rows = (
+            ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)
+            for slot in answer["masks"]
+        )
+        return "\n".join(rows) or "there is no [MASK] in what the model reads of it"
+    if "label" in answer:
+        shares = answer["probabilities"].items()
+        return f"{answer['label']} ({', '.join(f'{name} {p:.3f}' for name, p in shares)})"
+    if "answer" in answer:
+        found = [e["probability"] for e in answer["answers"] if e["text"] == answer["answer"]]
+        return f"{answer['answer']} ({found[0]:.3f})" if found else "no answer"
+    if "choice" in answer:
+        shares = answer["probabilities"]
+        return f"{answer['choice'] + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
+    ((name, number),) = answer.items()
+    return f"{name} {number:.4f}"

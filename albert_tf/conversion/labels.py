@@ -1,0 +1,72 @@
+"""The names of a classifier's classes, beside its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from albert_tf import checkpoint
+from albert_tf.conversion import huggingface
+from albert_tf.tasks.text_files import parse_json
+
+LABELS_FILE = "labels.jsonl"
+
+
+def write(directory: str, labels: Sequence[str]) -> None:
+    """Stores classes in the order of their ids, one a line."""
+    lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
+    checkpoint.write_text(os.path.join(directory, LABELS_FILE), "".join(lines))
+
+
+def read(directory: str) -> tuple[str, ...]:
+    """Returns what `write` stored.
+
+    Raises:
+      FileNotFoundError: It is not there.
+      ValueError: It is damaged; the message names file and line.
+    """
+    path = os.path.join(directory, LABELS_FILE)
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        lines = file.read().splitlines()
+    labels = []
+    for number, line in enumerate(lines, start=1):
+        label = parse_json(line, f"{path}:{number}")
+        if not isinstance(label, str) or label in labels:
+            raise ValueError(f"{path}:{number}: expected a label of its own, got {label!r}")
+        labels.append(label)
+    return tuple(labels)
+
+
+def find(path: str, num_labels: int) -> tuple[str, ...]:
+    """Finds the names of a model's classes beside its weights.
+
+    Args:
+      path: The directory of the weights, or a file or prefix in it.
+      num_labels: Number of the model's classes; fewer than two are none.
+
+    Returns:
+      The names by id, of LABELS_FILE or Hugging Face's config; () if there are none.
+
+    Raises:
+      ValueError: They are damaged, or of another number of classes.
+    """
+    if num_labels < 2:
+        return ()
+    directory = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+    if tf.io.gfile.exists(os.path.join(directory, LABELS_FILE)):
+        labels = read(directory)
+    else:
+        labels = huggingface.read_labels(directory) if huggingface.matches(directory) else ()
+        if not labels:
+            return ()
+    if len(labels) != num_labels:
+        raise ValueError(
+            f"the labels beside the weights of {path} ({', '.join(labels)}) are {len(labels)}, and "
+            f"the model has {num_labels} classes: they are another model's, or damaged"
+        )
+    return labels
