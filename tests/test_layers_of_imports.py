@@ -21,9 +21,18 @@ LEVELS = (
         "masking",
         "metrics",
         "length_batches",
+        "files",
+    },
+    {
+        "tokenization",
+        "records",
+        "fusion",
+        "dropout",
+        "repetition",
+        "schedule",
+        "user_errors",
         "tasks.text_files",
     },
-    {"tokenization", "records", "fusion", "dropout", "repetition", "schedule", "user_errors"},
     {"rows", "functional"},
     {
         "layers",
@@ -86,7 +95,7 @@ LEVELS = (
     {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "user_errors"}
+WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "user_errors", "tasks.text_files"}
 WITHOUT_TENSORFLOW = {
     "config",
     "word_starts",

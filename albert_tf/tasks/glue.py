@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
-from albert_tf.tasks.text_files import finite_number, utf8_lines
+from albert_tf import files
+from albert_tf.tasks.text_files import finite_number, tab_cells, utf8_lines
 
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
@@ -26,7 +27,7 @@ class GlueTask:
       labels: The classes in the order of their ids; empty for a regression.
       files: File of each split that the task has: train, dev, test. Test files have no labels.
       headless: Splits whose file has no header, and the columns that it would name.
-      skips_short_rows: Whether rows that lack columns are passed over, not an error.
+      skips_short_rows: Whether rows that lack cells are passed over, not an error.
       key_metric: By which checkpoints are compared, as the release calls it.
       submission: What the leaderboard calls the task; None calls it as its folder.
     """
@@ -110,8 +111,8 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The task isn't known or lacks this split; the file isn't UTF-8, or lacks a
-        column or a text, or has a label that isn't known, or an id twice. The message names file
-        and line.
+        column or a text, or has a row of too few or too many cells, a carriage return within a
+        line, a label that isn't known, or an id twice. The message names file and line.
 
     Source: classifier_utils.py, DataProcessor.
     """
@@ -162,33 +163,31 @@ def _label(task: GlueTask, text: str, path: str, line: int) -> int | float:
 def _rows(
     path: str, columns: tuple[str, ...] | None, wanted: list[str], skips_short_rows: bool
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields number of line and cells by column; a tab always parts cells, quoted or not."""
-    if not os.path.isfile(path):
+    """Yields number of line and cells by column."""
+    if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
     skipped = []
     for number, line in utf8_lines(path):
-        cells = line.rstrip("\r\n").split("\t")
+        cells = tab_cells(line, f"{path}:{number}")
         if columns is None:
             columns = tuple(cells)
-            missing = [name for name in wanted if name not in columns]
-            if missing:
+            if any(columns.count(name) != 1 for name in wanted):
                 raise ValueError(
                     f"{path}:{number}: expected a header with the columns {', '.join(wanted)}, "
                     f"got {', '.join(columns)}"
                 )
             continue
-        row = dict(zip(columns, cells, strict=False))
-        if all(name in row for name in wanted):
-            yield number, row
-        elif skips_short_rows:
+        if len(cells) == len(columns):
+            yield number, dict(zip(columns, cells, strict=True))
+        elif skips_short_rows and len(cells) < len(columns):
             skipped.append(number)
         else:
             raise ValueError(
-                f"{path}:{number}: expected {len(columns)} columns parted by tabs, got {len(cells)}"
+                f"{path}:{number}: expected {len(columns)} cells parted by tabs, got {len(cells)}"
             )
     if skipped:
         logging.warning(
-            "%s: skipped %d rows that lack columns, the first in line %d",
+            "%s: skipped %d rows that lack cells, the first in line %d",
             path,
             len(skipped),
             skipped[0],

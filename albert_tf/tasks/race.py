@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from albert_tf import files
 from albert_tf.tasks.text_files import json_member, parse_json
 
 LEVELS = ("middle", "high")
@@ -56,7 +56,7 @@ def read_race(
     """
     examples: list[ChoiceExample] = []
     for level in levels:
-        folder = pathlib.Path(data_dir, "RACE", split, level)
+        folder = os.path.join(data_dir, "RACE", split, level)
         places: dict[str, str] = {}
         for where, content in _passages(folder):
             passage = _passage(content, where)
@@ -70,23 +70,23 @@ def read_race(
     return examples
 
 
-def _passages(folder: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
     """Yields where each passage stands, and its JSON."""
-    if (folder / "all.txt").is_file():
-        path = folder / "all.txt"
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    path = os.path.join(folder, "all.txt")
+    if files.is_file(path):
+        for number, line in enumerate(files.read_bytes(path).splitlines(), start=1):
             if line.strip():
                 yield f"{path}:{number}", line
         return
     # By number, so that the order is not the file system's.
-    paths = sorted(folder.glob("*.txt"), key=lambda path: (len(path.name), path.name))
+    paths = sorted(files.find(folder, "*.txt"), key=lambda path: (len(path), path))
     if not paths:
         raise FileNotFoundError(
             f"{folder} has no all.txt and no other .txt file: data_dir must be the folder that "
             "holds RACE"
         )
     for path in paths:
-        yield str(path), path.read_bytes()
+        yield path, files.read_bytes(path)
 
 
 def _passage(content: bytes, where: str) -> dict[str, Any]:

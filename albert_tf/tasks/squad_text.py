@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from albert_tf import files
 from albert_tf.tasks import alignment, sequence_features
 from albert_tf.tasks.text_files import json_member, parse_json
 from albert_tf.tokenization import Tokenizer
@@ -52,10 +53,9 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
 
     Source: squad_utils.py, read_squad_examples.
     """
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
-    with open(path, "rb") as file:
-        content = parse_json(file.read(), path)
+    content = parse_json(files.read_bytes(path), path)
     examples = list(_examples(content, f"{path}: not of SQuAD's form"))
     _check(examples, path)
     return examples

@@ -11,10 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, files
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.text_files import finite_number, parse_json, utf8_lines
+from albert_tf.tasks.text_files import (
+    CARRIAGE_RETURN,
+    finite_number,
+    parse_json,
+    tab_cells,
+    utf8_lines,
+)
 
 _FORMATS = (".csv", ".tsv", ".jsonl")
 
@@ -70,7 +76,7 @@ def read_labels(path: str) -> tuple[str, ...]:
     """
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
-    with tf.io.gfile.GFile(path) as file:
+    with tf.io.gfile.GFile(path, "rb") as file:
         return tuple(parse_json(line, path) for line in file)
 
 
@@ -148,7 +154,7 @@ def _ending(row: dict[str, str], columns: TableColumns, choice: str) -> str:
 
 def _rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields number of line and wanted cells by column, none of them empty."""
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
     ending = os.path.splitext(path)[1].lower()
     if ending not in _FORMATS:
@@ -180,29 +186,36 @@ def _text(value: Any) -> str:
 
 
 def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    lines = (line for _, line in utf8_lines(path))
-    if ending == ".csv":
-        rows = csv.reader(lines, strict=True)
-    else:
-        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     columns: list[str] | None = None
+    for number, cells in _csv_rows(path) if ending == ".csv" else _tsv_rows(path):
+        if columns is None:
+            columns = cells
+            _check_header(path, columns, wanted)
+        elif cells not in ([], [""]):
+            if len(cells) != len(columns):
+                raise ValueError(
+                    f"{path}:{number}: expected {len(columns)} cells as in the header, got "
+                    f"{len(cells)}"
+                )
+            yield number, dict(zip(columns, cells, strict=True))
+
+
+def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in utf8_lines(path):
+        yield number, tab_cells(line, f"{path}:{number}")
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader((line for _, line in utf8_lines(path)), strict=True)
     number = 1
     try:
         for cells in rows:
-            if columns is None:
-                columns = cells
-                _check_header(path, columns, wanted)
-            elif cells:
-                if len(cells) != len(columns):
-                    raise ValueError(
-                        f"{path}:{number}: expected {len(columns)} cells as in the header, got "
-                        f"{len(cells)}"
-                    )
-                yield number, dict(zip(columns, cells, strict=True))
-            # A row of a .csv file may have several lines: it is named by its first.
+            yield number, cells
+            # A row may have several lines: it is named by its first.
             number = rows.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{path}:{number}: not a row of a {ending} file: {error}") from error
+        reason = CARRIAGE_RETURN if "new-line character" in str(error) else error
+        raise ValueError(f"{path}:{number}: not a row of a .csv file: {reason}") from error
 
 
 def _check_header(path: str, columns: Sequence[str], wanted: Sequence[str]) -> None:

@@ -1,14 +1,22 @@
-"""What is read from users' files: lines of UTF-8, numbers, and JSON."""
+"""What is read from users' files: lines of UTF-8, cells between tabs, numbers, and JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import re
 import reprlib
 from collections.abc import Iterator
 from typing import Any
 
+from albert_tf import files
+
+CARRIAGE_RETURN = "a carriage return within the line: end lines with a line feed, or with both"
+# An escape of a JSON text; the group is half of a surrogate pair without its other half.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 _KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a string"}
 
 
@@ -18,12 +26,28 @@ def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     Raises:
       ValueError: A line isn't UTF-8; the message names file and line.
     """
-    with open(path, "rb") as file:
+    with files.open_bytes(path) as file:
         for number, content in enumerate(file, start=1):
             try:
                 yield number, content.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}:{number}: not UTF-8 text") from error
+
+
+def tab_cells(line: str, where: str) -> list[str]:
+    """Returns the cells of a line; a tab always parts them, quoted or not.
+
+    Args:
+      line: The line, with its end.
+      where: Where it stands, for messages.
+
+    Raises:
+      ValueError: If a carriage return stands elsewhere than before the line feed.
+    """
+    line = line.rstrip("\r\n")
+    if "\r" in line:
+        raise ValueError(f"{where}: {CARRIAGE_RETURN}")
+    return line.split("\t")
 
 
 def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
@@ -34,14 +58,23 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
       where: Where it stands, for messages.
 
     Raises:
-      ValueError: It isn't UTF-8, or no JSON.
+      ValueError: If it isn't UTF-8, isn't JSON, or holds half of a surrogate pair, which is no
+        character and fits into no file of results.
     """
     try:
-        return json.loads(content if isinstance(content, str) else content.decode("utf-8"))
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        value = json.loads(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
+    for escape in _ESCAPE.finditer(text):
+        if escape[1]:
+            raise ValueError(
+                f"{where}: not Unicode: {escape[0]} at character {escape.start()} is half of a "
+                "surrogate pair: write the whole pair, or the character itself"
+            )
+    return value
 
 
 def finite_number(text: str, where: str) -> float:

@@ -64,7 +64,10 @@ def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
     with caplog.at_level("WARNING"):
         examples = glue.read_glue("qqp", folder, "train")
     assert [example.guid for example in examples] == ["0", "2"]
-    assert "skipped 2 rows that lack columns, the first in line 3" in caplog.text
+    assert "skipped 2 rows that lack cells, the first in line 3" in caplog.text
+    folder = write(tmp_path, "QQP/train.tsv", header + rows + "3\t7\t8\tg\th\ti\t0\n")
+    with pytest.raises(ValueError, match="train.tsv:6: expected 6 cells .* got 7"):
+        glue.read_glue("qqp", folder, "train")
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
@@ -81,12 +84,18 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
             "text\tlabel\na\t1\n",
             "train.tsv:1: expected a header with the columns sentence, label, got text, label",
         ),
-        ("SST-2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 columns .* got 1"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 cells .* got 1"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\t1\tc\n", "train.tsv:3: expected 2 cells .* got 3"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\rc\t1\n", "train.tsv:3: a carriage return within"),
+        ("SST-2", "sentence\tlabel\ra\t1\rb\t1\r", "train.tsv:1: a carriage return within"),
+        ("SST-2", "sentence\tlabel\tlabel\na\t1\t0\n", "train.tsv:1: .* got sentence, label, la"),
         ("SST-2", "sentence\tlabel\na\t1\nb\t2\n", "train.tsv:3: label '2' is not one of 0, 1"),
         ("SST-2", b"sentence\tlabel\na\t1\n\xff\t1\n", "train.tsv:3: not UTF-8 text"),
         ("SST-2", "sentence\tlabel\n", "train.tsv has no examples"),
         ("SST-2", "", "train.tsv has no examples"),
-        ("CoLA", "gj04\t1\t\tGood.\ngj04\t1\n", "train.tsv:2: expected 4 columns .* got 2"),
+        ("CoLA", "gj04\t1\t\tGood.\ngj04\t1\n", "train.tsv:2: expected 4 cells .* got 2"),
+        ("CoLA", "gj04\t1\t\tA.\tb\n", "train.tsv:1: expected 4 cells .* got 5"),
+        ("CoLA", "gj04\t1\t\tA.\rgj04\t0\t*\tA b.\r", "train.tsv:1: a carriage return within"),
         (
             "STS-B",
             "sentence1\tsentence2\tscore\na\tb\tfive\n",

@@ -89,6 +89,9 @@ def test_a_bad_file_is_refused(tmp_path):
     path.write_text("{")
     with pytest.raises(ValueError, match="3.txt: not JSON: "):
         race.read_race(folder, "dev", ("middle",))
+    path.write_text('{"article": "\\ud83d"}')
+    with pytest.raises(ValueError, match="3.txt: not Unicode: .ud83d at character 13 is half"):
+        race.read_race(folder, "dev", ("middle",))
     path.write_bytes(b'{"id": "\xff"}')
     with pytest.raises(ValueError, match="3.txt: not UTF-8 text"):
         race.read_race(folder, "dev", ("middle",))

@@ -102,6 +102,15 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
         ("t.csv", 'review,mood\n"x\ny",a\n,b\n', "t.csv:4: nothing stands in 'review'"),
         ("t.csv", 'review,mood\nx,a\n"y,b\nz,a\n', "t.csv:3: not a row of a .csv file: unexpe"),
         ("t.tsv", b"review\tmood\nx\ta\n\xff\tb\n", "t.tsv:3: not UTF-8 text"),
+        ("t.tsv", "review\tmood\nx\ta\ry\tb\r", "t.tsv:2: a carriage return within the line: end"),
+        ("t.tsv", "review\tmood\nx\ty\ta\n", "t.tsv:2: expected 2 cells as in the header, got 3"),
+        ("t.csv", "review,mood\rx,a\ry,b\r", "t.csv:1: not a row .*: a carriage return within"),
+        # An escaped backslash, a whole pair, and half of one.
+        (
+            "t.jsonl",
+            r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}',
+            "1: not Uni.*.uDe00 at ch.* 33 is",
+        ),
         ("t.jsonl", '{"review": "x"\n', "t.jsonl:1: not JSON: Expecting"),
         ("t.jsonl", "[" * 100_000, "t.jsonl:1: not JSON: maximum recursion"),
         ("t.jsonl", '["x"]\n', r't.jsonl:1: expected a JSON object, got \["x"\]'),

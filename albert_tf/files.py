@@ -1,0 +1,51 @@
+"""Files to read: on a local disk, or where TensorFlow reads, gs:// and other places with a scheme.
+
+TensorFlow is imported for those places alone, so that worker processes can do without it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from types import ModuleType
+from typing import BinaryIO
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path has a scheme, as gs://bucket/name."""
+    return "://" in os.fspath(path)
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a file."""
+    if is_remote(path):
+        return _gfile().exists(path) and not _gfile().isdir(path)
+    return os.path.isfile(path)
+
+
+def is_dir(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a directory."""
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file to read bytes from: all, or line by line."""
+    return _gfile().GFile(path, "rb") if is_remote(path) else open(path, "rb")
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Returns what a file holds."""
+    with open_bytes(path) as file:
+        return file.read()
+
+
+def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
+    """Returns the paths in a directory that match a pattern, in the order of their names."""
+    within = os.path.join(glob.escape(os.fspath(directory)), pattern)
+    return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
+
+
+def _gfile() -> ModuleType:
+    import tensorflow as tf
+
+    return tf.io.gfile
