@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +28,6 @@ from albert_tf import (
 )
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import files
-from albert_tf.export import saved_model, trained
 from albert_tf.length_batches import choose_static_lengths
 from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.tasks import feature_cache
@@ -158,6 +158,7 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     strategy = create_strategy(values)
     task, read = finetune_tasks.make_task(values, config)
     if values.export_dir:
+        import_exporters()
         finetune_tasks.serving(values, task)
         files.check_free(values.export_dir)
     examples = read_splits(values, read)
@@ -231,10 +232,28 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         export_best(values, run.task)
 
 
+def import_exporters() -> tuple[ModuleType, ModuleType]:
+    """Returns export.saved_model and export.trained, which alone need tensorflow_text.
+
+    Raises:
+      ImportError: If that is not installed.
+    """
+    # Not on top: the script also runs where there is no tensorflow_text.
+    try:
+        from albert_tf.export import saved_model, trained
+    except ImportError as error:
+        raise ImportError(
+            f"--export_dir needs the package {error.name!r}, which is not installed: install the "
+            "one of TensorFlow's version, or leave --export_dir out and export elsewhere"
+        ) from error
+    return saved_model, trained
+
+
 def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
     """Writes the best checkpoint as a SavedModel that takes raw text."""
     kind, options = finetune_tasks.serving(values, task)
     path = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
+    saved_model, trained = import_exporters()
     stored = trained.Stored(
         path or finetune_flags.initial_weights(values),
         values.albert_config_file,
@@ -265,7 +284,7 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
-    with user_errors.in_one_line(NonFiniteLossError):
+    with user_errors.in_one_line(ImportError, NonFiniteLossError):
         finetune_flags.check_flags(values)
         if values.ensemble_dirs:
             combine(values)

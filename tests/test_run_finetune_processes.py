@@ -1,7 +1,8 @@
-"""run_finetune.py as two processes that train together. Can't see: several machines."""
+"""run_finetune.py in processes of its own. Can't see: several machines."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import numpy as np
 
 from tests import finetune_runs as runs
-from tests import tolerances, two_workers
+from tests import pretraining_runs, tolerances, two_workers
 
 SCRIPT = pathlib.Path(__file__).parents[1] / "run_finetune.py"
 
@@ -52,3 +53,28 @@ def test_two_workers_change_nothing(tmp_path):
         np.loadtxt(tmp_path / folder / "out/test_results.tsv") for folder in ("alone", "together")
     )
     np.testing.assert_allclose(together, alone, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+
+
+def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
+    # The script is imported by now, with this file.
+    assert "tensorflow_text" not in sys.modules
+    sys.modules["tensorflow_text"] = None
+    errors = []
+    for command in commands:
+        try:
+            runs.main(command)
+        except SystemExit as ended:
+            errors.append(ended.code)
+    return errors
+
+
+def test_only_an_export_needs_tensorflow_text(tmp_path):
+    """As beside a TensorFlow for TPUs. Without it the script gets to what its flags lack."""
+    with_export = runs.command("mrpc", tmp_path, do_train=True, export_dir=tmp_path / "exported")
+    without = runs.command("mrpc", tmp_path, do_train=True, data_dir=tmp_path)
+    with concurrent.futures.ProcessPoolExecutor(1, pretraining_runs.FORK_SERVER) as executor:
+        found = executor.submit(errors_without_tensorflow_text, with_export, without).result()
+    export_error, file_error = found
+    assert export_error.startswith("error: --export_dir needs the package 'tensorflow_text', whi")
+    assert "MRPC/train.tsv does not exist" in file_error
+    assert not (tmp_path / "out").exists()
