@@ -153,7 +153,11 @@ def _define_devices(define: types.SimpleNamespace) -> None:
 
 
 def set_task_defaults(values: flags.FlagValues) -> None:
-    """Gives flags that are not on the command line the task's defaults."""
+    """Gives flags that are not on the command line the task's defaults.
+
+    A task's name may be in capitals, as in the release's command lines.
+    """
+    values.task_name = values.task_name.lower()
     defaults = dict(DEFAULTS.get(values.task_name, {}))
     if values.task_name in ("squad_v1", "squad_v2"):
         # To predict is to find the best checkpoint first, there.

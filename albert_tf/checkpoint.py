@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
+
 BASENAME = "model.ckpt"
 BEST = "best"
 _LIST = "checkpoint"
@@ -34,8 +36,10 @@ def resolve(path: str) -> str:
 
     Raises:
       FileNotFoundError: There is none; the message says what was looked for.
+      ValueError: If the path is on the web.
     """
     path = os.fspath(path)
+    files.check_not_url(path)
     prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(".meta")
     if tf.io.gfile.exists(prefix + _INDEX):
         return prefix
@@ -104,7 +108,9 @@ def read(path: str) -> dict[str, np.ndarray]:
     """
     prefix = resolve(path)
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        # Not load_checkpoint: where a file system takes beginnings of names for directories, as
+        # ram:// does, it looks for a list in one.
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         _check_size(prefix, reader)
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}

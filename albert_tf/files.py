@@ -16,6 +16,20 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
+def check_not_url(path: str) -> None:
+    """Checks that a path is none of the web.
+
+    Raises:
+      ValueError: If it is; the message tells what to do.
+    """
+    if path.startswith(("http://", "https://")):
+        raise ValueError(
+            f"{path} is on the web, and nothing is downloaded: download it, unpack it, and name "
+            "its directory instead (for a TF-Hub module download the same address with "
+            "?tf-hub-format=compressed at its end)"
+        )
+
+
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Returns whether there is such a file."""
     if is_remote(path):

@@ -98,6 +98,16 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {**NO_WEIGHTS, "init_checkpoint": "{tmp}/none"},
         "there is no checkpoint .*none",
     ),
+    "a module on the web": (
+        "MRPC",
+        {**NO_WEIGHTS, "albert_hub_module_handle": "https://tfhub.dev/google/albert_base/1"},
+        "https://tfhub.dev/google/albert_base/1 is on the web, .*: download it, unpack it",
+    ),
+    "a model on the web": (
+        "mrpc",
+        {**WITHOUT_TRAINING, "do_eval": True, "init_checkpoint": "https://x.org/albert.tar.gz"},
+        "https://x.org/albert.tar.gz is on the web, and nothing is downloaded",
+    ),
     "damaged": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": "{tmp}/model.ckpt-1"},

@@ -9,6 +9,7 @@ from types import ModuleType
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import files
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
@@ -29,9 +30,10 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
 
     Raises:
       FileNotFoundError: There is nothing.
-      ValueError: It is nothing known, or several things at once.
+      ValueError: It is nothing known, or several things at once, or on the web.
     """
     path = os.fspath(path)
+    files.check_not_url(path)
     if path.endswith(_ARCHIVES) and os.path.isfile(path):
         raise ValueError(f"{path} is an archive: unpack it, and name the directory in it")
     found = [layout for layout in _LAYOUTS if layout.matches(path)]
