@@ -7,6 +7,7 @@ written is in no list and is never read.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import math
 import os
@@ -190,7 +191,7 @@ def copy_to_best(prefix: str) -> str:
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     for ending in (_DATA, _INDEX):
         tf.io.gfile.copy(prefix + ending, f"{target}{ending}.tmp", overwrite=True)
-    if tf.io.gfile.exists(target + _INDEX):
+    with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(target + _INDEX)
     for ending in (_DATA, _INDEX):
         tf.io.gfile.rename(f"{target}{ending}.tmp", target + ending, overwrite=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import user_errors
+from albert_tf import files, user_errors
 from albert_tf.export import arguments, trained
 
 # Lines of a file that are answered at once.
@@ -188,7 +188,7 @@ def load(args: argparse.Namespace) -> Predictor:
     if args.task:
         served = arguments.serve(args)
         return Predictor(served.signatures()["serving_default"], served)
-    if not os.path.isfile(os.path.join(args.model, "saved_model.pb")):
+    if not files.is_file(os.path.join(args.model, "saved_model.pb")):
         raise ValueError(
             f"{args.model} is no exported model (it has no saved_model.pb): say with --task what a "
             "trained model is for"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 import sentencepiece
 
-from albert_tf import word_starts
+from albert_tf import files, word_starts
 from albert_tf.word_starts import SPACE_MARK
 
 _CONTINUATION_MARK = "##"
@@ -293,10 +293,9 @@ def ends_in_digit_comma(piece: str) -> bool:
 
 
 def _read_file(path: str) -> bytes:
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
-    with open(path, "rb") as file:
-        content = file.read()
+    content = files.read_bytes(path)
     if not content:
         raise ValueError(f"vocabulary file {path} is empty")
     return content

@@ -13,7 +13,6 @@ Beam's DirectRunner holds the text in memory: it is for tests and for small text
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import logging
@@ -115,16 +114,11 @@ class _MakeParts(beam.DoFn):
 
     def __init__(self, plan: Plan, folder: str):
         self._vocabulary, self._recipe, self._folder = plan.vocabulary, plan.recipe, folder
-        with open(plan.vocabulary.spm_model_file or plan.vocabulary.vocab_file, "rb") as file:
-            self._content = file.read()
+        self._content = plan.vocabulary.content
 
     def setup(self) -> None:
         self._scratch = tempfile.TemporaryDirectory()
-        path = os.path.join(self._scratch.name, "vocabulary")
-        with open(path, "wb") as file:
-            file.write(self._content)
-        name = "spm_model_file" if self._vocabulary.spm_model_file else "vocab_file"
-        vocabulary = dataclasses.replace(self._vocabulary, **{name: path})
+        vocabulary = self._vocabulary.copied(self._scratch.name, self._content)
         self._job = parts.Job(vocabulary, self._recipe, self._scratch.name)
 
     def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:

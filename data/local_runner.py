@@ -36,7 +36,9 @@ def run(
     if num_processes < 1:
         raise ValueError(f"num_processes must be at least 1, got {num_processes}")
     with shards.open_run(plan.output_files, settings) as shard_run:
-        job = parts.Job(plan.vocabulary, plan.recipe, shard_run.folder)
+        # A copy: workers read local files, for they do without TensorFlow.
+        vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
+        job = parts.Job(vocabulary, plan.recipe, shard_run.folder)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
         made = processes.map_in_order(functools.partial(parts.make_part, job), text, num_processes)
         bar = progress_bar.ProgressBar(input_bytes, shard_run.start.position)

@@ -15,7 +15,7 @@ import packing
 from blocks import Place, TextBlock
 from report import Report
 
-from albert_tf import records
+from albert_tf import files, records
 from albert_tf.example_encoding import frame_records
 from albert_tf.tokenization import Tokenizer
 
@@ -49,11 +49,23 @@ class Vocabulary:
         path = spm_model_file or vocab_file
         if not path:
             raise ValueError("a vocabulary is needed: set spm_model_file or vocab_file")
-        if not os.path.isfile(path):
+        if not files.is_file(path):
             raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
-        with open(path, "rb") as file:
-            sha256 = hashlib.sha256(file.read()).hexdigest()
+        sha256 = hashlib.sha256(files.read_bytes(path)).hexdigest()
         return cls(spm_model_file, None if spm_model_file else vocab_file, do_lower_case, sha256)
+
+    @property
+    def content(self) -> bytes:
+        """What the file holds."""
+        return files.read_bytes(self.spm_model_file or self.vocab_file)
+
+    def copied(self, folder: str, content: bytes) -> Vocabulary:
+        """The same vocabulary, its content written to a file in a local folder."""
+        path = os.path.join(folder, "vocabulary")
+        with open(path, "wb") as file:
+            file.write(content)
+        name = "spm_model_file" if self.spm_model_file else "vocab_file"
+        return dataclasses.replace(self, **{name: path})
 
 
 @functools.lru_cache(maxsize=1)

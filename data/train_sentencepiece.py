@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import documents
 import sentencepiece
+import tensorflow as tf
 import text_flags
 from absl import app, flags
 
@@ -144,13 +145,13 @@ def check_writable(model_prefix: str) -> None:
       OSError: It can't.
     """
     try:
-        os.makedirs(os.path.dirname(model_prefix) or ".", exist_ok=True)
-        with open(model_prefix + ".model.tmp", "wb"):
-            pass
-        os.remove(model_prefix + ".model.tmp")
-    except OSError as error:
+        tf.io.gfile.makedirs(os.path.dirname(model_prefix) or ".")
+        with tf.io.gfile.GFile(model_prefix + ".model.tmp", "wb") as file:
+            file.write(b"")
+        tf.io.gfile.remove(model_prefix + ".model.tmp")
+    except tf.errors.OpError as error:
         raise OSError(
-            f"--model_prefix {model_prefix} can't be written ({error.strerror}): name another place"
+            f"--model_prefix {model_prefix} can't be written ({error.message}): name another place"
         ) from None
 
 
@@ -161,9 +162,10 @@ def write_model(model: bytes, model_prefix: str) -> None:
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(len(processor))
     )
     for suffix, content in ((".vocab", vocabulary.encode()), (".model", model)):
-        with open(model_prefix + suffix + ".tmp", "wb") as file:
+        temporary = f"{model_prefix}{suffix}.tmp"
+        with tf.io.gfile.GFile(temporary, "wb") as file:
             file.write(content)
-        os.replace(model_prefix + suffix + ".tmp", model_prefix + suffix)
+        tf.io.gfile.rename(temporary, model_prefix + suffix, overwrite=True)
 
 
 def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:

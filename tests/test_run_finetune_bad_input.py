@@ -68,7 +68,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "is there already: name a"),
-    "an export elsewhere": ("mrpc", {"export_dir": "gs://b/x"}, "gs://b/x is no local directory"),
+    "an export elsewhere": (
+        "mrpc",
+        {"export_dir": "nowhere://b"},
+        "nowhere://b can't be written: File system scheme 'nowhere' not implemented",
+    ),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
     "task": ("mrcp", {}, "--task_name 'mrcp' is none of cola, mnli, .*squad_v2"),
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),

@@ -11,6 +11,10 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
+from albert_tf import files
+
 # Configs and indexes of weights are some KB; nothing larger is parsed.
 _JSON_BYTES = 64 << 20
 
@@ -52,7 +56,7 @@ def read_json(path: str) -> dict[str, Any]:
       FileNotFoundError: There is no such file.
       ValueError: It holds something else.
     """
-    with open(path, "rb") as file:
+    with files.open_bytes(path) as file:
         return parse_json(file.read(_JSON_BYTES + 1), path)
 
 
@@ -87,16 +91,24 @@ def write_text(path: str, text: str) -> None:
 def whole_directory(path: str) -> Iterator[str]:
     """Makes a directory that appears at once when all is written, or not at all.
 
+    Where its path has a scheme nothing appears at once: it is copied there when all is written, and
+    what lies in its folders before what tells what it is, as saved_model.pb.
+
     Args:
       path: The directory; it may be there if it is empty.
 
     Yields:
-      A directory beside it to write to.
+      A local directory to write to.
 
     Raises:
       ValueError: There is something already, or the place can't be written.
     """
     check_free(path)
+    if files.is_remote(path):
+        with tempfile.TemporaryDirectory() as temporary:
+            yield temporary
+            _copy_tree(temporary, path)
+        return
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
@@ -111,16 +123,31 @@ def whole_directory(path: str) -> Iterator[str]:
         raise
 
 
+def _copy_tree(source: str, target: str) -> None:
+    try:
+        for folder, _, names in os.walk(source, topdown=False):
+            # From the tree to itself it is a dot.
+            there = os.path.join(target, os.path.relpath(folder, source)).removesuffix("/.")
+            tf.io.gfile.makedirs(there)
+            for name in sorted(names):
+                tf.io.gfile.copy(os.path.join(folder, name), os.path.join(there, name))
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(target)
+        raise
+
+
 def check_free(path: str) -> None:
     """Checks that a directory can be made, or replaced if it is empty, and leaves nothing behind.
 
     Raises:
-      ValueError: Something is there, the place can't be written, or it is not on a local disk.
+      ValueError: Something is there, or the place can't be written.
     """
     if not path:
         raise ValueError("the name of the directory to write to is empty: name a new one")
-    if "://" in path:
-        raise ValueError(f"{path} is no local directory: name one, and copy it there once written")
+    if files.is_remote(path):
+        _check_free_remote(path)
+        return
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise ValueError(f"{path} is there already: name a directory that is empty, or a new one")
     path = os.path.abspath(path)
@@ -136,3 +163,17 @@ def check_free(path: str) -> None:
         tempfile.TemporaryDirectory(dir=existing).cleanup()
     except OSError as error:
         raise ValueError(f"{path} can't be written: {error.strerror}") from None
+
+
+def _check_free_remote(path: str) -> None:
+    try:
+        if files.is_file(path) or (files.is_dir(path) and tf.io.gfile.listdir(path)):
+            raise ValueError(
+                f"{path} is there already: name a directory that is empty, or a new one"
+            )
+        probe = f"{path.rstrip('/')}.write_test"
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise ValueError(f"{path} can't be written: {error.message}") from None

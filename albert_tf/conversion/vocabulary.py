@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import glob
 import json
 import os
-import shutil
 from typing import Any
 
+from albert_tf import files
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import files
+from albert_tf.conversion.files import read_json, write_text
 from albert_tf.tokenization import Tokenizer
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
@@ -96,7 +95,7 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
         do_lower_case = _says_lower_case(path)
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
-            found = sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+            found = files.find(directory, pattern)
             if len(found) > 1:
                 raise ValueError(
                     f"{directory} holds several vocabularies ({', '.join(found)}): name one with "
@@ -108,12 +107,12 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
 
 
 def _directory(path: str) -> str:
-    return path if os.path.isdir(path) else os.path.dirname(path)
+    return path if files.is_dir(path) else os.path.dirname(path)
 
 
 def _says_lower_case(path: str) -> bool:
     file = os.path.join(_directory(path), _TOKENIZER_CONFIG)
-    value = files.read_json(file).get("do_lower_case", True) if os.path.isfile(file) else True
+    value = read_json(file).get("do_lower_case", True) if files.is_file(file) else True
     if not isinstance(value, bool):
         raise ValueError(f"{file}: do_lower_case must be true or false, not {value!r}")
     return value
@@ -125,15 +124,20 @@ def copy(vocabulary: Vocabulary, directory: str) -> None:
     name = os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
-    shutil.copyfile(vocabulary.path, os.path.join(directory, name))
+    _copy_file(vocabulary, os.path.join(directory, name))
     _write_case(vocabulary, directory)
+
+
+def _copy_file(vocabulary: Vocabulary, target: str) -> None:
+    with open(target, "xb") as file:
+        file.write(files.read_bytes(vocabulary.path))
 
 
 def _write_case(vocabulary: Vocabulary, directory: str) -> None:
     # Only what isn't taken for granted; in the words of Hugging Face, which `find` reads anywhere.
     if not vocabulary.tokenizer.do_lower_case:
         text = json.dumps({"do_lower_case": False})
-        files.write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+        write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
@@ -145,7 +149,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
       max_length: The longest sequence that the model takes.
     """
     name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
-    shutil.copyfile(vocabulary.path, os.path.join(directory, name))
+    _copy_file(vocabulary, os.path.join(directory, name))
     tokenizer = vocabulary.tokenizer
     tokens = {
         name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")
@@ -162,12 +166,12 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
         config |= {"tokenizer_class": "AlbertTokenizer", "keep_accents": False}
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
     text = json.dumps(config, indent=2, sort_keys=True)
-    files.write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+    write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
 
 def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
     """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it, and its case."""
     target = os.path.join(directory, _KERAS_HUB)
     os.makedirs(os.path.dirname(target))
-    shutil.copyfile(vocabulary.path, target)
+    _copy_file(vocabulary, target)
     _write_case(vocabulary, directory)

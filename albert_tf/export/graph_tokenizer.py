@@ -11,6 +11,7 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from albert_tf import files
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.normalization import SIGMA, Normalized, Normalizer
 from albert_tf.export.tables import RowTable, of_rows, with_origins
@@ -62,8 +63,7 @@ class SentencePieceGraph(tf.Module):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__()
-        with open(vocabulary.path, "rb") as file:
-            content = file.read()
+        content = files.read_bytes(vocabulary.path)
         self.normalize = _preprocessing(vocabulary.tokenizer.do_lower_case)
         self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
         splits = _comma_splits(vocabulary, content)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import shutil
 import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
@@ -253,16 +255,42 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_a_target_that_is_not_local(copy_of, tmp_path, monkeypatch):
-    source = copy_of("tf1")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    monkeypatch.chdir(empty)
-    with pytest.raises(ValueError, match="^gs://b/x is no local directory: name one, and copy it"):
-        convert(str(source), "keras", "gs://b/x")
-    with pytest.raises(ValueError, match="is no local directory"), files.whole_directory("s3://b"):
-        pass
-    assert list(empty.iterdir()) == []
+def test_a_target_that_is_not_local(copy_of, tmp_path):
+    convert(str(copy_of("tf1")), "huggingface", str(tmp_path / "target"))
+    convert(str(tmp_path / "target"), "huggingface", "ram://converted/target")
+    for path in (tmp_path / "target").iterdir():
+        with tf.io.gfile.GFile(f"ram://converted/target/{path.name}", "rb") as file:
+            assert file.read() == path.read_bytes()
+    with pytest.raises(ValueError, match="^ram://converted/target is there already: name a dir"):
+        convert(str(tmp_path / "target"), "keras", "ram://converted/target")
+    with pytest.raises(ValueError, match="^nowhere://b/x can't be written: .*nowhere"):
+        files.check_free("nowhere://b/x")
+
+
+def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
+    copy, copied = tf.io.gfile.copy, []
+
+    def fail_at_last(source, target):
+        copied.append(target)
+        if target.endswith("saved_model.pb"):
+            raise OSError("the disk is full")
+        copy(source, target)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", fail_at_last)
+    with (
+        pytest.raises(OSError, match="the disk is full"),
+        files.whole_directory("ram://partly/model") as folder,
+    ):
+        for name in ("saved_model.pb", "fingerprint.pb", "variables/variables.index"):
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(name)
+    assert [path.removeprefix("ram://partly/model/") for path in copied] == [
+        "variables/variables.index",
+        "fingerprint.pb",
+        "saved_model.pb",
+    ]
+    assert not tf.io.gfile.exists("ram://partly/model")
 
 
 @pytest.mark.parametrize(

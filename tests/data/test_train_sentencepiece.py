@@ -152,7 +152,7 @@ def test_a_prefix_that_cannot_be_written_is_found_before_the_work(text_file, tmp
     with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
         run(f"--input_file={text_file}", f"--model_prefix={text_file}/v")
     (tmp_path / "v.model.tmp").mkdir()
-    with pytest.raises(SystemExit, match="^error: --model_prefix .* .Is a directory.: name an"):
+    with pytest.raises(SystemExit, match="^error: --model_prefix .* Is a directory.: name an"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}")
 
 
