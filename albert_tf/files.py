@@ -1,14 +1,19 @@
 """Files to read: on a local disk, or where TensorFlow reads, gs:// and other places with a scheme.
 
+And JSON that tells whether it was damaged or changed.
+
 TensorFlow is imported for those places alone, so that worker processes can do without it.
 """
 
 from __future__ import annotations
 
 import glob
+import hashlib
+import json
 import os
+from collections.abc import Mapping
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -57,6 +62,30 @@ def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     """Returns the paths in a directory that match a pattern, in the order of their names."""
     within = os.path.join(glob.escape(os.fspath(directory)), pattern)
     return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
+
+
+def dump_sealed(values: Mapping[str, Any]) -> str:
+    """Returns JSON of a mapping, with a digest of it beside its members."""
+    return json.dumps({**values, "sha256": _digest(values)}, indent=1) + "\n"
+
+
+def load_sealed(text: bytes) -> dict[str, Any]:
+    """Returns what dump_sealed was given.
+
+    Raises:
+      ValueError: If it is something else, or was changed.
+    """
+    try:
+        values = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(error) from error
+    if not isinstance(values, dict) or values.pop("sha256", None) != _digest(values):
+        raise ValueError("its digest is not that of its content")
+    return values
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _gfile() -> ModuleType:

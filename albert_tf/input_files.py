@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
@@ -13,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import user_errors
+from albert_tf.files import dump_sealed, load_sealed
 from albert_tf.records import Feature, FeatureSpec
 
 _READ_BYTES = 8 << 20
@@ -50,7 +50,7 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
     Args:
       files: Paths.
       cache_file: A JSON file that keeps counts between runs; a file is read again when its size
-        or time has changed.
+        or time has changed, and all are where the JSON was.
 
     Returns:
       The number of records of each file.
@@ -69,7 +69,7 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
         counted = {path: known[path] for path in unread}
         temporary = f"{cache_file}.{uuid.uuid4().hex}.tmp"
         with tf.io.gfile.GFile(temporary, "w") as file:
-            json.dump({**_read_cache(cache_file), **counted}, file, indent=1)
+            file.write(dump_sealed({"files": {**_read_cache(cache_file), **counted}}))
         tf.io.gfile.rename(temporary, cache_file, overwrite=True)
     return [known[path]["records"] for path in files]
 
@@ -154,12 +154,12 @@ def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
 def _read_cache(cache_file: str | None) -> dict[str, dict]:
     if not cache_file or not tf.io.gfile.exists(cache_file):
         return {}
+    with tf.io.gfile.GFile(cache_file, "rb") as file:
+        content = file.read()
     try:
-        with tf.io.gfile.GFile(cache_file) as file:
-            cached = json.load(file)
+        return load_sealed(content)["files"]
     except ValueError:
         return {}
-    return cached if isinstance(cached, dict) else {}
 
 
 def _stamp(path: str) -> list[int]:

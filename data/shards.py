@@ -27,7 +27,7 @@ from blocks import Place
 from parts import Part
 from report import Report, WrongVocabularyError
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, files
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
@@ -147,7 +147,7 @@ class ShardRun:
     def save(self) -> None:
         """Writes down which shards are whole."""
         state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
-        checkpoint.write_text(self._state_path, json.dumps(state, indent=1) + "\n")
+        checkpoint.write_text(self._state_path, files.dump_sealed(state))
 
     def remove(self, keep_whole: bool) -> None:
         """Removes the shards that aren't whole; or all, with what is known of them."""
@@ -174,14 +174,19 @@ class ShardRun:
     def _find_whole_shards(self) -> list[_Whole]:
         if not tf.io.gfile.exists(self._state_path):
             return []
-        with tf.io.gfile.GFile(self._state_path) as file:
-            state = json.loads(file.read())
+        try:
+            state = files.load_sealed(files.read_bytes(self._state_path))
+            whole = [_Whole.from_json(shard) for shard in state["shards"]]
+        except ValueError as error:
+            raise ValueError(
+                f"output_file: {self._state_path}, which tells how far an unfinished run is, is "
+                f"damaged or of another version ({error}): remove it to start afresh"
+            ) from None
         if difference := _first_difference(state["settings"], self._settings):
             raise ValueError(
                 f"output_file: {self._state_path} is of an unfinished run with {difference}; give "
                 "the same flags and files to finish it, or remove that file to start afresh"
             )
-        whole = [_Whole.from_json(shard) for shard in state["shards"]]
         all_whole = len(whole) == len(self._paths)
         for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
             # Once all are whole, some may have their names.

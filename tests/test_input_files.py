@@ -96,17 +96,28 @@ def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch
 
     monkeypatch.setattr(function, late)
     assert input_files.count_records(files[:1], cache) == [13]
-    known = set(json.loads((tmp_path / "counts.json").read_text()))
+    known = set(json.loads((tmp_path / "counts.json").read_text())["files"])
     assert known == set(files) if function.endswith("_count_file") else files[0] in known
     assert os.listdir(tmp_path) == ["counts.json"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "3"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "3", "\xff", "{}", '{"files": [3]}', "[" * 100_000]
+)
 def test_a_damaged_memory_of_counts_is_no_harm(files, tmp_path, text):
     cache = tmp_path / "counts.json"
+    cache.write_bytes(text.encode("latin-1"))
+    assert input_files.count_records(files, str(cache)) == list(COUNTS)
+    assert set(json.loads(cache.read_text())["files"]) == set(files)
+
+
+def test_a_count_that_was_changed_is_not_believed(files, tmp_path):
+    cache = tmp_path / "counts.json"
+    input_files.count_records(files, str(cache))
+    text = cache.read_text().replace('"records": 13', '"records": 14')
     cache.write_text(text)
     assert input_files.count_records(files, str(cache)) == list(COUNTS)
-    assert set(json.loads(cache.read_text())) == set(files)
+    assert '"records": 14' in text and '"records": 14' not in cache.read_text()
 
 
 # --- damage ---------------------------------------------------------------------------------

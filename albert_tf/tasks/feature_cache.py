@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def load_or_make(
     """Returns the features of examples, from a file if there is one with just these.
 
     The file's name ends in a digest of the examples and the settings, and the file appears in one
-    rename: what is there is whole, and never stale.
+    rename: what is there is whole, and never stale. One that was damaged since is made again.
 
     Args:
       examples: Dataclasses whose `repr` tells all that they hold.
@@ -44,8 +45,11 @@ def load_or_make(
     """
     path = f"{stem}-{_digest(examples, settings)}.npz"
     if tf.io.gfile.exists(path):
-        logging.info("features of %d examples are those of %s", len(examples), path)
-        return _read(path)
+        stored = _read(path)
+        if stored is not None:
+            logging.info("features of %d examples are those of %s", len(examples), path)
+            return stored
+        logging.warning("%s is damaged: it is made again", path)
     rows = list(_counted(make_rows(examples), len(examples)))
     if not rows:
         raise ValueError(f"none of {len(examples)} examples gives any features")
@@ -85,11 +89,25 @@ def _write(path: str, table: FeatureTable) -> None:
     tf.io.gfile.rename(temporary, path, overwrite=True)
 
 
-def _read(path: str) -> FeatureTable:
-    with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as stored:
+def _read(path: str) -> FeatureTable | None:
+    """Reads a file; returns None if it is damaged."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    if not _is_whole(content):
+        return None
+    with np.load(io.BytesIO(content)) as stored:
         found = {kind: {} for kind in ("scalars", "sequences")}
         for name in stored.files:
             kind, _, feature = name.partition("/")
             if feature:
                 found[kind][feature] = stored[name]
         return FeatureTable(stored["lengths"], **found)
+
+
+def _is_whole(content: bytes) -> bool:
+    # numpy compares no checksum where an array's header asks for less than is there.
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.testzip() is None
+    except Exception:  # What zipfile raises of damaged bytes is of a dozen kinds.
+        return False

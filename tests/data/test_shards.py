@@ -207,6 +207,23 @@ def test_other_settings_do_not_go_on(run, tmp_path, monkeypatch, changes, differ
         assert run(**changes).keys() - left.keys() == {"out.tfrecord"}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("", ""), ("{", "["), ('"documents": ', '"documents": 1'), ('"settings"', '"set"')],
+    ids=["empty", "no JSON", "a count", "a name"],
+)
+def test_a_damaged_state_is_refused(run, tmp_path, monkeypatch, old, new):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 6, KeyboardInterrupt())
+        run()
+    state = tmp_path / "run" / f"{_names()[0]}.unfinished.json"
+    state.write_text(state.read_text().replace(old, new, 1) if old else "")
+    left = _contents(tmp_path / "run")
+    with pytest.raises(SystemExit, match="^error: output_file: .*.unfinished.json, .* is damaged "):
+        run()
+    assert _contents(tmp_path / "run") == left
+
+
 def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_bytes((golden / "pretrain_data" / "text.txt").read_bytes())

@@ -77,6 +77,26 @@ def test_a_killed_process_leaves_no_file_to_read(tmp_path, monkeypatch):
     assert make.count == 1
 
 
+@pytest.mark.parametrize("damage", ["empty", "half", "a byte of an array", "another file"])
+def test_a_damaged_file_is_made_again(tmp_path, damage, caplog):
+    make = Maker()
+    load(tmp_path, make)
+    (path,) = (tmp_path / "folder").iterdir()
+    whole = path.read_bytes()
+    byte = whole.index(b"NUMPY") + 60  # Of the first array's header: its shape.
+    path.write_bytes(
+        {
+            "empty": b"",
+            "half": whole[: len(whole) // 2],
+            "a byte of an array": whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :],
+            "another file": b"\x93NUMPY",
+        }[damage]
+    )
+    np.testing.assert_array_equal(load(tmp_path, make).lengths, [2, 3])
+    assert make.count == 2 and "is damaged: it is made again" in caplog.text
+    assert path.read_bytes() == whole
+
+
 def test_examples_without_any_row_are_an_error(tmp_path):
     with pytest.raises(ValueError, match="none of 2 examples gives any features"):
         load(tmp_path, lambda examples: iter(()))
