@@ -43,6 +43,9 @@ class Trainer:
       seed: Of fresh weights and of dropout.
       jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
       accumulation_steps: Micro-batches in which a replica works through its batch.
+
+    Raises:
+      ValueError: If the optimizer would sum the gradients over the replicas again.
     """
 
     def __init__(
