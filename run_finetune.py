@@ -47,14 +47,11 @@ def check_weights(values: flags.FlagValues) -> None:
     """Checks that there are weights to start from.
 
     Raises:
-      ValueError: There are none, and nobody asked for noise; or the run would not leave them whole.
+      ValueError: There are none, and nobody asked for random ones; or output_dir holds others.
     """
-    if _stored(values):
-        return
-    initial = finetune_flags.initial_weights(values)
-    if initial:
-        if values.do_train:
-            running.check_kept(initial, values.output_dir)
+    if values.do_train:
+        running.check_fresh_or_own(values.output_dir)
+    if _stored(values) or finetune_flags.initial_weights(values):
         return
     if not values.from_scratch:
         raise ValueError(
@@ -187,7 +184,7 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     splits = make_splits(values, task, examples)
     if values.do_train and chief:
         if start != "resume":
-            evaluation.forget(values.output_dir)
+            evaluation.begin(values.output_dir)
         running.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
     initial = finetune_flags.initial_weights(values)

@@ -106,10 +106,10 @@ class Trial:
         checkpoint.write_text(os.path.join(directory, TRIAL_FILE), text)
 
 
-def forget(directory: str) -> None:
-    """Removes what an earlier run's evaluation left in a directory that a fresh run starts in."""
-    best = f"{checkpoint.BASENAME}-{checkpoint.BEST}.index"
-    for name in (TRIAL_FILE, RESULTS_FILE, best, _BEST_FILE):
+def begin(directory: str) -> None:
+    """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
+    checkpoint.claim(directory)
+    for name in (TRIAL_FILE, RESULTS_FILE, _BEST_FILE):
         path = os.path.join(directory, name)
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)
@@ -203,12 +203,10 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
 
 def _copy_to_best(prefix: str) -> list[str]:
     """Copies a checkpoint to model.ckpt-best; returns the release's lines about it."""
-    target = checkpoint.copy_to_best(prefix)
-    logging.info("saving %s to %s", prefix, target)
-    return [
-        f"saved {prefix}.{ending} to {target}.{ending}"
-        for ending in ("data-00000-of-00001", "index")
-    ]
+    copies = checkpoint.copy_to_best(prefix)
+    for source, target in copies.items():
+        logging.info("saving %s to %s", source, target)
+    return [f"saved {source} to {target}" for source, target in copies.items()]
 
 
 def _remind(directory: str, waiting_since: float | None) -> float:

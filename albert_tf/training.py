@@ -189,6 +189,8 @@ class Trainer:
     def initialise(self, init_checkpoint: str | None = None, expand_group0: bool = False) -> str:
         """Gives the model its first weights and says where they are from.
 
+        What a killed process left half-written in output_dir is removed.
+
         Args:
           init_checkpoint: A checkpoint to start from, where output_dir holds none.
           expand_group0: See conversion.load_weights.
@@ -203,6 +205,8 @@ class Trainer:
         # 1. Go on where output_dir stops.
         latest = checkpoint.latest(self.output_dir)
         self._check_shared(latest)
+        if distribution.is_chief(self.strategy):
+            checkpoint.remove_unfinished(self.output_dir)
         if latest:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
@@ -219,7 +223,7 @@ class Trainer:
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
-        # 3. Start from noise.
+        # 3. Start from random weights.
         logging.info("fresh: %d weights from the initialiser", self.model.count_params())
         return "fresh"
 

@@ -66,7 +66,7 @@ def block(step: int, accuracy: float) -> list[str]:
 def saved(directory: pathlib.Path, step: int) -> list[str]:
     return [
         f"saved {directory}/model.ckpt-{step}.{end} to {directory}/model.ckpt-best.{end}"
-        for end in ("data-00000-of-00001", "index")
+        for end in ("meta", "data-00000-of-00001", "index")
     ]
 
 
@@ -230,10 +230,10 @@ def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
 def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
     save(tmp_path, 2)
     evaluate_saved(tmp_path, {2: 0.5})
-    evaluation.forget(str(tmp_path))
-    assert checkpoint.best(str(tmp_path)) is None
+    evaluation.begin(str(tmp_path))
+    assert checkpoint.latest(str(tmp_path)) is None
+    save(tmp_path, 2)
     assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
-    evaluation.forget(str(tmp_path / "none"))
 
 
 def test_a_damaged_best_trial_is_named(tmp_path):
