@@ -18,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import checkpoint, conversion, distribution
+from albert_tf.conversion import values
 from albert_tf.progress import ProgressLog
 from albert_tf.tasks.task import Features, Task
 from albert_tf.train_step import TrainStep
@@ -246,23 +247,25 @@ class Trainer:
           The checkpoint's step.
 
         Raises:
-          ValueError: It is damaged, lacks something, or is of another shape.
+          ValueError: It is damaged, lacks something, is of another shape, or holds NaN or infinite
+            numbers.
         """
-        report = conversion.load_weights(self.model, prefix)
-        values = checkpoint.read(prefix)
+        tensors = checkpoint.read(prefix)
         slots = self._slots(conversion.named_weights(self.model)) if self.optimizer else {}
+        report = conversion.load_tensors(self.model, prefix, tensors)
         missing = [
             *report.missing,
-            *(name for name in (*slots, "global_step") if name not in values),
+            *(name for name in (*slots, "global_step") if name not in tensors),
         ]
         if missing:
             raise ValueError(
                 f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
                 "name another output_dir, and start from it with --init_checkpoint"
             )
+        moments = values.as_float32({name: tensors[name] for name in slots}, prefix)
         for name, slot in slots.items():
-            slot.assign(values[name])
-        step = int(values["global_step"])
+            slot.assign(moments[name])
+        step = int(tensors["global_step"])
         if self.optimizer:
             self.optimizer.iterations.assign(step)
         return step

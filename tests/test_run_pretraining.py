@@ -229,17 +229,24 @@ def test_a_fresh_run_forgets_the_best_of_another(folder, copy):
 # --- what stops it --------------------------------------------------------------------------
 
 
-def poisoned(trained: pathlib.Path, folder: pathlib.Path) -> str:
+def poisoned(trained: pathlib.Path, folder: pathlib.Path, gamma: float) -> str:
     values = checkpoint.read(str(trained))
-    values["bert/pooler/dense/bias"][0] = np.nan
+    values["bert/embeddings/LayerNorm/gamma"][:] = gamma
     return checkpoint.save(str(folder), 9, values, 1)
 
 
-def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path):
+@pytest.mark.parametrize(
+    ("gamma", "message"),
+    [
+        (np.nan, ".* holds NaN or infinite numbers in bert/embeddings/LayerNorm/gamma"),
+        (3e38, "step 1 is not finite .*after step 0; "),
+    ],
+)
+def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path, gamma, message):
     out = tmp_path / "out"
-    command = runs.command(folder, output_dir=out, init_checkpoint=poisoned(trained, tmp_path))
-    with pytest.raises(SystemExit, match="^error: step 1 is not finite .*after step 0; ") as caught:
-        runs.main([*command, "--do_eval"])
+    initial = poisoned(trained, tmp_path, gamma)
+    with pytest.raises(SystemExit, match=f"^error: {message}") as caught:
+        runs.main([*runs.command(folder, output_dir=out, init_checkpoint=initial), "--do_eval"])
     assert "\n" not in caught.value.code
     assert not list(out.glob("*ckpt*"))
 

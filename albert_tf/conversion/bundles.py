@@ -66,7 +66,19 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
       FileNotFoundError: There is no such bundle.
       ValueError: It is damaged.
     """
-    tensors = checkpoint.read(_prefix(path))
+    return weights_of(checkpoint.read(_prefix(path)), path)
+
+
+def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Returns the weights among a bundle's tensors; see `read_weights`.
+
+    Args:
+      tensors: Arrays by name.
+      path: Where they are from, for messages.
+
+    Raises:
+      ValueError: If they are damaged.
+    """
     if _OBJECT_GRAPH in tensors:
         tensors = _by_variable_name(tensors, path)
     weights = {

@@ -113,7 +113,7 @@ def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     layout = layouts.find(path)
     if config_file:
         config = running.read_config(config_file)
-        layouts.check_config(config, path, ignored=(), replace=True)
+        layouts.check_config(config, layout, path, replace=True)
     else:
         config = layout.read_config(path)
     weights = layout.read_weights(path)

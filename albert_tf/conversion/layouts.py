@@ -67,11 +67,18 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
     return find(path).read_config(os.fspath(path))
 
 
-def check_config(config: AlbertConfig, path: str, ignored: Collection[str], replace: bool) -> None:
+def check_config(
+    config: AlbertConfig,
+    layout: ModuleType,
+    path: str,
+    ignored: Collection[str] = (),
+    replace: bool = False,
+) -> None:
     """Compares what no shape shows, as layers, heads and activation, with the config at a path.
 
     Args:
       config: What is to be used; dropout may differ.
+      layout: What `find` returns for the path.
       path: What `load_weights` takes; there need not be a config.
       ignored: Further fields that may differ.
       replace: Whether a config there that is not valid is passed over.
@@ -80,7 +87,7 @@ def check_config(config: AlbertConfig, path: str, ignored: Collection[str], repl
       ValueError: They contradict each other, or the one there is not valid.
     """
     try:
-        theirs = load_config(path)
+        theirs = layout.read_config(path)
     except FileNotFoundError:
         return
     except ValueError as error:
