@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from types import ModuleType
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -104,3 +105,20 @@ def check_config(
             f"the config beside the weights of {path} contradicts the model's "
             f"({'; '.join(differences)}): use the config that belongs to them"
         )
+
+
+def holds_weights_of(directory: str, path: str) -> bool:
+    """Whether a directory holds some of the weights of a stored model, as an export does.
+
+    Args:
+      directory: Anything, or not there.
+      path: What `load_weights` takes.
+    """
+    try:
+        held = find(directory).read_weights(directory)
+    except (FileNotFoundError, ValueError):
+        return False
+    weights = find(path).read_weights(path)
+    return bool(held) and all(
+        name in weights and np.array_equal(value, weights[name]) for name, value in held.items()
+    )
