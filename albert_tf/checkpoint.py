@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import bundle_index, files
 
 BASENAME = "model.ckpt"
 BEST = "best"
@@ -116,6 +115,9 @@ def _names_listed(directory: str) -> list[str]:
     path = os.path.join(directory, _LIST)
     if not tf.io.gfile.exists(path):
         return []
+    if tf.io.gfile.stat(path).length > files.SMALL_BYTES:
+        raise ValueError(f"{path} is too large for a list of checkpoints: remove it")
+    files.check_regular(path)
     try:
         state = tf.train.get_checkpoint_state(directory)
     except ValueError:  # It is no text, or lists nothing.
@@ -144,33 +146,19 @@ def read(path: str) -> dict[str, np.ndarray]:
     """
     prefix = resolve(path)
     try:
+        bundle_index.check(prefix)
         # Not load_checkpoint: where a file system takes beginnings of names for directories, as
         # ram:// does, it looks for a list in one.
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        _check_size(prefix, reader)
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}
-    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+    except (tf.errors.OpError, IndexError, OSError, RuntimeError, ValueError) as error:
         if not tf.io.gfile.exists(prefix + _INDEX):
             raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"
         ) from None
-
-
-def _check_size(prefix: str, reader: Any) -> None:
-    # Before memory is asked for: a damaged index may declare any shape.
-    dtypes = reader.get_variable_to_dtype_map()
-    declared = sum(
-        math.prod(shape) * dtypes[name].size
-        for name, shape in reader.get_variable_to_shape_map().items()
-        if dtypes[name] != tf.string
-    )
-    data = tf.io.gfile.glob(f"{glob.escape(prefix)}.data-*")
-    held = sum(tf.io.gfile.stat(file).length for file in data)
-    if declared > held:
-        raise ValueError(f"it declares {declared:,} bytes, and its data files hold {held:,}")
 
 
 def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:

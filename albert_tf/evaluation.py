@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, distribution
+from albert_tf import checkpoint, distribution, files
 from albert_tf.training import Trainer
 from albert_tf.training_input import InputFn
 
@@ -93,8 +93,7 @@ class Trial:
         path = os.path.join(directory, TRIAL_FILE)
         if not tf.io.gfile.exists(path):
             return cls()
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
+        content = files.read_bytes(path)
         try:
             last_step, best_step, best_value = content.decode().split(":")
             return cls(int(last_step), int(best_step), _finite(best_value))
@@ -172,8 +171,7 @@ def append_results(path: str, lines: Sequence[str]) -> None:
     """
     blocks = []
     if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path) as file:
-            blocks = file.read().split(_RULE)[:-1]
+        blocks = files.read_bytes(path).decode(errors="replace").split(_RULE)[:-1]
     step = [line for line in lines if line.startswith("global_step = ")]
     if blocks and step and step[0] in blocks[-1].splitlines():
         del blocks[-1]
@@ -212,8 +210,7 @@ def _best_value(directory: str, key_metric: str) -> float:
     path = os.path.join(directory, _BEST_FILE)
     if not checkpoint.best(directory) or not tf.io.gfile.exists(path):
         return -1.0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
+    content = files.read_bytes(path)
     try:
         return _finite(json.loads(content)[key_metric])
     except (ValueError, TypeError, LookupError, RecursionError):

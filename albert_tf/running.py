@@ -22,7 +22,7 @@ def read_config(path: str) -> AlbertConfig:
         raise ValueError(f"ALBERT config {path} is a directory: name the file in it")
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"ALBERT config {path} does not exist")
-    return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
+    return AlbertConfig.from_json_file(path)
 
 
 def write_config(config: AlbertConfig, output_dir: str) -> None:

@@ -155,14 +155,14 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
 
         monkeypatch.setattr(trainer, "restore", deleted)
     else:
-        load = tf.train.load_checkpoint
+        load = tf.compat.v1.train.NewCheckpointReader
 
         def deleted(prefix):
             if prefix.endswith("-2"):
                 save(tmp_path, 7, keep_max=1)
             return load(prefix)
 
-        monkeypatch.setattr(tf.train, "load_checkpoint", deleted)
+        monkeypatch.setattr(tf.compat.v1.train, "NewCheckpointReader", deleted)
     evaluate(trainer, 7)
     assert trainer.evaluated == [7]
 

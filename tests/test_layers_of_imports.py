@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
 # Lowest first. A module imports those of lower levels only. `tasks` is the package itself.
 LEVELS = (
+    {"files"},
     {
         "config",
         "word_starts",
@@ -21,9 +22,9 @@ LEVELS = (
         "masking",
         "metrics",
         "length_batches",
-        "files",
     },
     {
+        "bundle_index",
         "tokenization",
         "records",
         "fusion",
@@ -102,7 +103,9 @@ LEVELS = (
     {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "user_errors", "tasks.text_files"}
+WITHOUT_KERAS = (
+    LEVELS[0] | LEVELS[1] | {"tokenization", "records", "user_errors", "tasks.text_files"}
+)
 WITHOUT_TENSORFLOW = {
     "config",
     "word_starts",

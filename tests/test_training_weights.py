@@ -109,8 +109,8 @@ def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
     trainer = trainer_of(runs.config(), tmp_path)
     trainer.save(keep_max=1)
     (tmp_path / "albert_config.json").write_text(runs.config().to_json())
-    opened, load = [], tf.train.load_checkpoint
-    monkeypatch.setattr(tf.train, "load_checkpoint", lambda path: opened.append(path) or load(path))
+    opened, read = [], checkpoint.read
+    monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
     monkeypatch.setattr(layouts, "find", lambda path: pytest.fail("it is a checkpoint of ours"))
     trainer.initialise()
     assert opened == [f"{tmp_path}/model.ckpt-0"]

@@ -49,7 +49,7 @@ def read_config(path: str) -> AlbertConfig:
     for folder in (directory, os.path.join(directory, "assets")):
         file = os.path.join(folder, CONFIG_FILE)
         if tf.io.gfile.exists(file):
-            return AlbertConfig.from_json_file(file, tf.io.gfile.GFile)
+            return AlbertConfig.from_json_file(file)
     raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
 
 

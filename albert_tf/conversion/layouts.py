@@ -63,9 +63,31 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
 
     Raises:
       FileNotFoundError: There is no such path, or no config in it.
-      ValueError: The config is of another kind of model, or not valid.
+      ValueError: The config is of another kind of model, not valid, or of one larger than the
+        weights.
     """
-    return find(path).read_config(os.fspath(path))
+    path = os.fspath(path)
+    config = find(path).read_config(path)
+    # Before somebody builds the model. A number has two bytes or more.
+    held = _held_bytes(path)
+    if config.num_weights > held:
+        raise ValueError(
+            f"the config beside the weights of {path} declares {config.num_weights:,} numbers or "
+            f"more, and they have {held:,} bytes: use the config that belongs to them"
+        )
+    return config
+
+
+def _held_bytes(path: str) -> int:
+    """Returns the size of all files in a directory, or in that of a file or prefix."""
+    if tf.io.gfile.isdir(path):
+        found = [
+            os.path.join(top, name) for top, _, names in tf.io.gfile.walk(path) for name in names
+        ]
+    else:
+        folder = os.path.dirname(path) or "."
+        found = [os.path.join(folder, name) for name in tf.io.gfile.listdir(folder)]
+    return sum(tf.io.gfile.stat(name).length for name in found if tf.io.gfile.exists(name))
 
 
 def check_config(

@@ -76,7 +76,7 @@ def read_labels(path: str) -> tuple[str, ...]:
     """
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with files.open_bytes(path) as file:
         return tuple(parse_json(line, path) for line in file)
 
 
