@@ -28,7 +28,7 @@ from albert_tf import (
     user_errors,
 )
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import files
+from albert_tf.conversion import files, layouts
 from albert_tf.length_batches import choose_static_lengths
 from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.tasks import feature_cache
@@ -48,14 +48,11 @@ def check_weights(values: flags.FlagValues) -> None:
     """Checks that there are weights to start from.
 
     Raises:
-      ValueError: There are none, and nobody asked for noise; or the run would not leave them whole.
+      ValueError: There are none, and nobody asked for random ones; or output_dir holds others.
     """
-    if _stored(values):
-        return
-    initial = finetune_flags.initial_weights(values)
-    if initial:
-        if values.do_train:
-            running.check_kept(initial, values.output_dir)
+    if values.do_train:
+        running.check_fresh_or_own(values.output_dir)
+    if _stored(values) or finetune_flags.initial_weights(values):
         return
     if not values.from_scratch:
         raise ValueError(
@@ -161,12 +158,13 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     if values.export_dir:
         import_exporters()
         finetune_tasks.serving(values, task)
-        files.check_free(values.export_dir)
     examples = read_splits(values, read)
+    num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
+    if values.export_dir and not (_is_done(values, num_train_steps) and _is_exported(values)):
+        files.check_free(values.export_dir)
     chief = distribution.is_chief(strategy)
     if chief:
         running.make_output_dir(values.output_dir)
-    num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
     rates = (
         config.hidden_dropout_prob,
         config.attention_probs_dropout_prob,
@@ -188,7 +186,7 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     splits = make_splits(values, task, examples)
     if values.do_train and chief:
         if start != "resume":
-            evaluation.forget(values.output_dir)
+            evaluation.begin(values.output_dir)
         running.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
     initial = finetune_flags.initial_weights(values)
@@ -250,13 +248,30 @@ def import_exporters() -> tuple[ModuleType, ModuleType]:
     return saved_model, trained
 
 
+def _is_done(values: flags.FlagValues, num_train_steps: int) -> bool:
+    newest = checkpoint.latest(values.output_dir) if values.do_train else None
+    return not values.do_train or bool(newest and int(newest.rpartition("-")[2]) >= num_train_steps)
+
+
+def _to_export(values: flags.FlagValues) -> str | None:
+    found = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
+    return found or finetune_flags.initial_weights(values)
+
+
+def _is_exported(values: flags.FlagValues) -> bool:
+    path = _to_export(values)
+    return bool(path) and layouts.holds_weights_of(values.export_dir, path)
+
+
 def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Writes the best checkpoint as a SavedModel that takes raw text."""
+    """Writes the best checkpoint as a SavedModel that takes raw text, unless it is there."""
+    if _is_exported(values):
+        logging.info("%s is an export of %s already", values.export_dir, _to_export(values))
+        return
     kind, options = finetune_tasks.serving(values, task)
-    path = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
     saved_model, trained = import_exporters()
     stored = trained.Stored(
-        path or finetune_flags.initial_weights(values),
+        _to_export(values),
         values.albert_config_file,
         values.spm_model_file,
         None if values.spm_model_file else values.vocab_file,

@@ -110,8 +110,8 @@ def prepare() -> tuple[Trainer, Records]:
     config = running.read_config(FLAGS.albert_config_file)
     pretraining_flags.check_flags(config)
     running.check_same_model(config, FLAGS.output_dir)
-    if FLAGS.do_train and FLAGS.init_checkpoint:
-        running.check_kept(FLAGS.init_checkpoint, FLAGS.output_dir)
+    if FLAGS.do_train:
+        running.check_fresh_or_own(FLAGS.output_dir)
     elif FLAGS.init_checkpoint:
         logging.warning("evaluation alone is of --output_dir's checkpoints: no --init_checkpoint")
     files = input_files.find_files(FLAGS.input_file)
@@ -148,7 +148,7 @@ def prepare() -> tuple[Trainer, Records]:
         start = trainer.initialise(FLAGS.init_checkpoint, FLAGS.init_from_group0)
         if chief:
             if start != "resume":
-                evaluation.forget(FLAGS.output_dir)
+                evaluation.begin(FLAGS.output_dir)
             running.write_config(config, FLAGS.output_dir)
     return trainer, records
 

@@ -2,27 +2,29 @@
 
 A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. The file `checkpoint` beside it, which
 TensorFlow replaces in one rename, names the complete ones: one that a killed process left half
-written is in no list and is never read.
+written is in no list and is never read. Before its first checkpoint a run claims its directory: the
+list then names model.ckpt-none, which is never there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import bundle_index, files
 
 BASENAME = "model.ckpt"
 BEST = "best"
 _LIST = "checkpoint"
-_DATA, _INDEX = ".data-00000-of-00001", ".index"
+_CLAIM = f"{BASENAME}-none"
+_DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 
 
 def resolve(path: str) -> str:
@@ -41,7 +43,7 @@ def resolve(path: str) -> str:
     """
     path = os.fspath(path)
     files.check_not_url(path)
-    prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(".meta")
+    prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
     if tf.io.gfile.exists(prefix + _INDEX):
         return prefix
     if tf.io.gfile.isdir(path):
@@ -77,9 +79,45 @@ def listed(directory: str) -> list[str]:
     Raises:
       ValueError: The file that lists them is there, and can't be read as that.
     """
+    paths = [os.path.join(directory, name) for name in _names_listed(directory)]
+    return [path for path in paths if tf.io.gfile.exists(path + _INDEX)]
+
+
+def claim(directory: str) -> None:
+    """Marks a directory as that of a run that begins, until `save` lists its first checkpoint."""
+    write_text(os.path.join(directory, _LIST), f'model_checkpoint_path: "{_CLAIM}"\n')
+
+
+def unlisted(directory: str) -> list[str]:
+    """Returns the prefixes of a directory's checkpoints that its list does not name.
+
+    Where a run has claimed the directory, model.ckpt-<step> are its own, which it could not list
+    any more, and are left out.
+
+    Raises:
+      ValueError: See `listed`.
+    """
+    names = _names_listed(directory)
+    own = rf"{re.escape(BASENAME)}-\d+" if names == [_CLAIM] else "|".join(map(re.escape, names))
+    pattern = os.path.join(glob.escape(directory), "*")
+    files = tf.io.gfile.glob([pattern + _INDEX, f"{pattern}.data-?????-of-?????"])
+    prefixes = sorted({re.sub(r"\.(index|data-[^/]*)$", "", path) for path in files})
+    return [path for path in prefixes if not re.fullmatch(own, os.path.basename(path))]
+
+
+def remove_unfinished(directory: str) -> None:
+    """Removes what a process killed while it wrote a checkpoint left; nobody may be writing one."""
+    for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
+        tf.io.gfile.remove(path)
+
+
+def _names_listed(directory: str) -> list[str]:
     path = os.path.join(directory, _LIST)
     if not tf.io.gfile.exists(path):
         return []
+    if tf.io.gfile.stat(path).length > files.SMALL_BYTES:
+        raise ValueError(f"{path} is too large for a list of checkpoints: remove it")
+    files.check_regular(path)
     try:
         state = tf.train.get_checkpoint_state(directory)
     except ValueError:  # It is no text, or lists nothing.
@@ -87,11 +125,10 @@ def listed(directory: str) -> list[str]:
     if state is None:
         raise ValueError(
             f"{path} can't be read as a list of checkpoints: copy it again or make it readable, or "
-            "remove it if no run shall go on from there"
+            "name another directory if no run shall go on from there"
         )
-    names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
-    paths = [os.path.join(directory, name) for name in names]
-    return [path for path in paths if tf.io.gfile.exists(path + _INDEX)]
+    paths = state.all_model_checkpoint_paths or [state.model_checkpoint_path]
+    return [os.path.basename(path) for path in paths]
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -109,33 +146,19 @@ def read(path: str) -> dict[str, np.ndarray]:
     """
     prefix = resolve(path)
     try:
+        bundle_index.check(prefix)
         # Not load_checkpoint: where a file system takes beginnings of names for directories, as
         # ram:// does, it looks for a list in one.
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        _check_size(prefix, reader)
         names = sorted(reader.get_variable_to_shape_map())
         return {name: reader.get_tensor(name) for name in names}
-    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+    except (tf.errors.OpError, IndexError, OSError, RuntimeError, ValueError) as error:
         if not tf.io.gfile.exists(prefix + _INDEX):
             raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"
         ) from None
-
-
-def _check_size(prefix: str, reader: Any) -> None:
-    # Before memory is asked for: a damaged index may declare any shape.
-    dtypes = reader.get_variable_to_dtype_map()
-    declared = sum(
-        math.prod(shape) * dtypes[name].size
-        for name, shape in reader.get_variable_to_shape_map().items()
-        if dtypes[name] != tf.string
-    )
-    data = tf.io.gfile.glob(f"{glob.escape(prefix)}.data-*")
-    held = sum(tf.io.gfile.stat(file).length for file in data)
-    if declared > held:
-        raise ValueError(f"it declares {declared:,} bytes, and its data files hold {held:,}")
 
 
 def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:
@@ -164,10 +187,13 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
 def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     """Writes a checkpoint that no list names.
 
+    Its .meta is empty: there is no graph, but the release's evaluation copies and deletes one.
+
     Args:
       prefix: What its files are called; the directory exists.
       tensors: Arrays, tensors or variables by name.
     """
+    write_text(prefix + _META, "")
     names = sorted(tensors)
     values = [tf.convert_to_tensor(tensors[name]) for name in names]
     # The writer renames its temporary files when they are complete, the index last.
@@ -176,7 +202,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     )
 
 
-def copy_to_best(prefix: str) -> str:
+def copy_to_best(prefix: str) -> dict[str, str]:
     """Copies a checkpoint to model.ckpt-best of its directory, replacing what is there.
 
     The index goes first and comes back last: a process killed in between leaves no best
@@ -186,16 +212,19 @@ def copy_to_best(prefix: str) -> str:
       prefix: The checkpoint.
 
     Returns:
-      The prefix of the copy.
+      The names of the files copied, and of their copies.
     """
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
-    for ending in (_DATA, _INDEX):
+    # One that the release or an earlier version wrote may have no .meta.
+    endings = [_META] if tf.io.gfile.exists(prefix + _META) else []
+    endings += [_DATA, _INDEX]
+    for ending in endings:
         tf.io.gfile.copy(prefix + ending, f"{target}{ending}.tmp", overwrite=True)
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(target + _INDEX)
-    for ending in (_DATA, _INDEX):
+    for ending in endings:
         tf.io.gfile.rename(f"{target}{ending}.tmp", target + ending, overwrite=True)
-    return target
+    return {prefix + ending: target + ending for ending in endings}
 
 
 def write_text(path: str, text: str) -> None:
@@ -213,6 +242,6 @@ def _write_state(directory: str, names: list[str]) -> None:
 
 
 def _delete(prefix: str) -> None:
-    for ending in (_INDEX, _DATA):
+    for ending in (_INDEX, _DATA, _META):
         if tf.io.gfile.exists(prefix + ending):
             tf.io.gfile.remove(prefix + ending)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
+
+from albert_tf import files
 
 # What the file beside a model's weights is called.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
+# What anybody trained is far below; much more would not even be built.
+_MOST_LAYERS = 4096
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 
 # Keys of released configurations that never changed the graph, with the one value that each
@@ -107,6 +111,9 @@ class AlbertConfig:
             f"a multiple of num_attention_heads ({self.num_attention_heads})",
             self.hidden_size,
         )
+        for name in ("num_hidden_layers", "inner_group_num"):
+            value = getattr(self, name)
+            _require(value <= _MOST_LAYERS, name, f"at most {_MOST_LAYERS}", value)
         _require(
             self.num_hidden_groups <= self.num_hidden_layers,
             "num_hidden_groups",
@@ -145,27 +152,25 @@ class AlbertConfig:
         return cls(**{key: value for key, value in values.items() if key in known})
 
     @classmethod
-    def from_json_file(
-        cls, path: str | os.PathLike[str], open_file: Callable[..., Any] = open
-    ) -> AlbertConfig:
+    def from_json_file(cls, path: str | os.PathLike[str]) -> AlbertConfig:
         """Reads an albert_config.json; see `from_dict` for what is accepted.
 
         Args:
-          path: The file.
-          open_file: How to open it; tf.io.gfile.GFile also opens gs:// paths.
+          path: The file; gs:// too.
 
         Returns:
           The config.
 
         Raises:
           FileNotFoundError: There is no such file.
-          ValueError: It is not JSON, or not a valid config.
+          ValueError: It is not JSON, or not a valid config; or no regular file.
         """
         try:
-            with open_file(path, "rb") as file:
-                values = json.load(file)
+            content = files.read_bytes(path, files.SMALL_BYTES)
         except FileNotFoundError:
             raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist") from None
+        try:
+            values = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"ALBERT config {os.fspath(path)} is not JSON: {error}") from None
         try:
@@ -204,6 +209,18 @@ class AlbertConfig:
         # The release's own floating-point expression: it rounds down at, say, layer 15 of 22
         # with 22 groups, and a checkpoint trained so must be run so.
         return int(layer / self.num_hidden_layers * self.num_hidden_groups)
+
+    @property
+    def num_weights(self) -> int:
+        """Numbers in the encoder's largest arrays: embeddings and blocks, without biases."""
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        attention = self.num_attention_groups * 4 * self.hidden_size**2
+        ffn = self.num_ffn_groups * 2 * self.hidden_size * self.intermediate_size
+        return (
+            rows * self.embedding_size
+            + self.embedding_size * self.hidden_size * (self.embedding_size != self.hidden_size)
+            + self.inner_group_num * (attention + ffn)
+        )
 
     @property
     def num_attention_groups(self) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, distribution
+from albert_tf import checkpoint, distribution, files
 from albert_tf.progress import write_metrics
 from albert_tf.training import Trainer
 from albert_tf.training_input import InputFn
@@ -19,6 +21,7 @@ from albert_tf.training_input import InputFn
 RESULTS_FILE = "eval_results.txt"
 TRIAL_FILE = "best_trial.txt"
 _BEST_FILE = "best_checkpoint.json"
+_RULE = "=" * 50 + "\n"
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
 
@@ -92,14 +95,13 @@ class Trial:
         path = os.path.join(directory, TRIAL_FILE)
         if not tf.io.gfile.exists(path):
             return cls()
-        with tf.io.gfile.GFile(path) as file:
-            text = file.read()
+        content = files.read_bytes(path)
         try:
-            last_step, best_step, best_value = text.split(":")
-            return cls(int(last_step), int(best_step), float(best_value))
+            last_step, best_step, best_value = content.decode().split(":")
+            return cls(int(last_step), int(best_step), _finite(best_value))
         except ValueError:
             raise ValueError(
-                f"{path} must be <step>:<best step>:<best value>, not {text!r}"
+                f"{path} must be <step>:<best step>:<best value>, not {content!r}"
             ) from None
 
     def write(self, directory: str) -> None:
@@ -108,10 +110,10 @@ class Trial:
         checkpoint.write_text(os.path.join(directory, TRIAL_FILE), text)
 
 
-def forget(directory: str) -> None:
-    """Removes what an earlier run's evaluation left in a directory that a fresh run starts in."""
-    best = f"{checkpoint.BASENAME}-{checkpoint.BEST}.index"
-    for name in (TRIAL_FILE, RESULTS_FILE, best, _BEST_FILE):
+def begin(directory: str) -> None:
+    """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
+    checkpoint.claim(directory)
+    for name in (TRIAL_FILE, RESULTS_FILE, _BEST_FILE):
         path = os.path.join(directory, name)
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)
@@ -166,12 +168,18 @@ def evaluate_saved(
 
 
 def append_results(path: str, lines: Sequence[str]) -> None:
-    """Adds the metrics of a checkpoint to a file, below those of others."""
-    before = ""
+    """Adds the metrics of a checkpoint to a file, below those of others.
+
+    Those of the same step that stand last are replaced: a killed run left them, and did it again.
+    """
+    blocks = []
     if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path) as file:
-            before = file.read()
-    checkpoint.write_text(path, before + "\n".join([*lines, "=" * 50]) + "\n")
+        blocks = files.read_bytes(path).decode(errors="replace").split(_RULE)[:-1]
+    step = [line for line in lines if line.startswith("global_step = ")]
+    if blocks and step and step[0] in blocks[-1].splitlines():
+        del blocks[-1]
+    text = "\n".join(lines) + "\n"
+    checkpoint.write_text(path, "".join(block + _RULE for block in [*blocks, text]))
 
 
 def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
@@ -186,12 +194,7 @@ def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
 def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) -> list[str]:
     """Copies the checkpoint if it beats the best; returns the release's lines about it."""
     directory = os.path.dirname(prefix)
-    record = os.path.join(directory, _BEST_FILE)
-    best = -1.0
-    if checkpoint.best(directory) and tf.io.gfile.exists(record):
-        with tf.io.gfile.GFile(record) as file:
-            best = json.load(file)[key_metric]
-    if results[key_metric] <= best:
+    if results[key_metric] <= _best_value(directory, key_metric):
         return []
     try:
         lines = _copy_to_best(prefix)
@@ -199,19 +202,41 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
         logging.warning("%s was the best, but deleted before it could be kept", prefix)
         return []
     checkpoint.write_text(
-        record, json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n"
+        os.path.join(directory, _BEST_FILE),
+        json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n",
     )
     return lines
 
 
+def _best_value(directory: str, key_metric: str) -> float:
+    """Returns the key metric of model.ckpt-best; less than any where there is none."""
+    path = os.path.join(directory, _BEST_FILE)
+    if not checkpoint.best(directory) or not tf.io.gfile.exists(path):
+        return -1.0
+    content = files.read_bytes(path)
+    try:
+        return _finite(json.loads(content)[key_metric])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise ValueError(
+            f"{path} must tell the {key_metric} of {checkpoint.BASENAME}-{checkpoint.BEST}, as "
+            f'{{"{key_metric}": 0.5}}: write it there, or remove the file if the next best may '
+            "replace that checkpoint"
+        ) from None
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no value of a metric")
+    return number
+
+
 def _copy_to_best(prefix: str) -> list[str]:
     """Copies a checkpoint to model.ckpt-best; returns the release's lines about it."""
-    target = checkpoint.copy_to_best(prefix)
-    logging.info("saving %s to %s", prefix, target)
-    return [
-        f"saved {prefix}.{ending} to {target}.{ending}"
-        for ending in ("data-00000-of-00001", "index")
-    ]
+    copies = checkpoint.copy_to_best(prefix)
+    for source, target in copies.items():
+        logging.info("saving %s to %s", source, target)
+    return [f"saved {source} to {target}" for source, target in copies.items()]
 
 
 def _remind(directory: str, waiting_since: float | None) -> float:

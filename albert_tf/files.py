@@ -11,9 +11,13 @@ import glob
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, BinaryIO
+
+# What configs, vocabularies and indexes stay below, by far; nothing larger is taken into memory.
+SMALL_BYTES = 64 << 20
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -47,15 +51,46 @@ def is_dir(path: str | os.PathLike[str]) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Checks that what is at a path, if anything, is a file or a directory: a pipe never ends.
+
+    Raises:
+      ValueError: If it is a named pipe, a device or a socket.
+    """
+    if is_remote(path) or not os.path.exists(path):
+        return
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError(f"{os.fspath(path)} is a pipe, a device or a socket: name a regular file")
+
+
 def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a file to read bytes from: all, or line by line."""
+    """Opens a file to read bytes from: all, or line by line.
+
+    Raises:
+      ValueError: See `check_regular`.
+    """
+    check_regular(path)
     return _gfile().GFile(path, "rb") if is_remote(path) else open(path, "rb")
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Returns what a file holds."""
+def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Returns what a file holds.
+
+    Args:
+      path: The file.
+      most: How many bytes it may have, where not any number.
+
+    Raises:
+      ValueError: If it has more, or see `check_regular`.
+    """
     with open_bytes(path) as file:
-        return file.read()
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:
+        raise ValueError(
+            f"{os.fspath(path)} has over {most:,} bytes: too many for what it should be"
+        )
+    return content
 
 
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:

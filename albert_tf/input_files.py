@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import user_errors
-from albert_tf.files import dump_sealed, load_sealed
+from albert_tf.files import check_regular, dump_sealed, load_sealed
 from albert_tf.records import Feature, FeatureSpec
 
 _READ_BYTES = 8 << 20
@@ -37,6 +37,7 @@ def find_files(patterns: str) -> list[str]:
     if not files:
         raise ValueError("no input file is named: give names or globs, separated by commas")
     for path in files:
+        check_regular(path)
         if tf.io.gfile.isdir(path):
             raise ValueError(f"input file {path} is a directory: give {path}/* for the files in it")
         if tf.io.gfile.stat(path).length == 0:

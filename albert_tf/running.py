@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf import checkpoint
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
+from albert_tf.conversion import layouts
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -21,7 +22,7 @@ def read_config(path: str) -> AlbertConfig:
         raise ValueError(f"ALBERT config {path} is a directory: name the file in it")
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"ALBERT config {path} does not exist")
-    return AlbertConfig.from_json_file(path, tf.io.gfile.GFile)
+    return AlbertConfig.from_json_file(path)
 
 
 def write_config(config: AlbertConfig, output_dir: str) -> None:
@@ -50,27 +51,26 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
         )
 
 
-def check_kept(initial: str, output_dir: str) -> None:
-    """Checks that a fresh run leaves whole what it starts from; others start from what is there.
-
-    Args:
-      initial: Weights in any layout.
-      output_dir: Where the run writes checkpoints of its own.
+def check_fresh_or_own(output_dir: str) -> None:
+    """Checks that a run goes on with its own checkpoints, or begins where there is no model.
 
     Raises:
-      ValueError: It would replace them.
+      ValueError: If there is another model, of which the run would replace or delete files.
     """
     if checkpoint.latest(output_dir):
         return
+    found = checkpoint.unlisted(output_dir)
     try:
-        folder, name = os.path.split(checkpoint.resolve(initial))
+        layouts.find(output_dir)
+        found = [output_dir]
     except FileNotFoundError:
-        return  # Of another layout: none of its files is called as a run's are.
-    is_there = os.path.realpath(folder) == os.path.realpath(output_dir)
-    if is_there and name.startswith(f"{checkpoint.BASENAME}-"):
+        pass
+    except ValueError:  # Several models, of which one must be named.
+        found = found or [os.path.join(output_dir, "...")]
+    if found:
         raise ValueError(
-            f"--output_dir {output_dir} holds the weights to start from, and the run would replace "
-            f"{name}: name another directory"
+            f"--output_dir {output_dir} holds a model, and no run that could go on there: name "
+            f"another directory, and --init_checkpoint={found[0]} to start from that model"
         )
 
 

@@ -297,7 +297,7 @@ def ends_in_digit_comma(piece: str) -> bool:
 def _read_file(path: str) -> bytes:
     if not files.is_file(path):
         raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
-    content = files.read_bytes(path)
+    content = files.read_bytes(path, files.SMALL_BYTES)
     if not content:
         raise ValueError(f"vocabulary file {path} is empty")
     return content

@@ -33,6 +33,9 @@ class TrainStep:
 
     Attributes:
       stat_names: Names of the numbers that a call returns; known once a step was traced.
+
+    Raises:
+      ValueError: If the optimizer would sum the gradients over the replicas again.
     """
 
     def __init__(
@@ -44,6 +47,12 @@ class TrainStep:
         jit_compile: bool = False,
         accumulation_steps: int = 1,
     ) -> None:
+        # Keras' own optimizers sum, too.
+        if optimizer is not None and getattr(optimizer, "sum_over_replicas", True):
+            raise ValueError(
+                f"the optimizer {type(optimizer).__name__} would sum gradients over replicas "
+                "again: make it with create_optimizer(..., sum_over_replicas=False)"
+            )
         self.stat_names: list[str] = []
         self._task = task
         self._model = model

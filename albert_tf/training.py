@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import checkpoint, conversion, distribution
+from albert_tf.conversion import values
 from albert_tf.progress import ProgressLog
 from albert_tf.stop_signals import StopSignals
 from albert_tf.tasks.task import Features, Task
@@ -46,6 +47,9 @@ class Trainer:
       seed: Of fresh weights and of dropout.
       jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
       accumulation_steps: Micro-batches in which a replica works through its batch.
+
+    Raises:
+      ValueError: If the optimizer would sum the gradients over the replicas again.
     """
 
     def __init__(
@@ -196,6 +200,8 @@ class Trainer:
     def initialise(self, init_checkpoint: str | None = None, expand_group0: bool = False) -> str:
         """Gives the model its first weights and says where they are from.
 
+        What a killed process left half-written in output_dir is removed.
+
         Args:
           init_checkpoint: A checkpoint to start from, where output_dir holds none.
           expand_group0: See conversion.load_weights.
@@ -210,6 +216,8 @@ class Trainer:
         # 1. Go on where output_dir stops.
         latest = checkpoint.latest(self.output_dir)
         self._check_shared(latest)
+        if distribution.is_chief(self.strategy):
+            checkpoint.remove_unfinished(self.output_dir)
         if latest:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
@@ -226,7 +234,7 @@ class Trainer:
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
-        # 3. Start from noise.
+        # 3. Start from random weights.
         logging.info("fresh: %d weights from the initialiser", self.model.count_params())
         return "fresh"
 
@@ -249,23 +257,25 @@ class Trainer:
           The checkpoint's step.
 
         Raises:
-          ValueError: It is damaged, lacks something, or is of another shape.
+          ValueError: It is damaged, lacks something, is of another shape, or holds NaN or infinite
+            numbers.
         """
-        report = conversion.load_weights(self.model, prefix)
-        values = checkpoint.read(prefix)
+        tensors = checkpoint.read(prefix)
         slots = self._slots(conversion.named_weights(self.model)) if self.optimizer else {}
+        report = conversion.load_tensors(self.model, prefix, tensors)
         missing = [
             *report.missing,
-            *(name for name in (*slots, "global_step") if name not in values),
+            *(name for name in (*slots, "global_step") if name not in tensors),
         ]
         if missing:
             raise ValueError(
                 f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
                 "name another output_dir, and start from it with --init_checkpoint"
             )
+        moments = values.as_float32({name: tensors[name] for name in slots}, prefix)
         for name, slot in slots.items():
-            slot.assign(values[name])
-        step = int(values["global_step"])
+            slot.assign(moments[name])
+        step = int(tensors["global_step"])
         if self.optimizer:
             self.optimizer.iterations.assign(step)
         return step

@@ -38,7 +38,13 @@ def in_one_line(*others: type[Exception]) -> Iterator[None]:
         sys.exit("error: interrupted")
     except (ValueError, OSError, tf.errors.OpError, *others) as error:
         logging.debug("where the error is from:", exc_info=True)
-        sys.exit(f"error: {reason(error) if isinstance(error, tf.errors.OpError) else error}")
+        text = reason(error) if isinstance(error, tf.errors.OpError) else str(error)
+        sys.exit(f"error: {printable(text)}")
+
+
+def printable(text: str) -> str:
+    """Returns a text with escapes for control characters, which files of others bring along."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def reason(error: tf.errors.OpError) -> str:

@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 import tensorflow as tf
 
+from albert_tf.files import check_regular
+
 # A longer line is cut at white space: running text without line breaks can't fill the memory.
 MAX_LINE_BYTES = 2**20
 
@@ -143,6 +145,7 @@ class _StoredFile(io.RawIOBase):
     """A file of tf.io.gfile with the interface of Python's io, from begin to end."""
 
     def __init__(self, path: str):
+        check_regular(path)
         self._file = tf.io.gfile.GFile(path, "rb")
         self._position = 0
 

@@ -11,7 +11,7 @@ import albert_tf
 from albert_tf import checkpoint, conversion
 from tests import goldens
 
-DATA, INDEX = ".data-00000-of-00001", ".index"
+DATA, INDEX, META = ".data-00000-of-00001", ".index", ".meta"
 
 
 class Killed(Exception):
@@ -93,7 +93,7 @@ def test_the_oldest_are_deleted(tmp_path, keep_max, kept):
         save(tmp_path, step, keep_max)
     expected = [f"model.ckpt-{step}" for step in kept]
     assert names(checkpoint.listed(str(tmp_path))) == expected
-    files = {name + ending for name in expected for ending in (DATA, INDEX)}
+    files = {name + ending for name in expected for ending in (DATA, INDEX, META)}
     assert set(os.listdir(tmp_path)) == {"checkpoint", *files}
     for step in kept:
         check(str(tmp_path / f"model.ckpt-{step}"), values(step))
@@ -163,7 +163,7 @@ def test_a_list_that_is_none_is_not_taken_for_a_fresh_start(tmp_path, content):
         checkpoint.latest(str(tmp_path))
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])
+@pytest.mark.parametrize("call", range(1, 6))
 def test_a_kill_while_saving_leaves_only_whole_checkpoints(tmp_path, monkeypatch, call):
     for step in (2, 3):
         save(tmp_path, step, keep_max=2)
@@ -179,12 +179,45 @@ def test_a_kill_while_saving_leaves_only_whole_checkpoints(tmp_path, monkeypatch
     assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-3", "model.ckpt-5"]
 
 
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    """The names are TensorFlow's own, as it gave them to files of a process that was killed."""
+    prefix = save(tmp_path, 3)
+    left = [f"model.ckpt-5{end}.tempstate17{i}" for i, end in enumerate((DATA, INDEX))]
+    others = ["other.ckpt-5.index.tempstate1", "model.ckpt-7.index"]
+    for name in (*left, *others):
+        (tmp_path / name).touch()
+    checkpoint.remove_unfinished(str(tmp_path))
+    assert not any((tmp_path / name).exists() for name in left)
+    assert all((tmp_path / name).exists() for name in others)
+    check(prefix, values(3))
+
+
+def test_which_checkpoints_no_list_names(tmp_path):
+    """Of a directory that a run has claimed: its own are not among them."""
+    assert checkpoint.unlisted(str(tmp_path / "none")) == []
+    checkpoint.claim(str(tmp_path))
+    checkpoint.write(str(tmp_path / "model.ckpt-4"), values(4))
+    assert checkpoint.latest(str(tmp_path)) is None
+    assert tf.train.latest_checkpoint(str(tmp_path)) is None
+    assert checkpoint.unlisted(str(tmp_path)) == []
+    checkpoint.write(str(tmp_path / "model.ckpt-best"), values(2))
+    (tmp_path / "half.data-00001-of-00002").touch()
+    assert names(checkpoint.unlisted(str(tmp_path))) == ["half", "model.ckpt-best"]
+    save(tmp_path, 8)
+    assert names(checkpoint.unlisted(str(tmp_path))) == ["half", "model.ckpt-4", "model.ckpt-best"]
+    os.remove(tmp_path / "checkpoint")
+    assert "model.ckpt-8" in names(checkpoint.unlisted(str(tmp_path)))
+
+
 def test_best_is_a_copy(tmp_path):
     assert checkpoint.best(str(tmp_path)) is None
     for step in (3, 5):
         prefix = save(tmp_path, step, keep_max=1)
-        best = checkpoint.copy_to_best(prefix)
-        assert best == checkpoint.best(str(tmp_path)) == str(tmp_path / "model.ckpt-best")
+        best = str(tmp_path / "model.ckpt-best")
+        copies = checkpoint.copy_to_best(prefix)
+        assert copies == {prefix + end: best + end for end in (META, DATA, INDEX)}
+        assert all(map(os.path.exists, copies.values()))
+        assert checkpoint.best(str(tmp_path)) == best
         check(best, values(step))
     save(tmp_path, 7, keep_max=1)
     check(best, values(5))
@@ -192,7 +225,17 @@ def test_best_is_a_copy(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-@pytest.mark.parametrize("call", range(1, 6))
+def test_a_checkpoint_without_a_meta_is_copied(tmp_path):
+    """As earlier versions wrote them."""
+    prefix = save(tmp_path, 3)
+    os.remove(prefix + META)
+    checkpoint.copy_to_best(prefix)
+    check(str(tmp_path / "model.ckpt-best"), values(3))
+    save(tmp_path, 5, keep_max=1)
+    assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-5"]
+
+
+@pytest.mark.parametrize("call", range(1, 8))
 def test_a_kill_while_copying_leaves_no_mixture(tmp_path, monkeypatch, call):
     checkpoint.copy_to_best(save(tmp_path, 3))
     prefix = save(tmp_path, 5)
@@ -201,17 +244,18 @@ def test_a_kill_while_copying_leaves_no_mixture(tmp_path, monkeypatch, call):
         with pytest.raises(Killed):
             checkpoint.copy_to_best(prefix)
     best = checkpoint.best(str(tmp_path))
-    if call <= 3:  # Nothing has been touched yet.
+    if call <= 4:  # Nothing has been touched yet.
         check(best, values(3))
     else:
         assert best is None
-    check(checkpoint.copy_to_best(prefix), values(5))
+    checkpoint.copy_to_best(prefix)
+    check(str(tmp_path / "model.ckpt-best"), values(5))
 
 
 def test_a_directory_without_a_list_means_its_best(tmp_path):
-    best = checkpoint.copy_to_best(save(tmp_path, 3))
+    checkpoint.copy_to_best(save(tmp_path, 3))
     os.remove(tmp_path / "checkpoint")
-    assert checkpoint.resolve(str(tmp_path)) == best
+    assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.ckpt-best")
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def block(step: int, accuracy: float) -> list[str]:
 def saved(directory: pathlib.Path, step: int) -> list[str]:
     return [
         f"saved {directory}/model.ckpt-{step}.{end} to {directory}/model.ckpt-best.{end}"
-        for end in ("data-00000-of-00001", "index")
+        for end in ("meta", "data-00000-of-00001", "index")
     ]
 
 
@@ -155,16 +155,42 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
 
         monkeypatch.setattr(trainer, "restore", deleted)
     else:
-        load = tf.train.load_checkpoint
+        load = tf.compat.v1.train.NewCheckpointReader
 
         def deleted(prefix):
             if prefix.endswith("-2"):
                 save(tmp_path, 7, keep_max=1)
             return load(prefix)
 
-        monkeypatch.setattr(tf.train, "load_checkpoint", deleted)
+        monkeypatch.setattr(tf.compat.v1.train, "NewCheckpointReader", deleted)
     evaluate(trainer, 7)
     assert trainer.evaluated == [7]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[3]",
+        b'{"masked_lm_accuracy": NaN}',
+        b"{}",
+        b'{"masked_lm_accuracy": []}',
+        b"\xff",
+        b"[" * 10**5,
+    ],
+)
+def test_a_damaged_record_of_the_best_is_named(tmp_path, content):
+    save(tmp_path, 3)
+    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    (tmp_path / "best_checkpoint.json").write_bytes(content)
+    save(tmp_path, 5)
+    with pytest.raises(ValueError, match="best_checkpoint.json must tell the masked_lm_acc.* as {"):
+        evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 3
+    (tmp_path / "best_checkpoint.json").write_text('{"masked_lm_accuracy": 0.5}')
+    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 3
 
 
 # --- all that are saved ---------------------------------------------------------------------
@@ -227,16 +253,32 @@ def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
     assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
 
 
+def test_a_kill_before_best_trial_is_written_repeats_no_block(tmp_path):
+    for step in (2, 4):
+        save(tmp_path, step)
+    evaluate_saved(tmp_path, {2: 0.5, 4: 0.75})
+    results = (tmp_path / "eval_results.txt").read_text()
+    (tmp_path / "best_trial.txt").write_text("2:2:0.5")
+    assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
+    assert (tmp_path / "eval_results.txt").read_text() == results
+    assert (tmp_path / "best_trial.txt").read_text() == "4:4:0.75"
+    # Without a step, as of an evaluation alone, nothing is replaced.
+    for _ in range(2):
+        evaluation.append_results(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
+    assert (tmp_path / "eval_results.txt").read_text() == results + f"f1 = 0.5\n{'=' * 50}\n" * 2
+
+
 def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
     save(tmp_path, 2)
     evaluate_saved(tmp_path, {2: 0.5})
-    evaluation.forget(str(tmp_path))
-    assert checkpoint.best(str(tmp_path)) is None
+    evaluation.begin(str(tmp_path))
+    assert checkpoint.latest(str(tmp_path)) is None
+    save(tmp_path, 2)
     assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
-    evaluation.forget(str(tmp_path / "none"))
 
 
-def test_a_damaged_best_trial_is_named(tmp_path):
-    (tmp_path / "best_trial.txt").write_text("4:2")
-    with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not '4:2'"):
+@pytest.mark.parametrize("content", [b"4:2", b"4:2:nan", b"\xff"])
+def test_a_damaged_best_trial_is_named(tmp_path, content):
+    (tmp_path / "best_trial.txt").write_bytes(content)
+    with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not b'.*'"):
         evaluation.Trial.read(str(tmp_path))

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
 # Lowest first. A module imports those of lower levels only. `tasks` is the package itself.
 LEVELS = (
+    {"files"},
     {
         "config",
         "answers",
@@ -23,10 +24,10 @@ LEVELS = (
         "metrics",
         "length_batches",
         "stop_signals",
-        "files",
         "flag_files",
     },
     {
+        "bundle_index",
         "tokenization",
         "records",
         "fusion",
@@ -48,7 +49,7 @@ LEVELS = (
         "run_lock",
         "training_input",
     },
-    {"modeling", "running"},
+    {"modeling"},
     {"heads"},
     {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
     {"conversion.torch_files"},
@@ -62,7 +63,14 @@ LEVELS = (
     {"conversion.labels", "conversion.layouts", "export.tables"},
     {"export.normalization", "export.sequences"},
     {"export.graph_tokenizer"},
-    {"tasks.task", "tasks.sequence_features", "tasks.alignment", "conversion", "finetuning"},
+    {
+        "tasks.task",
+        "tasks.sequence_features",
+        "tasks.alignment",
+        "conversion",
+        "finetuning",
+        "running",
+    },
     {
         "tasks.losses",
         "tasks.squad_text",
@@ -98,7 +106,9 @@ LEVELS = (
     {"export.__main__", "predict"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = LEVELS[0] | {"tokenization", "records", "tasks.text_files"}
+WITHOUT_KERAS = (
+    LEVELS[0] | LEVELS[1] | {"bundle_index", "tokenization", "records", "tasks.text_files"}
+)
 WITHOUT_TENSORFLOW = {
     "config",
     "word_starts",

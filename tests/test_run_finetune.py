@@ -83,7 +83,7 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
     checkpoints = {
         f"model.ckpt-{step}.{end}"
         for step in (2, 4, "best")
-        for end in ("index", "data-00000-of-00001")
+        for end in ("index", "data-00000-of-00001", "meta")
     }
     assert names == checkpoints | {
         "MRPC.tsv",
@@ -123,6 +123,26 @@ def test_export_answers_as_the_best_checkpoint_predicted(mrpc, tmp_path):
     labels = [b"1" if row[1] >= 0.5 else b"0" for row in expected]
     assert answers["label"].numpy().tolist() == labels
     np.testing.assert_array_equal(answers["threshold"], np.full(len(examples), 0.5, np.float32))
+
+
+def test_a_finished_run_says_that_its_export_is_there(mrpc, tmp_path, caplog):
+    """And one that would train on, or holds other weights, refuses to replace it at once."""
+    out, exported = shutil.copytree(mrpc / "out", tmp_path / "out"), tmp_path / "exported"
+    changes = {"do_train": True, "do_eval": True, "export_dir": exported}
+    command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
+    runs.main(command)
+    before = {path: path.stat().st_mtime_ns for path in exported.rglob("*")}
+    with caplog.at_level("INFO", logger="absl"):
+        runs.main(command)
+    assert f"{exported} is an export of {out}/model.ckpt-best already" in caplog.text
+    with pytest.raises(SystemExit, match="exported is there already: name a directory"):
+        runs.main([*command, "--train_step=5"])
+    best = checkpoint.read(str(out / "model.ckpt-best"))
+    best["output_bias"] += 1
+    checkpoint.write(str(out / "model.ckpt-best"), best)
+    with pytest.raises(SystemExit, match="exported is there already: name a directory"):
+        runs.main(command)
+    assert {path: path.stat().st_mtime_ns for path in exported.rglob("*")} == before
 
 
 def test_best_is_the_best_evaluated(mrpc):

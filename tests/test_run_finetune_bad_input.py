@@ -221,17 +221,22 @@ def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
     assert not out.is_dir() or {path.name for path in out.iterdir()} <= {"albert_config.json"}
 
 
-@pytest.mark.parametrize("name", ["", "/", "/model.ckpt-best", "/../out/model.ckpt-7.index"])
-def test_a_run_replaces_nothing_that_it_starts_from(tmp_path, name):
+@pytest.mark.parametrize("start", [{"init_checkpoint": "{out}"}, {"from_scratch": True}, {}])
+@pytest.mark.parametrize("held", ["model.ckpt-best", "model.ckpt-7", "albert", "huggingface"])
+def test_a_run_begins_in_no_directory_of_a_model(tmp_path, held, start):
     """As where the release was unpacked: checkpoints, and no file that lists them."""
     out = tmp_path / "out"
     out.mkdir()
-    for step in ("best", 7):
-        checkpoint.write(str(out / f"model.ckpt-{step}"), {"global_step": np.int64(0)})
+    if held == "huggingface":
+        (out / "config.json").write_text('{"model_type": "albert"}')
+    else:
+        checkpoint.write(str(out / held), {"global_step": np.int64(0)})
+    (out / "albert_config.json").write_text("theirs")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    changes = {**NO_WEIGHTS, "init_checkpoint": f"{out}{name}"}
-    with pytest.raises(SystemExit, match="would replace model.ckpt-.*: name another directory"):
-        runs.main(runs.command("mrpc", tmp_path, do_train=True, **changes))
+    changes = {name: str(value).format(out=out) for name, value in start.items()}
+    named = out if held in ("model.ckpt-best", "huggingface") else out / held
+    with pytest.raises(SystemExit, match=f"name another directory, and --init_checkpoint={named} "):
+        runs.main(runs.command("mrpc", tmp_path, do_train=True, **{**NO_WEIGHTS, **changes}))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 

@@ -99,7 +99,7 @@ def test_what_a_run_leaves_behind(folder, trained):
             *(
                 f"model.ckpt-{step}.{end}"
                 for step in (2, 3, "best")
-                for end in ("data-00000-of-00001", "index")
+                for end in ("meta", "data-00000-of-00001", "index")
             ),
         ]
     )
@@ -121,6 +121,7 @@ def test_results_are_in_the_releases_format(trained):
         r"masked_lm_loss = (\d\.\d+)",
         r"sentence_order_accuracy = (0\.\d+)",
         r"sentence_order_loss = (\d\.\d+)",
+        f"saved {trained}/model.ckpt-3.meta to {trained}/model.ckpt-best.meta",
         f"saved {trained}/model.ckpt-3.data-.* to {trained}/model.ckpt-best.data-00000-of-00001",
         f"saved {trained}/model.ckpt-3.index to {trained}/model.ckpt-best.index",
     ]
@@ -215,11 +216,11 @@ def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
 
 
 def test_a_fresh_run_forgets_the_best_of_another(folder, copy):
-    for path in (copy / "checkpoint", *copy.glob("model.ckpt-[0-9]*")):
+    for path in (copy / "checkpoint", *copy.glob("model.ckpt-*")):
         path.unlink()
     (copy / "best_checkpoint.json").write_text('{"masked_lm_accuracy": 2, "global_step": 3}')
     runs.main(runs.command(folder, output_dir=copy, num_train_steps=1))
-    assert not list(copy.glob("*best*.index")) and not list(copy.glob("*.json.tmp"))
+    assert not list(copy.glob("*.json.tmp"))
     assert not (copy / "best_checkpoint.json").exists()
     assert not (copy / "eval_results.txt").exists()
 
@@ -227,17 +228,24 @@ def test_a_fresh_run_forgets_the_best_of_another(folder, copy):
 # --- what stops it --------------------------------------------------------------------------
 
 
-def poisoned(trained: pathlib.Path, folder: pathlib.Path) -> str:
+def poisoned(trained: pathlib.Path, folder: pathlib.Path, gamma: float) -> str:
     values = checkpoint.read(str(trained))
-    values["bert/pooler/dense/bias"][0] = np.nan
+    values["bert/embeddings/LayerNorm/gamma"][:] = gamma
     return checkpoint.save(str(folder), 9, values, 1)
 
 
-def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path):
+@pytest.mark.parametrize(
+    ("gamma", "message"),
+    [
+        (np.nan, ".* holds NaN or infinite numbers in bert/embeddings/LayerNorm/gamma"),
+        (3e38, "step 1 is not finite .*after step 0; "),
+    ],
+)
+def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path, gamma, message):
     out = tmp_path / "out"
-    command = runs.command(folder, output_dir=out, init_checkpoint=poisoned(trained, tmp_path))
-    with pytest.raises(SystemExit, match="^error: step 1 is not finite .*after step 0; ") as caught:
-        runs.main([*command, "--do_eval"])
+    initial = poisoned(trained, tmp_path, gamma)
+    with pytest.raises(SystemExit, match=f"^error: {message}") as caught:
+        runs.main([*runs.command(folder, output_dir=out, init_checkpoint=initial), "--do_eval"])
     assert "\n" not in caught.value.code
     assert not list(out.glob("*ckpt*"))
 

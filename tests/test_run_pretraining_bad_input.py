@@ -122,9 +122,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"init_checkpoint": goldens.checkpoint("base")},
         "checkpoint .* is of another shape than the model .*: use the albert_config.json that",
     ),
-    "init_checkpoint that it would replace": (
-        {"init_checkpoint": "{tmp}/kept", "output_dir": "{tmp}/kept"},
-        "kept holds the weights to start from, and the run would replace model.ckpt-best: name",
+    "output_dir of another model": (
+        {"output_dir": "{tmp}/kept"},
+        "kept holds a model, and no run that could go on there: name another directory, and "
+        "--init_checkpoint={tmp}/kept to start from that model",
     ),
     "output_dir is a file": ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
     "output_dir under a file": ({"output_dir": "{tmp}/text/out"}, "--output_dir .* can't be wri"),
@@ -162,7 +163,9 @@ def test_bad_input_is_one_line_before_any_work(folder, tmp_path, case, monkeypat
         name: value.format(tmp=tmp_path) if isinstance(value, str) else value
         for name, value in changes.items()
     }
-    with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:
+    with pytest.raises(
+        SystemExit, match=f"^error: .*{message.replace('{tmp}', str(tmp_path))}"
+    ) as caught:
         runs.main(runs.command(folder, **{"output_dir": tmp_path / "out", **filled}))
     assert "\n" not in caught.value.code
     left = {path.name for path in (tmp_path / "out").glob("*")}

@@ -185,6 +185,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
     assert listed[-1] == str(out / "model.ckpt-12")
     for path in listed:
         runs.tensors(path)
+    assert not list(out.glob("*.tempstate*"))
 
 
 # --- evaluation beside training -------------------------------------------------------------
@@ -207,9 +208,9 @@ def test_evaluation_follows_a_training_run(folder, tmp_path):
         "global_step = 4",
         "global_step = 10",
     ]
-    assert lines[6:8] == [
+    assert lines[6:9] == [
         f"saved {out}/model.ckpt-4.{end} to {out}/model.ckpt-best.{end}"
-        for end in ("data-00000-of-00001", "index")
+        for end in ("meta", "data-00000-of-00001", "index")
     ]
     best = runs.tensors(out / "model.ckpt-best")
     assert best["global_step"] in (4, 10)

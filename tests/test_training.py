@@ -129,6 +129,15 @@ def test_only_the_newest_are_kept(tmp_path):
     assert saved_steps(tmp_path) == [15, 17]
 
 
+@pytest.mark.parametrize(
+    "make_optimizer", [lambda: create_optimizer(0.1, 10, 0), keras.optimizers.Adam]
+)
+def test_an_optimizer_that_sums_over_replicas_is_refused(tmp_path, make_optimizer):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with pytest.raises(ValueError, match="would sum gradients .*sum_over_replicas=False"):
+        Trainer(ConstantTask(), strategy, str(tmp_path), make_optimizer)
+
+
 def test_a_run_that_is_done_does_nothing(tmp_path):
     train(constant_trainer(tmp_path), numbers(), Progress(), steps=5)
     trainer, progress = constant_trainer(tmp_path), Progress()

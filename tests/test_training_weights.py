@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import shutil
 from typing import Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, conversion, distribution, input_pipeline
+from albert_tf.conversion import layouts
 from albert_tf.optimization import create_optimizer
 from albert_tf.records import pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
@@ -100,6 +102,38 @@ def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
     )
     trainer = trainer_of(goldens.config("base"), tmp_path)
     with pytest.raises(ValueError, match="lacks bert/.*adam_m, .*name another output_dir, and"):
+        trainer.initialise()
+
+
+def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    (tmp_path / "albert_config.json").write_text(runs.config().to_json())
+    opened, read = [], checkpoint.read
+    monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
+    monkeypatch.setattr(layouts, "find", lambda path: pytest.fail("it is a checkpoint of ours"))
+    trainer.initialise()
+    assert opened == [f"{tmp_path}/model.ckpt-0"]
+
+
+def test_a_restore_compares_configs(tmp_path):
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    other = dataclasses.replace(runs.config(), num_attention_heads=1)
+    (tmp_path / "albert_config.json").write_text(other.to_json())
+    with pytest.raises(ValueError, match="contradicts the model's .num_attention_heads 1 there"):
+        trainer.initialise()
+
+
+@pytest.mark.parametrize("of", ["", "/adam_m", "/adam_v"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path, of, value):
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    tensors, name = checkpoint.read(str(tmp_path)), f"bert/pooler/dense/kernel{of}"
+    tensors[name][1, 2] = value
+    checkpoint.save(str(tmp_path), 1, tensors, keep_max=1)
+    with pytest.raises(ValueError, match=f"ckpt-1 holds NaN or infinite numbers in {name}: "):
         trainer.initialise()
 
 

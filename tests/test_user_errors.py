@@ -19,6 +19,7 @@ class OurOwnError(Exception):
         (ValueError("12 expected"), "error: 12 expected"),
         (FileNotFoundError("no such file"), "error: no such file"),
         (OurOwnError("stopped"), "error: stopped"),
+        (ValueError("é \x1b[2Jw\n\udc80"), r"error: é \x1b[2Jw\n\udc80"),
         (
             tf.errors.DataLossError(None, None, "{{function_node a}} at:\nbad record [Op:Read]"),
             "error: bad record",

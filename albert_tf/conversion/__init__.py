@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -12,12 +14,20 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import layouts
+from albert_tf.conversion import bundles, layouts
 from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.names import ENCODER, POOLER, tf1_name
 from albert_tf.modeling import ConfiguredModel
 
-__all__ = ["LoadReport", "lacking", "load_config", "load_weights", "named_weights", "tf1_name"]
+__all__ = [
+    "LoadReport",
+    "lacking",
+    "load_config",
+    "load_tensors",
+    "load_weights",
+    "named_weights",
+    "tf1_name",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,15 +110,55 @@ def load_weights(
 
     Raises:
       FileNotFoundError: There is no such checkpoint.
-      ValueError: It is damaged, or does not fit; the message names every variable, and the model
-        is unchanged.
+      ValueError: It is damaged, holds NaN or infinite numbers, or does not fit; the message names
+        every variable, and the model is unchanged.
 
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
     Differs: the release loads what happens to match and says nothing of the rest.
     """
     path = os.fspath(path)
     layout = layouts.find(path)
-    values = layout.read_weights(path)
+    return _fill(
+        model,
+        path,
+        layout,
+        layout.read_weights(path),
+        expand_group0=expand_group0,
+        strict=strict,
+        replace_heads=replace_heads,
+        replace_config=replace_config,
+    )
+
+
+def load_tensors(model: keras.Model, prefix: str, tensors: Mapping[str, np.ndarray]) -> LoadReport:
+    """Fills a model from a checkpoint of the release or of ours that has been read already.
+
+    Args:
+      model: A built model.
+      prefix: The checkpoint.
+      tensors: What checkpoint.read returned of it.
+
+    Returns:
+      What was loaded, missing and unused.
+
+    Raises:
+      ValueError: See `load_weights`, of which this does the second half.
+    """
+    return _fill(model, prefix, bundles, bundles.weights_of(tensors, prefix))
+
+
+def _fill(
+    model: keras.Model,
+    path: str,
+    layout: ModuleType,
+    values: dict[str, np.ndarray],
+    *,
+    expand_group0: bool = False,
+    strict: bool = True,
+    replace_heads: bool = False,
+    replace_config: bool = False,
+) -> LoadReport:
+    """Fills a model from weights that `layout` read; see `load_weights`."""
     named = named_weights(model)
     sources = {name: _source(name, values, expand_group0) for name in named}
     if replace_heads:
@@ -119,7 +169,10 @@ def load_weights(
     unused = sorted(set(values) - set(sources.values()))
     if strict:
         _check_encoder(path, missing, unused, values)
-        _check_config(model, path, expand_group0, replace_config)
+        config = _config_of(model)
+        if config is not None:
+            groups = ("num_hidden_groups",) if expand_group0 else ()
+            layouts.check_config(config, layout, path, groups, replace_config)
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])
@@ -208,13 +261,6 @@ def _check_encoder(
             f"checkpoint {path} does not fit the model: {'; '.join(differences)}; use the "
             "albert_config.json that belongs to it"
         )
-
-
-def _check_config(model: keras.Model, path: str, expand_group0: bool, replace_config: bool) -> None:
-    config = _config_of(model)
-    if config is not None:
-        groups = ("num_hidden_groups",) if expand_group0 else ()
-        layouts.check_config(config, path, ignored=groups, replace=replace_config)
 
 
 def _config_of(model: keras.Model) -> AlbertConfig | None:

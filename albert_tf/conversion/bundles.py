@@ -49,7 +49,7 @@ def read_config(path: str) -> AlbertConfig:
     for folder in (directory, os.path.join(directory, "assets")):
         file = os.path.join(folder, CONFIG_FILE)
         if tf.io.gfile.exists(file):
-            return AlbertConfig.from_json_file(file, tf.io.gfile.GFile)
+            return AlbertConfig.from_json_file(file)
     raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
 
 
@@ -66,7 +66,19 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
       FileNotFoundError: There is no such bundle.
       ValueError: It is damaged.
     """
-    tensors = checkpoint.read(_prefix(path))
+    return weights_of(checkpoint.read(_prefix(path)), path)
+
+
+def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Returns the weights among a bundle's tensors; see `read_weights`.
+
+    Args:
+      tensors: Arrays by name.
+      path: Where they are from, for messages.
+
+    Raises:
+      ValueError: If they are damaged.
+    """
     if _OBJECT_GRAPH in tensors:
         tensors = _by_variable_name(tensors, path)
     weights = {

@@ -125,7 +125,7 @@ def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     layout = layouts.find(path)
     if config_file:
         config = running.read_config(config_file)
-        layouts.check_config(config, path, ignored=(), replace=True)
+        layouts.check_config(config, layout, path, replace=True)
     else:
         config = layout.read_config(path)
     weights = layout.read_weights(path)
@@ -182,12 +182,7 @@ def _check(source: Source) -> None:
 
 def _check_size(source: Source) -> None:
     # Before memory is asked for: a config that is not the weights' may declare any size.
-    config, blocks = source.config, source.config.inner_group_num
-    declared = (
-        config.embedding_size * (config.vocab_size + config.max_position_embeddings)
-        + blocks * config.num_attention_groups * 4 * config.hidden_size**2
-        + blocks * config.num_ffn_groups * 2 * config.hidden_size * config.intermediate_size
-    )
+    declared = source.config.num_weights
     held = sum(value.size for value in source.weights.values())
     if declared > 10 * held:
         raise ValueError(

@@ -15,9 +15,6 @@ import tensorflow as tf
 
 from albert_tf import files
 
-# Configs and indexes of weights are some KB; nothing larger is parsed.
-_JSON_BYTES = 64 << 20
-
 
 def parse_json(content: bytes, path: str) -> dict[str, Any]:
     """Parses a JSON object.
@@ -32,8 +29,6 @@ def parse_json(content: bytes, path: str) -> dict[str, Any]:
     Raises:
       ValueError: It is none.
     """
-    if len(content) > _JSON_BYTES:
-        raise ValueError(f"{path} has {len(content):,} bytes: too many for a config or an index")
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -54,10 +49,9 @@ def read_json(path: str) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: It holds something else.
+      ValueError: It holds something else, or is too large.
     """
-    with files.open_bytes(path) as file:
-        return parse_json(file.read(_JSON_BYTES + 1), path)
+    return parse_json(files.read_bytes(path, files.SMALL_BYTES), path)
 
 
 def check_not_compressed(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import math
 import os
 import zipfile
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import files, hdf5, names, values
+from albert_tf.conversion import hdf5, names, values
+from albert_tf.conversion.files import check_not_compressed, parse_json
+from albert_tf.files import SMALL_BYTES
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
 _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
@@ -31,6 +34,7 @@ def _file(path: str) -> str | None:
         file
         for ending in (_ARCHIVE, _WEIGHTS)
         for file in sorted(glob.glob(os.path.join(glob.escape(path), f"*{ending}")))
+        if os.path.isfile(file)
     ]
     if os.path.isfile(os.path.join(path, _CONFIG_MEMBER)):  # A preset's, which is KerasHub's.
         found = [file for file in found if os.path.basename(file) not in _OF_PRESETS]
@@ -47,7 +51,7 @@ def read_config(path: str) -> AlbertConfig:
     file = _file(path)
     if file.endswith(_WEIGHTS):
         return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), CONFIG_FILE))
-    description = files.parse_json(_read_member(file, _CONFIG_MEMBER), file)
+    description = parse_json(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
     try:
         found = list(_configs(description))
     except RecursionError:
@@ -106,11 +110,14 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     return values.as_float32(weights, file)
 
 
-def _read_member(file: str, member: str) -> bytes:
+def _read_member(file: str, member: str, most: float = math.inf) -> bytes:
     """Reads one file of an archive. Nothing is unpacked, and no other member is read."""
-    files.check_not_compressed(file)
+    check_not_compressed(file)
     try:
         with zipfile.ZipFile(file) as archive:
+            size = archive.getinfo(member).file_size
+            if size > most:
+                raise ValueError(f"{file} holds {size:,} bytes of {member}: too many")
             return archive.read(member)
     except KeyError:
         raise ValueError(f"{file} holds no {member}: it was not saved by Keras 3") from None

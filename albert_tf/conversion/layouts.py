@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from types import ModuleType
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -62,16 +63,45 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
 
     Raises:
       FileNotFoundError: There is no such path, or no config in it.
-      ValueError: The config is of another kind of model, or not valid.
+      ValueError: The config is of another kind of model, not valid, or of one larger than the
+        weights.
     """
-    return find(path).read_config(os.fspath(path))
+    path = os.fspath(path)
+    config = find(path).read_config(path)
+    # Before somebody builds the model. A number has two bytes or more.
+    held = _held_bytes(path)
+    if config.num_weights > held:
+        raise ValueError(
+            f"the config beside the weights of {path} declares {config.num_weights:,} numbers or "
+            f"more, and they have {held:,} bytes: use the config that belongs to them"
+        )
+    return config
 
 
-def check_config(config: AlbertConfig, path: str, ignored: Collection[str], replace: bool) -> None:
+def _held_bytes(path: str) -> int:
+    """Returns the size of all files in a directory, or in that of a file or prefix."""
+    if tf.io.gfile.isdir(path):
+        found = [
+            os.path.join(top, name) for top, _, names in tf.io.gfile.walk(path) for name in names
+        ]
+    else:
+        folder = os.path.dirname(path) or "."
+        found = [os.path.join(folder, name) for name in tf.io.gfile.listdir(folder)]
+    return sum(tf.io.gfile.stat(name).length for name in found if tf.io.gfile.exists(name))
+
+
+def check_config(
+    config: AlbertConfig,
+    layout: ModuleType,
+    path: str,
+    ignored: Collection[str] = (),
+    replace: bool = False,
+) -> None:
     """Compares what no shape shows, as layers, heads and activation, with the config at a path.
 
     Args:
       config: What is to be used; dropout may differ.
+      layout: What `find` returns for the path.
       path: What `load_weights` takes; there need not be a config.
       ignored: Further fields that may differ.
       replace: Whether a config there that is not valid is passed over.
@@ -80,7 +110,7 @@ def check_config(config: AlbertConfig, path: str, ignored: Collection[str], repl
       ValueError: They contradict each other, or the one there is not valid.
     """
     try:
-        theirs = load_config(path)
+        theirs = layout.read_config(path)
     except FileNotFoundError:
         return
     except ValueError as error:
@@ -97,3 +127,20 @@ def check_config(config: AlbertConfig, path: str, ignored: Collection[str], repl
             f"the config beside the weights of {path} contradicts the model's "
             f"({'; '.join(differences)}): use the config that belongs to them"
         )
+
+
+def holds_weights_of(directory: str, path: str) -> bool:
+    """Whether a directory holds some of the weights of a stored model, as an export does.
+
+    Args:
+      directory: Anything, or not there.
+      path: What `load_weights` takes.
+    """
+    try:
+        held = find(directory).read_weights(directory)
+    except (FileNotFoundError, ValueError):
+        return False
+    weights = find(path).read_weights(path)
+    return bool(held) and all(
+        name in weights and np.array_equal(value, weights[name]) for name, value in held.items()
+    )

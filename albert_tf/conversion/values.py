@@ -17,7 +17,7 @@ def is_float(value: Any) -> bool:
 
 
 def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Casts weights to float32, in which they are kept here.
+    """Casts weights to float32, in which they are kept here, and checks what all must be.
 
     Args:
       values: Arrays by name.
@@ -27,12 +27,24 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
       The same in float32.
 
     Raises:
-      ValueError: Some are no floating-point numbers.
+      ValueError: If some are no floating-point numbers, are NaN or infinite in float32, or have
+        names with control characters, which would otherwise get to a terminal.
     """
+    odd = [ascii(name) for name in values if not name.isprintable()]
+    if odd:
+        raise ValueError(f"{path} has weights whose names are no text: {', '.join(odd)}")
     wrong = [f"{name} ({value.dtype})" for name, value in values.items() if not is_float(value)]
     if wrong:
         raise ValueError(f"{path} holds no floating-point numbers in {', '.join(wrong)}")
-    return {name: np.asarray(value, np.float32) for name, value in values.items()}
+    with np.errstate(over="ignore"):
+        cast = {name: np.asarray(value, np.float32) for name, value in values.items()}
+    bad = [name for name, value in cast.items() if not np.isfinite(value).all()]
+    if bad:
+        raise ValueError(
+            f"{path} holds NaN or infinite numbers in {', '.join(bad)}: copy it again, or take a "
+            "checkpoint of before the training diverged"
+        )
+    return cast
 
 
 def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:

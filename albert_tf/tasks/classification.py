@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoint, finetuning, metrics
+from albert_tf import checkpoint, files, finetuning, metrics
 from albert_tf.tasks import losses, sequence_features
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
@@ -211,8 +211,7 @@ def _read_stored(path: str, ids: list[str]) -> np.ndarray:
         raise FileNotFoundError(
             f"{path} does not exist: run --do_predict (for test) or --do_eval (for dev) there first"
         )
-    with tf.io.gfile.GFile(path, "rb") as file:
-        stored = parse_json(file.read(), path)
+    stored = parse_json(files.read_bytes(path), path)
     if json_member(stored, "ids", path, list) != ids:
         raise ValueError(f"{path} is of other examples than those to be predicted")
     return np.array(json_member(stored, "probabilities", path, list))

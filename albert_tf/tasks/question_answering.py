@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, finetuning, metrics
+from albert_tf import checkpoint, files, finetuning, metrics
 from albert_tf.tasks import losses, squad_predictions, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.squad_predictions import Predictions
@@ -296,8 +296,7 @@ def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict
     path = _json_file(directory, split, name)
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"{path} does not exist: run --do_predict there first")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = parse_json(file.read(), path)
+    content = parse_json(files.read_bytes(path), path)
     if not isinstance(content, dict) or content.keys() != qas_ids:
         raise ValueError(f"{path} is of other questions than those to be predicted")
     return content

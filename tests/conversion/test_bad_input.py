@@ -7,12 +7,15 @@ import pathlib
 import shutil
 import sys
 
+import h5py
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
+from albert_tf import checkpoint, conversion
 from albert_tf.conversion import __main__ as command
 from albert_tf.conversion import files, layouts
 from albert_tf.conversion.convert import convert
@@ -120,6 +123,57 @@ def test_weights_that_are_no_numbers_with_a_point(copy_of):
     tensors["pooler.weight"] = tensors["pooler.weight"].astype(np.int8)
     save_file(tensors, folder / "model.safetensors")
     assert_refused(folder, r"no floating-point numbers in albert.pooler.weight \(int8\)")
+
+
+def poison(folder: pathlib.Path, layout: str, value: float) -> str:
+    """Puts a value into the pooler's bias; returns its name there."""
+    if layout == "tf1":
+        tensors, name = checkpoint.read(str(folder)), "bert/pooler/dense/bias"
+        tensors[name][3] = value
+        checkpoint.write(str(folder / "model.ckpt-best"), tensors)
+        return name
+    if layout == "huggingface":
+        tensors = load_file(folder / "model.safetensors")
+        tensors["pooler.bias"][3] = value
+        save_file(tensors, folder / "model.safetensors")
+        return "albert.pooler.bias"
+    if layout == "kerashub":
+        with h5py.File(folder / "model.weights.h5", "r+") as file:
+            file["layers/dense_1/vars/1"][3] = value
+        return "layers/dense_1/vars/1"
+    model = keras.saving.load_model(folder / "model.keras")
+    bias = conversion.named_weights(model)["bert/pooler/dense/bias"]
+    bias.assign(np.full(bias.shape, value))
+    model.save(folder / "model.keras")
+    return "bert/pooler/dense/bias"
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("layout", ["tf1", "huggingface", "kerashub", "keras"])
+def test_weights_that_are_not_finite(layout, value, copy_of):
+    folder = copy_of(layout)
+    name = poison(folder, layout, value)
+    assert_refused(folder, f"holds NaN or infinite numbers in {name}: copy it again")
+
+
+def test_weights_beyond_float32(copy_of):
+    folder = copy_of("huggingface")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["pooler.bias"] = np.full(32, 1e300)
+    save_file(tensors, folder / "model.safetensors")
+    assert_refused(folder, "holds NaN or infinite numbers in albert.pooler.bias: ")
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+def test_names_with_control_characters(layout, copy_of):
+    folder, name = copy_of(layout), "\x1b[2Jw\n"
+    if layout == "tf1":
+        tensors = checkpoint.read(str(folder))
+        checkpoint.write(str(folder / "model.ckpt-best"), tensors | {name: np.ones(3, "f")})
+    else:
+        tensors = load_file(folder / "model.safetensors")
+        save_file(tensors | {name: np.ones(3, "f")}, folder / "model.safetensors")
+    assert_refused(folder, r"weights whose names are no text: '(albert\.)?\\x1b\[2Jw\\n'")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Can't see: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetenso
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import pickle
 import shutil
@@ -106,14 +107,72 @@ def test_deep_or_broken_json(layout, copy_of):
             albert_tf.load_config(folder)
 
 
-@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
-def test_a_config_of_a_giant_asks_for_no_memory(layout, copy_of):
-    folder = copy_of(layout)
-    key = "vocabulary_size" if layout == "kerashub" else "vocab_size"
+KEYS = {"vocab_size": "vocabulary_size", "type_vocab_size": "num_segments"}
+KEYS |= {"num_hidden_layers": "num_layers", "inner_group_num": "num_inner_repetitions"}
+
+
+def enlarge(folder: pathlib.Path, layout: str, key: str, value: int) -> None:
+    """Changes a size in the config of a directory."""
     file = folder / ("albert_config.json" if layout == "tf1" else "config.json")
-    rewrite(file, lambda v: (v["config"] if layout == "kerashub" else v).update({key: 1 << 50}))
+    if layout == "kerashub":
+        rewrite(file, lambda values: values["config"].update({KEYS[key]: value}))
+    else:
+        rewrite(file, lambda values: values.update({key: value}))
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "type_vocab_size"])
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
+def test_a_config_of_a_giant_asks_for_no_memory(layout, key, copy_of):
+    folder = copy_of(layout)
+    enlarge(folder, layout, key, 1 << 50)
     with pytest.raises(ValueError, match="declares more than .* numbers, and the weights are"):
         convert(str(folder), "keras", str(folder.with_name("target")))
+    with pytest.raises(ValueError, match="declares [0-9,]* numbers or more, and they have .* byte"):
+        albert_tf.load_config(folder)
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "inner_group_num"])
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
+def test_a_config_of_a_tower_takes_no_time(layout, key, copy_of):
+    folder = copy_of(layout)
+    enlarge(folder, layout, key, 10**12)
+    with pytest.raises(ValueError, match=f"{key} must be at most 4096, not 1000000000000"):
+        albert_tf.load_config(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "spiece.model"])
+def test_small_files_of_gigabytes_are_not_read(name, copy_of, golden):
+    folder = copy_of("huggingface")
+    with open(folder / name, "wb") as file:
+        file.truncate(8 << 30)  # Which takes no room on the disk.
+    with pytest.raises(ValueError, match=f"{name} has over 67,108,864 bytes: too many"):
+        albert_tf.load_config(folder)
+        vocabulary.find(str(folder))
+
+
+def test_a_config_of_gigabytes_beside_a_checkpoint(copy_of):
+    folder = copy_of("tf1")
+    with open(folder / "albert_config.json", "wb") as file:
+        file.truncate(8 << 30)
+    with pytest.raises(ValueError, match="albert_config.json has over 67,108,864 bytes: too many"):
+        albert_tf.load_config(folder)
+
+
+@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "keras", "tf1"])
+def test_pipes_and_devices_are_not_waited_for(layout, copy_of):
+    """Each file of a directory in turn."""
+    folder = copy_of(layout)
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        kept = file.with_name("kept")
+        file.rename(kept)
+        os.mkfifo(file)
+        model = encoder()
+        with pytest.raises((ValueError, FileNotFoundError), match=f"{folder}"):
+            albert_tf.load_config(folder)
+            albert_tf.load_weights(model, folder)
+            raise FileNotFoundError(f"{folder}: {file} is not needed")
+        file.unlink()
+        kept.rename(file)
 
 
 @pytest.mark.parametrize("layout", ["huggingface", "kerashub"])
