@@ -5,6 +5,7 @@ Its flags are in finetune_flags.py.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -24,6 +25,7 @@ from albert_tf import (
     evaluation,
     flag_files,
     optimization,
+    run_lock,
     running,
     user_errors,
 )
@@ -146,8 +148,11 @@ def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
     return strategy
 
 
-def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
-    """Checks everything, and returns a run with its first weights, and its last step."""
+def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[SupervisedRun, int]:
+    """Checks everything, and returns a run with its first weights, and its last step.
+
+    The output directory is the run's until `held` closes.
+    """
     check_weights(values)
     config = load_config(values)
     running.check_positions(config, values.max_seq_length)
@@ -165,6 +170,7 @@ def prepare(values: flags.FlagValues) -> tuple[SupervisedRun, int]:
     chief = distribution.is_chief(strategy)
     if chief:
         running.make_output_dir(values.output_dir)
+        held.enter_context(run_lock.hold(values.output_dir))
     rates = (
         config.hidden_dropout_prob,
         config.attention_probs_dropout_prob,
@@ -300,12 +306,13 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
-    with user_errors.in_one_line(ImportError, NonFiniteLossError):
+    expected = user_errors.in_one_line(ImportError, NonFiniteLossError)
+    with expected, contextlib.ExitStack() as held:
         finetune_flags.check_flags(values)
         if values.ensemble_dirs:
             combine(values)
             return
-        run, num_train_steps = prepare(values)
+        run, num_train_steps = prepare(values, held)
         do_steps(values, run, num_train_steps)
 
 

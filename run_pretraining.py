@@ -5,6 +5,7 @@ Takes all flags of the release's run_pretraining.py, with its names and defaults
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -20,6 +21,7 @@ from albert_tf import (
     input_files,
     input_pipeline,
     optimization,
+    run_lock,
     running,
     user_errors,
 )
@@ -105,8 +107,11 @@ def _check_row_format(row_format: RowFormat, config: AlbertConfig) -> None:
         logging.warning("%s", shortfall)
 
 
-def prepare() -> tuple[Trainer, Records]:
-    """Checks everything, and returns a Trainer with its first weights, and the records."""
+def prepare(held: contextlib.ExitStack) -> tuple[Trainer, Records]:
+    """Checks everything, and returns a Trainer with its first weights, and the records.
+
+    The output directory is the run's until `held` closes.
+    """
     config = running.read_config(FLAGS.albert_config_file)
     pretraining_flags.check_flags(config)
     running.check_same_model(config, FLAGS.output_dir)
@@ -128,6 +133,9 @@ def prepare() -> tuple[Trainer, Records]:
     chief = distribution.is_chief(strategy)
     if chief:
         running.make_output_dir(FLAGS.output_dir)
+        # Evaluation may stand beside a training.
+        work = "run" if FLAGS.do_train else "evaluation"
+        held.enter_context(run_lock.hold(FLAGS.output_dir, work))
     cache = os.path.join(FLAGS.output_dir, "input_files.json") if chief else None
     records = check_records(files, config, cache)
     logging.info(
@@ -210,8 +218,8 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with user_errors.in_one_line(NonFiniteLossError):
-        trainer, records = prepare()
+    with user_errors.in_one_line(NonFiniteLossError), contextlib.ExitStack() as held:
+        trainer, records = prepare(held)
         finished = not FLAGS.do_train or train(trainer, records)
         if FLAGS.do_eval and finished:
             evaluate(trainer, records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -14,7 +15,7 @@ from absl.testing import flagsaver
 
 import pretraining_flags
 import run_pretraining
-from albert_tf import checkpoint
+from albert_tf import checkpoint, run_lock
 from tests import goldens
 from tests import pretraining_runs as runs
 
@@ -169,7 +170,7 @@ def test_bad_input_is_one_line_before_any_work(folder, tmp_path, case, monkeypat
         runs.main(runs.command(folder, **{"output_dir": tmp_path / "out", **filled}))
     assert "\n" not in caught.value.code
     left = {path.name for path in (tmp_path / "out").glob("*")}
-    assert left <= {"input_files.json"}
+    assert left <= {"input_files.json", "run.lock"}
 
 
 def test_an_evaluation_of_another_kind_of_run_is_one_line(folder, tmp_path):
@@ -222,3 +223,12 @@ def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):
 def test_a_flag_that_must_be_given(folder, name):
     with flagsaver.flagsaver(), pytest.raises(flags.IllegalFlagValueError, match=name):
         flags.FLAGS(["run_pretraining.py", *runs.command(folder, **{name: None})])
+
+
+def test_a_directory_in_which_another_run_is_at_work(folder, tmp_path):
+    with (
+        run_lock.hold(str(tmp_path)),
+        pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*at work in"),
+    ):
+        runs.main(runs.command(folder, output_dir=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]

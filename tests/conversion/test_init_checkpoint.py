@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 
@@ -31,7 +32,8 @@ def prepare(records, tmp_path, caplog):
         command = runs.command(tmp_path, input_file=records, init_checkpoint=source)
         with flagsaver.flagsaver():
             flags.FLAGS(["run_pretraining.py", *command, *arguments])
-            return run_pretraining.prepare()[0]
+            with contextlib.ExitStack() as held:
+                return run_pretraining.prepare(held)[0]
 
     return prepare
 
