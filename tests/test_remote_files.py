@@ -43,6 +43,9 @@ def contents(root: str) -> dict[str, bytes]:
             if "tfevents" in name or name.endswith((".pb", ".report.json")):
                 continue
             path = os.path.join(folder, name)
+            # ram:// also lists, as in a folder, what only begins with the folder's name.
+            if not tf.io.gfile.exists(path):
+                continue
             with tf.io.gfile.GFile(path, "rb") as file:
                 found[path.removeprefix(root)] = file.read().replace(root.encode(), b"")
     return found
