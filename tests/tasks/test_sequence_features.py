@@ -130,7 +130,8 @@ def test_an_ending_is_cut_to_the_room_for_it(length, expected):
 def test_features_of_race_are_the_releases(golden, spm_30k):
     stored = json.loads((golden / "features/race.json").read_text())
     tokenizer = Tokenizer(spm_30k)
-    examples = race.read_race(golden / "features/race_data", "train")
+    folder = golden / "features/race_data"
+    examples = race.read_race(folder, "train", preprocess=tokenizer.preprocess)
     for example, row in zip(examples, stored["examples"], strict=True):
         features = sequence_features.choice_features(
             tokenizer,
