@@ -16,8 +16,8 @@ class LetterTokenizer:
 
     cls_id, sep_id = 2, 3
 
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) - ord("a") + 10 for letter in text.split()[0]] if text.split() else []
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        return [ord(letter) - ord("a") + 10 for letter in text.strip()][:most]
 
 
 def ids(text_a: str, text_b: str | None, length: int) -> list[int]:
