@@ -27,7 +27,7 @@ LEVELS = (
         "stop_signals",
         "flag_files",
     },
-    {"word_piece"},
+    {"word_piece", "feature_spec"},
     {
         "bundle_index",
         "tokenization",
