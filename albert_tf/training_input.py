@@ -88,7 +88,7 @@ class StepIterators:
         if callable(source):
             # One number for all steps, however many.
             source = InputByLength({0: source}, np.broadcast_to(0, num_steps))
-            lengths = [0]
+            lengths = [0] if first_step < num_steps else []
         else:
             lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
         self._lengths = source.lengths
