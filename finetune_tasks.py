@@ -59,7 +59,10 @@ def make_task(
         return task, functools.partial(read_glue, name, _folder(values))
     if name == "race":
         task = MultipleChoiceTask(values.max_qa_length, *common, LETTERS)
-        return task, functools.partial(read_race, _folder(values), levels=_levels(values))
+        # Without a model nothing is made of the texts.
+        preprocess = tokenizer.preprocess if tokenizer else str
+        read = functools.partial(read_race, levels=_levels(values), preprocess=preprocess)
+        return task, functools.partial(read, _folder(values))
     read = functools.partial(_read_squad, values)
     windows = (values.doc_stride, values.max_query_length)
     answers = (values.n_best_size, values.max_answer_length)

@@ -31,7 +31,7 @@ from albert_tf import (
 )
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import files, layouts
-from albert_tf.length_batches import choose_static_lengths
+from albert_tf.length_batches import MOST_ROWS, choose_static_lengths
 from albert_tf.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.tasks import feature_cache
 from albert_tf.tasks.feature_table import FeatureTable
@@ -200,9 +200,16 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
 
 
 def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
-    if values.num_train_epochs is None:
-        return values.train_step
-    return max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
+    num_steps = values.train_step
+    if values.num_train_epochs is not None:
+        num_steps = max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
+    if num_steps * values.train_batch_size > MOST_ROWS:
+        raise ValueError(
+            f"{num_steps} updates of {values.train_batch_size} examples are more than the "
+            f"{MOST_ROWS} examples that a run can plan: lower --train_step or "
+            "--num_train_epochs"
+        )
+    return num_steps
 
 
 def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:

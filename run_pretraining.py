@@ -27,8 +27,9 @@ from albert_tf import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.dynamic_masking import DynamicMasking
+from albert_tf.feature_spec import FeatureSpec
 from albert_tf.progress import ProgressLog
-from albert_tf.records import FeatureSpec, RowFormat, compact_spec, pretraining_spec
+from albert_tf.records import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import NonFiniteLossError, Trainer
 
@@ -67,25 +68,22 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
     Raises:
       ValueError: They are not.
     """
-    dynamic = pretraining_flags.is_dynamic()
-    if dynamic:
-        spec = compact_spec()
+    row_format = None
+    if pretraining_flags.is_dynamic():
+        shared = input_files.check_features(files, compact_spec())
+        row_format = RowFormat(*shared["row_format"].tolist())
+        _check_row_format(row_format, config)
+        spec = compact_spec(FLAGS.max_seq_length, config.vocab_size)
     else:
         most = FLAGS.max_predictions_per_seq or input_files.count_prediction_slots(files[0])
-        spec = pretraining_spec(FLAGS.max_seq_length, most, FLAGS.max_examples_per_row)
-    limits = {
-        "input_ids": config.vocab_size,
-        "token_ids": config.vocab_size,
-        "segment_ids": config.type_vocab_size,
-        "masked_lm_positions": FLAGS.max_seq_length,
-        "masked_lm_ids": config.vocab_size,
-        "sentence_order_labels": 2,
-        "cls_positions": FLAGS.max_seq_length,
-    }
-    shared = input_files.check_features(files, spec, limits)
-    row_format = RowFormat(*shared["row_format"].tolist()) if dynamic else None
-    if row_format:
-        _check_row_format(row_format, config)
+        spec = pretraining_spec(
+            FLAGS.max_seq_length,
+            most,
+            FLAGS.max_examples_per_row,
+            config.vocab_size,
+            config.type_vocab_size,
+        )
+    input_files.check_features(files, spec)
     return Records(files, input_files.count_records(files, cache), spec, row_format)
 
 
@@ -220,9 +218,10 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     with user_errors.in_one_line(NonFiniteLossError), contextlib.ExitStack() as held:
         trainer, records = prepare(held)
-        finished = not FLAGS.do_train or train(trainer, records)
-        if FLAGS.do_eval and finished:
-            evaluate(trainer, records)
+        with input_files.naming_bad_records(records.files, records.spec):
+            finished = not FLAGS.do_train or train(trainer, records)
+            if FLAGS.do_eval and finished:
+                evaluate(trainer, records)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +11,15 @@ from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import user_errors
+from albert_tf.feature_spec import Feature, FeatureSpec
 from albert_tf.files import check_regular, dump_sealed, load_sealed
-from albert_tf.records import Feature, FeatureSpec
 
 _READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
+_BATCH = 1024
 # What a TFRecord file holds of a record beside its bytes: their length and two checksums.
 _FRAME_BYTES = 16
 
@@ -88,15 +91,14 @@ def count_prediction_slots(path: str) -> int:
     return 1
 
 
-def check_features(
-    files: Sequence[str], spec: FeatureSpec, limits: Mapping[str, int]
-) -> dict[str, np.ndarray]:
+def check_features(files: Sequence[str], spec: FeatureSpec) -> dict[str, np.ndarray]:
     """Compares the first records of each file with what the run expects of them.
+
+    The input pipeline checks all of them, but only when it comes to them.
 
     Args:
       files: TFRecord files.
-      spec: Names, types and shapes that the run expects.
-      limits: By feature name in memory, a bound that its values stay below.
+      spec: What the run expects.
 
     Returns:
       The values of the shared features, by name in memory.
@@ -110,13 +112,7 @@ def check_features(
     for path in files:
         for number, record in enumerate(itertools.islice(_read(path), _RECORDS_LOOKED_AT)):
             where = f"{path}, record {number}"
-            values = _decode(where, record, spec)
-            for name, bound in limits.items():
-                if name in values:
-                    _check_limit(where, spec.features[name].stored_as or name, values[name], bound)
-            contradiction = spec.contradiction(values)
-            if contradiction:
-                raise ValueError(f"{where} contradicts itself ({contradiction}): generate it again")
+            values = _check_record(where, record, spec)
             for name, feature in spec.features.items():
                 if feature.shared and shared.setdefault(name, values[name]).tolist() != (
                     values[name].tolist()
@@ -129,7 +125,42 @@ def check_features(
     return shared
 
 
-def _decode(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
+@contextlib.contextmanager
+def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None]:
+    """Turns the error of a batch that the spec refuses into one that names the record.
+
+    The files are read again for it: the input pipeline itself doesn't know where a record is from.
+
+    Raises:
+      ValueError: If the body meets a record that is damaged, or not what the spec says.
+    """
+    try:
+        yield
+    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError):
+        logging.info("looking for a record that can't be read, in %d files", len(files))
+        for path in files:
+            _check_all(path, spec)
+        raise
+
+
+def _check_all(path: str, spec: FeatureSpec) -> None:
+    first = 0
+    for batch in _batches(path):
+        try:
+            spec.parse(tf.constant(batch))
+        except tf.errors.InvalidArgumentError:
+            for number, record in enumerate(batch, start=first):
+                _check_record(f"{path}, record {number}", record, spec)
+        first += len(batch)
+
+
+def _batches(path: str) -> Iterator[list[bytes]]:
+    records = _read(path)
+    while batch := list(itertools.islice(records, _BATCH)):
+        yield batch
+
+
+def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
     """Returns the values of all features that are not for other readers, by name in memory."""
     stored = _parse(where, record)
     for name, advice in spec.strangers.items():
@@ -141,7 +172,11 @@ def _decode(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarra
             on_disk = feature.stored_as or name
             found = feature.read(stored[on_disk]) if on_disk in stored else None
             _check_length(where, on_disk, found, feature)
+            _check_values(where, on_disk, found, feature)
             values[name] = found
+    contradiction = spec.contradiction(values)
+    if contradiction:
+        raise ValueError(f"{where} contradicts itself ({contradiction}): generate it again")
     return values
 
 
@@ -217,9 +252,18 @@ def _check_length(where: str, name: str, values: np.ndarray | None, feature: Fea
         )
 
 
-def _check_limit(where: str, name: str, values: np.ndarray, limit: int) -> None:
-    if values.max(initial=0) >= limit or values.min(initial=0) < 0:
+def _check_values(where: str, name: str, values: np.ndarray, feature: Feature) -> None:
+    if feature.kind == "bytes_list" or not values.size:
+        return
+    if feature.kind == "float_list":
+        bad = values[(values != 0) & (values != 1)]
+        if bad.size:
+            raise ValueError(
+                f"{where} holds {name} of {bad[0]}, expected 0 or 1: generate it again"
+            )
+    elif values.min() < 0 or values.max() >= feature.below:
         raise ValueError(
-            f"{where} holds {name} from {values.min()} to {values.max()}, the config allows 0 to "
-            f"{limit - 1}: use the config (vocab_size...) that the records were generated for"
+            f"{where} holds {name} from {values.min()} to {values.max()}, expected 0 to "
+            f"{feature.below - 1}: use the config (vocab_size...) that the records were generated "
+            "for, or generate it again"
         )

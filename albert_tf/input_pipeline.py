@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.records import FeatureSpec
+from albert_tf.feature_spec import FeatureSpec
 
 Features = dict[str, tf.Tensor]
 # What is made of parsed examples [B, ...], whose places in the sequence are <int64>[B].

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# Rows of all batches of a run, at most: a plan takes 12 bytes for each, and twice while it is made.
+MOST_ROWS = 100_000_000
 # A chunk of this many batches is sorted by length: short enough that the order stays random, long
 # enough that few of its batches hold two lengths.
 _BATCHES_A_CHUNK = 64

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import string
 import unicodedata
 from collections.abc import Iterable
 
@@ -13,29 +11,16 @@ import numpy as np
 import sentencepiece
 
 from albert_tf import files, word_starts
+from albert_tf.characters import WITHOUT_COMBINING, to_unicode
+from albert_tf.word_piece import WordPiece
 from albert_tf.word_starts import SPACE_MARK
 
-_CONTINUATION_MARK = "##"
-# A longer word of WordPiece is unknown.
-MAX_WORD_CHARS = 200
-
-_CJK = re.compile(
-    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
-)
-
-
-def to_unicode(text: str | bytes) -> str:
-    """Decodes UTF-8 and drops the bytes that are not; a str is returned as it is.
-
-    Raises:
-      ValueError: `text` is neither str nor bytes.
-    """
-    if isinstance(text, str):
-        return text
-    if isinstance(text, bytes):
-        return text.decode("utf-8", "ignore")
-    raise ValueError(f"text must be str or bytes, got {type(text).__name__}: {text!r}")
+# Of a long text so many characters are read for each piece that is wanted; then so many times more.
+CHARACTERS_PER_PIECE, GROWTH = 8, 4
+# What is behind a word that has more characters is not looked at, where few pieces are wanted. The
+# best split of a word may depend on its very last character, however far away, and SentencePiece
+# takes quadratic time for a word of unknown ones.
+LONGEST_WORD = 1 << 16
 
 
 def preprocess_text(text: str | bytes, lower: bool = True) -> str:
@@ -55,8 +40,7 @@ def preprocess_text(text: str | bytes, lower: bool = True) -> str:
     """
     text = " ".join(to_unicode(text).split())
     if not text.isascii():
-        decomposed = unicodedata.normalize("NFKD", text)
-        text = "".join(char for char in decomposed if not unicodedata.combining(char))
+        text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
     return text.lower() if lower else text
 
 
@@ -97,7 +81,7 @@ class Tokenizer:
                 f"spm_model_file={spm_model_file!r} and vocab_file={vocab_file!r}"
             )
         self.do_lower_case = do_lower_case
-        vocabulary_class = _SentencePiece if spm_model_file else _WordPiece
+        vocabulary_class = _SentencePiece if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
         content = _read_file(path)
         self.digest = hashlib.sha256(content + bytes([do_lower_case])).hexdigest()
@@ -123,9 +107,30 @@ class Tokenizer:
         """
         return self._vocabulary.tokenize(to_unicode(text))
 
-    def encode(self, text: str | bytes) -> list[int]:
-        """Ids of raw text: the same as preprocess, tokenize and convert_tokens_to_ids, faster."""
-        return self._vocabulary.encode(self._vocabulary.preprocess(text))
+    def encode(self, text: str | bytes, most: int | None = None) -> list[int]:
+        """Ids of raw text: the same as preprocess, tokenize and convert_tokens_to_ids, faster.
+
+        Args:
+          text: Raw text.
+          most: How many ids to return at most, the first ones; None: all. Of a long text only as
+            much is read as it takes to know them.
+
+        Differs: with `most`, a word of more than LONGEST_WORD characters ends there, and the text
+        with it.
+        """
+        text, vocabulary = to_unicode(text), self._vocabulary
+        size = len(text) if most is None else CHARACTERS_PER_PIECE * most
+        while size < len(text) and vocabulary.words_are_apart:
+            head = vocabulary.normalize(text[:size])
+            # What is before a space depends on nothing behind it.
+            end = max(head.rfind(" "), 0)
+            if len(head) - end > LONGEST_WORD:
+                return vocabulary.encode(head[: end + LONGEST_WORD])[:most]
+            ids = vocabulary.encode(head[:end])
+            if len(ids) >= most:
+                return ids[:most]
+            size *= GROWTH
+        return vocabulary.encode(vocabulary.normalize(text))[:most]
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Ids of pieces; one that isn't in the vocabulary gives `unk_id`."""
@@ -178,6 +183,8 @@ class _SentencePiece:
         except RuntimeError as error:
             raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        # Whether the best split goes through each place before a space.
+        self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
         # What `encode` puts in the place of an id; None: it must look at the text.
         self._split_ids: dict[int, list[int] | None] = {
             i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
@@ -189,6 +196,8 @@ class _SentencePiece:
 
     def preprocess(self, text: str | bytes) -> str:
         return preprocess_text(text, self._lower)
+
+    normalize = preprocess
 
     def tokenize(self, text: str) -> list[str]:
         tokens = []
@@ -216,79 +225,6 @@ class _SentencePiece:
         return word_starts.find_in_sentencepiece(self.pieces, letters)
 
 
-class _WordPiece:
-    """A WordPiece vocabulary with BERT's splitting into words."""
-
-    special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
-
-    def __init__(self, content: bytes, path: str, do_lower_case: bool):
-        self._lower = do_lower_case
-        try:
-            lines = content.decode("utf-8").removesuffix("\n").split("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 text; is it an spm_model_file?") from error
-        # The first column of a line; a repeated piece takes no id of its own.
-        self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
-        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        self._cleaned = CleanedCharacters()
-        self._split_punctuation = SplitPunctuation()
-
-    preprocess = staticmethod(to_unicode)
-
-    def tokenize(self, text: str) -> list[str]:
-        text = text.translate(self._cleaned)
-        if self._lower:
-            decomposed = unicodedata.normalize("NFD", text.lower())
-            text = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
-        words = text.translate(self._split_punctuation).split()
-        return [piece for word in words for piece in self._split_word(word)]
-
-    def encode(self, text: str) -> list[int]:
-        return [self.ids[token] for token in self.tokenize(text)]
-
-    def _split_word(self, word: str) -> list[str]:
-        """The longest piece from the left, again and again; [UNK] if that doesn't work out."""
-        pieces = []
-        start = 0
-        while start < len(word) <= MAX_WORD_CHARS:
-            mark = _CONTINUATION_MARK if start else ""
-            ends = range(len(word), start, -1)
-            end = next((end for end in ends if mark + word[start:end] in self.ids), None)
-            if end is None:
-                break
-            pieces.append(mark + word[start:end])
-            start = end
-        return pieces if start == len(word) else ["[UNK]"]
-
-    def word_starts(self, letters: str) -> np.ndarray:
-        return word_starts.find_in_wordpiece(self.pieces)
-
-
-class CleanedCharacters(dict):
-    """Table for str.translate, filled as needed: no control characters, CJK between spaces."""
-
-    def __missing__(self, codepoint: int) -> str | None:
-        char = chr(codepoint)
-        category = unicodedata.category(char)
-        if char in "\t\n\r" or category == "Zs":
-            self[codepoint] = " "
-        elif char == "\ufffd" or category in ("Cc", "Cf"):
-            self[codepoint] = None
-        else:
-            self[codepoint] = f" {char} " if _CJK.match(char) else char
-        return self[codepoint]
-
-
-class SplitPunctuation(dict):
-    """Table for str.translate, filled as needed: every punctuation mark between spaces."""
-
-    def __missing__(self, codepoint: int) -> str:
-        char = chr(codepoint)
-        is_punctuation = char in string.punctuation or unicodedata.category(char).startswith("P")
-        self[codepoint] = f" {char} " if is_punctuation else char
-        return self[codepoint]
-
-
 def ends_in_digit_comma(piece: str) -> bool:
     """Whether the release splits a SentencePiece piece again without its comma."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
@@ -303,7 +239,7 @@ def _read_file(path: str) -> bytes:
     return content
 
 
-def _find_special_ids(vocabulary: _SentencePiece | _WordPiece, path: str) -> list[int]:
+def _find_special_ids(vocabulary: _SentencePiece | WordPiece, path: str) -> list[int]:
     ids = vocabulary.ids
     missing = [names for names in vocabulary.special_pieces if ids.keys().isdisjoint(names)]
     if missing:

@@ -86,11 +86,14 @@ class StepIterators:
         num_steps: int,
     ) -> None:
         if callable(source):
-            source = InputByLength({0: source}, np.zeros(num_steps, np.int64))
+            # One number for all steps, however many.
+            source = InputByLength({0: source}, np.broadcast_to(0, num_steps))
+            lengths = [0] if first_step < num_steps else []
+        else:
+            lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
         self._lengths = source.lengths
         self._iterators = {
-            length: replica_batches(strategy, source.input_fns[length])
-            for length in np.unique(source.lengths[first_step:num_steps]).tolist()
+            length: replica_batches(strategy, source.input_fns[length]) for length in lengths
         }
 
     def runs(self, step: int, count: int) -> Iterator[tuple[Any, int]]:

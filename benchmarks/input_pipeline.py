@@ -69,7 +69,7 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
     finish, spec = None, records.pretraining_spec(args.max_seq_length, predictions(args))
     if kind == "dynamic":
         spec = records.compact_spec()
-        shared = input_files.check_features(files, spec, {})
+        shared = input_files.check_features(files, spec)
         row_format = records.RowFormat(*shared["row_format"].tolist())
         settings = masking.MaskingSettings(
             row_format.vocab_size,

@@ -54,8 +54,7 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     input_files = documents.list_input_files(flag_values.input_file)
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
     _check_output_files(output_files, input_files)
-    if not flag_values.block_megabytes > 0:
-        raise ValueError(f"block_megabytes must be above 0, got {flag_values.block_megabytes}")
+    generator_flags.check_numbers(flag_values)
     vocabulary = parts.Vocabulary.of_files(
         flag_values.spm_model_file, flag_values.vocab_file, flag_values.do_lower_case
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,22 @@ def list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:
     own = flags.FlagValues()
     define_flags(own)
     return {name: flag_values[name].value for name in own if name not in _WITHOUT_EFFECT}
+
+
+def check_numbers(flag_values: flags.FlagValues) -> None:
+    """Checks the numbers that no setting of the recipe checks.
+
+    Raises:
+        ValueError: a number is out of its range, or is none.
+    """
+    if not 0 < flag_values.block_megabytes < math.inf:
+        raise ValueError(f"block_megabytes must be above 0, got {flag_values.block_megabytes}")
+    if not flag_values.max_unknown_share <= 1:
+        raise ValueError(
+            f"max_unknown_share must be at most 1, all tokens, got {flag_values.max_unknown_share}"
+        )
+    if not 0 <= flag_values.masked_lm_prob <= 1:
+        raise ValueError(f"masked_lm_prob must be within [0, 1], got {flag_values.masked_lm_prob}")
 
 
 def read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Recipe:

@@ -10,6 +10,7 @@ vocab/30k-clean.vocab, its pieces with their scores to look at. Pieces 0 to 4 ar
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -181,6 +182,8 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
             text_field=flag_values.text_field,
             language=flag_values.language,
         )
+        if math.isnan(flag_values.character_coverage):  # It is within all bounds.
+            raise ValueError("--character_coverage must be within [0, 1], not nan")
         check_writable(flag_values.model_prefix)
         model = train(
             files,

@@ -16,9 +16,8 @@ from albert_tf import input_files
 from albert_tf.records import pretraining_spec
 from tests import pretraining_runs as runs
 
-SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
+SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS, vocab_size=runs.CONFIG["vocab_size"])
 COUNTS = (13, 5, 11)
-LIMITS = {"input_ids": runs.CONFIG["vocab_size"], "sentence_order_labels": 2}
 
 
 @pytest.fixture(scope="module")
@@ -160,13 +159,13 @@ def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
     assert "\n" not in str(caught.value)
     if where != "length" or kind == "flip":
         with pytest.raises(ValueError, match=message):
-            input_files.check_features([path], SPEC, LIMITS)
+            input_files.check_features([path], SPEC)
 
 
 def test_text_is_no_record_file(tmp_path):
     (tmp_path / "a.txt").write_text("Four score and seven years ago\n" * 11)
     with pytest.raises(ValueError, match="a.txt, record 0, is truncated or corrupt"):
-        input_files.check_features([str(tmp_path / "a.txt")], SPEC, LIMITS)
+        input_files.check_features([str(tmp_path / "a.txt")], SPEC)
 
 
 # --- features -------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ def test_records_tell_how_many_predictions_they_have_room_for(files, tmp_path):
 
 
 def test_good_features_pass(files):
-    input_files.check_features(files, SPEC, LIMITS)
+    input_files.check_features(files, SPEC)
 
 
 @pytest.mark.parametrize(
@@ -198,15 +197,15 @@ def test_good_features_pass(files):
 )
 def test_records_of_another_length(files, spec, message):
     with pytest.raises(ValueError, match=f"0.tfrecord, record 0 {message}"):
-        input_files.check_features(files, spec, LIMITS)
+        input_files.check_features(files, spec)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("input_ids", 53, "input_ids from 0 to 53, the config allows 0 to 52"),
-        ("input_ids", -1, "input_ids from -1 to .*, the config allows 0 to 52"),
-        ("next_sentence_labels", 2, "next_sentence_labels from 2 to 2, the config allows 0 to 1"),
+        ("input_ids", 53, "input_ids from 0 to 53, expected 0 to 52"),
+        ("input_ids", -1, "input_ids from -1 to .*, expected 0 to 52"),
+        ("next_sentence_labels", 2, "next_sentence_labels from 2 to 2, expected 0 to 1"),
     ],
 )
 def test_values_out_of_bounds(tmp_path, name, value, message):
@@ -221,7 +220,7 @@ def test_values_out_of_bounds(tmp_path, name, value, message):
         for record in serialized:
             writer.write(record)
     with pytest.raises(ValueError, match=f"a.tfrecord, record 3 holds {message}"):
-        input_files.check_features([path], SPEC, LIMITS)
+        input_files.check_features([path], SPEC)
 
 
 @pytest.mark.parametrize(
@@ -236,4 +235,4 @@ def test_records_of_something_else(tmp_path, record, message):
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(record)
     with pytest.raises(ValueError, match=message):
-        input_files.check_features([path], SPEC, LIMITS)
+        input_files.check_features([path], SPEC)

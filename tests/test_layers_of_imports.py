@@ -18,6 +18,7 @@ LEVELS = (
     {
         "config",
         "answers",
+        "characters",
         "word_starts",
         "example_encoding",
         "masking",
@@ -26,6 +27,7 @@ LEVELS = (
         "stop_signals",
         "flag_files",
     },
+    {"word_piece", "feature_spec"},
     {
         "bundle_index",
         "tokenization",
@@ -107,11 +109,16 @@ LEVELS = (
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
 WITHOUT_KERAS = (
-    LEVELS[0] | LEVELS[1] | {"bundle_index", "tokenization", "records", "tasks.text_files"}
+    LEVELS[0]
+    | LEVELS[1]
+    | LEVELS[2]
+    | {"bundle_index", "tokenization", "records", "tasks.text_files"}
 )
 WITHOUT_TENSORFLOW = {
     "config",
+    "characters",
     "word_starts",
+    "word_piece",
     "tokenization",
     "example_encoding",
     "masking",

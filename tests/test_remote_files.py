@@ -110,7 +110,7 @@ def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("read", "source"),
     [
-        (lambda root: race.read_race(root, "train"), "race_data"),
+        (lambda root: race.read_race(root, "train", preprocess=str), "race_data"),
         (lambda root: squad_text.read_squad(f"{root}/squad_v2_dev.json"), "squad_v2_dev.json"),
         (lambda root: Tokenizer(vocab_file=f"{root}/vocab.txt").digest, "vocab.txt"),
         (

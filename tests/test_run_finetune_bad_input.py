@@ -124,6 +124,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "steps": ("mrpc", {"train_step": 0}, "--train_step must be at least 1, not 0"),
     "rate": ("mrpc", {"learning_rate": "nan"}, "--learning_rate must be above 0, not nan"),
+    "too many steps": (
+        "mrpc",
+        {"train_step": 10**9},
+        "1000000000 updates of .* examples are more than the 100000000 .*: lower --train_step",
+    ),
     "steps twice": ("mrpc", {"num_train_epochs": 2}, "--num_train_epochs and --train_step say the"),
     "epochs": (
         "mrpc",

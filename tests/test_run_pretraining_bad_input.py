@@ -60,7 +60,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "small vocabulary": (
         {"albert_config_file": "{tmp}/small.json"},
-        "record 0 holds input_ids from 0 to .*, the config allows 0 to 6: use the config",
+        "record 0 holds input_ids from 0 to .*, expected 0 to 6: use the config",
     ),
     "few positions": (
         {"albert_config_file": "{tmp}/few.json"},

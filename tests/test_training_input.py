@@ -100,7 +100,7 @@ class Progress:
     def __init__(self) -> None:
         self.stats: dict[int, dict[str, float]] = {}
 
-    def report(self, step, stats, step_seconds):
+    def report(self, step, stats, step_seconds, compiled):
         self.stats[step] = stats
 
 
@@ -231,3 +231,12 @@ def test_iterators_end_at_once():
     start = time.monotonic()
     iterators.clear()
     assert time.monotonic() - start < 3
+
+
+def test_steps_of_one_length_take_no_memory_however_many():
+    """Eight bytes for each would be more than there are."""
+    iterators = training_input.StepIterators(
+        tf.distribute.get_strategy(), lambda context: tf.data.Dataset.range(5), 3, 10**15
+    )
+    ((iterator, count),) = iterators.runs(10**14, 7)
+    assert (count, next(iterator).numpy()) == (7, 0)

@@ -17,6 +17,8 @@ _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
+# What Hugging Face's fast tokenizers write, since transformers 5 without the model beside it.
+_FAST_TOKENIZER = "tokenizer.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,8 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
       The vocabulary, or None.
 
     Raises:
-      ValueError: There are several, or the tokenizer's config is damaged.
+      ValueError: There are several, or one as tokenizer.json alone, or the tokenizer's config is
+        damaged.
     """
     directory = _directory(path)
     if do_lower_case is None:
@@ -103,6 +106,13 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
                 )
             if found:
                 return Vocabulary.read(found[0], is_word_piece, do_lower_case)
+    fast = os.path.join(directory, _FAST_TOKENIZER)
+    if os.path.isfile(fast):
+        raise ValueError(
+            f"{fast} is not read, and there is no spiece.model or vocab.txt beside it: put the one "
+            "that the model was trained with there, or name it with --spm_model_file or "
+            "--vocab_file"
+        )
     return None
 
 

@@ -12,16 +12,12 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert_tf import files
+from albert_tf.characters import CleanedCharacters, SplitPunctuation
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.normalization import SIGMA, Normalized, Normalizer
 from albert_tf.export.tables import RowTable, of_rows, with_origins
-from albert_tf.tokenization import (
-    MAX_WORD_CHARS,
-    CleanedCharacters,
-    SplitPunctuation,
-    ends_in_digit_comma,
-    preprocess_text,
-)
+from albert_tf.tokenization import ends_in_digit_comma, preprocess_text
+from albert_tf.word_piece import MAX_WORD_CHARS
 from albert_tf.word_starts import SPACE_MARK
 
 # No word has so many bytes unless it has more than MAX_WORD_CHARS characters.

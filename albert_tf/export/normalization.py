@@ -22,6 +22,8 @@ _PAGE_SIZE = 256
 _KEPT = -1
 SIGMA = "Σ"
 _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
+# What a character is to a sigma beside it.
+_OTHER, _CASED, _IGNORED = range(3)
 # Without surrogates, and without the planes that hold no characters.
 _CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xF0000))
 
@@ -71,7 +73,7 @@ class Normalizer:
         table = {code: replace(chr(code)) for code in itertools.chain(*_CODES)}
         self._changed = _Pages({c: text for c, text in table.items() if text != chr(c)})
         self._collapse_spaces = collapse_spaces
-        self._sigma_rules = _sigma_rules(sorted(set("".join(table.values())))) if lower else ()
+        self._sigmas = _Sigmas(sorted(set("".join(table.values())))) if lower else None
 
     def __call__(self, texts: tf.Tensor) -> Normalized:
         """Normalises `<string>[N]`; bytes that are not UTF-8 go."""
@@ -83,16 +85,15 @@ class Normalizer:
             codes, sources = keep(codes, stays), keep(sources, stays)
         codes, origins = self._changed.replace(codes)
         sources = codes.with_values(tf.gather(sources.values, origins))
-        texts = tf.strings.unicode_encode(codes, "UTF-8")
-        if self._sigma_rules:
+        if self._sigmas:
             found = tf.reduce_any(codes.values == ord(SIGMA))
-            texts = tf.cond(found, lambda: self._lower_sigmas(texts), lambda: texts)
-        return Normalized(raw, texts, sources)
-
-    def _lower_sigmas(self, texts: tf.Tensor) -> tf.Tensor:
-        for pattern, rewrite in self._sigma_rules:
-            texts = tf.strings.regex_replace(texts, pattern, rewrite)
-        return texts
+            lowered = tf.cond(
+                found,
+                lambda: self._sigmas.lower(codes.values, codes.value_rowids()),
+                lambda: codes.values,
+            )
+            codes = codes.with_values(lowered)
+        return Normalized(raw, tf.strings.unicode_encode(codes, "UTF-8"), sources)
 
 
 def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -140,20 +141,37 @@ class _Pages:
         return with_origins(codes, values, origins), origins
 
 
-def _sigma_rules(characters: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Returns patterns and rewrites that lower sigmas as str.lower does.
+class _Sigmas:
+    """Lowers capital sigmas as str.lower does.
 
     A sigma is final if a cased letter stands before it and none after it; characters between that
     case ignores don't count. Which ones these are, str.lower itself is asked.
+
+    Args:
+      characters: All that may be in a text, ascending.
     """
-    cased = [c for c in characters if (c + SIGMA).lower()[-1] == _FINAL_SIGMA]
-    of_word = {c for c in characters if ("A" + c + SIGMA).lower()[-1] == _FINAL_SIGMA}
-    letter, ignored = _pattern_of(cased), _pattern_of(sorted(of_word.difference(cased)))
-    not_final = (f"{SIGMA}({ignored}*{letter})", _SMALL_SIGMA + r"\1")
-    # Twice, as matches don't overlap: in a run of sigmas the first pass finds every other one.
-    return (
-        not_final,
-        not_final,
-        (f"({letter}{ignored}*){SIGMA}", r"\1" + _FINAL_SIGMA),
-        (SIGMA, _SMALL_SIGMA),
-    )
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        kinds = [_OTHER] * len(characters)
+        for i, c in enumerate(characters):
+            if (c + SIGMA).lower()[-1] == _FINAL_SIGMA:
+                kinds[i] = _CASED
+            elif ("A" + c + SIGMA).lower()[-1] == _FINAL_SIGMA:
+                kinds[i] = _IGNORED
+        firsts = [i for i in range(len(kinds)) if i == 0 or kinds[i] != kinds[i - 1]]
+        # Runs of one kind: the first character's code, and the kind.
+        self._codes = np.array([ord(characters[i]) for i in firsts], np.int32)
+        self._kinds = np.array([kinds[i] for i in firsts], np.int32)
+
+    def lower(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Replaces the sigmas among flat codes `<int32>[M]`, of the texts `rows` `<int64>[M]`."""
+        kinds = tf.gather(self._kinds, tf.searchsorted(self._codes, codes, side="right") - 1)
+        counts = tf.where(kinds != _IGNORED)[:, 0]
+        # Of characters that count, each one's neighbours are those next to it.
+        cased, rows = tf.gather(kinds, counts) == _CASED, tf.gather(rows, counts)
+        after_cased = cased[:-1] & (rows[:-1] == rows[1:])
+        before_cased = cased[1:] & (rows[:-1] == rows[1:])
+        is_final = tf.concat([[False], after_cased], 0) & ~tf.concat([before_cased, [False]], 0)
+        final = tf.scatter_nd(counts[:, None], is_final, tf.shape(codes, tf.int64))
+        small = tf.where(final, ord(_FINAL_SIGMA), ord(_SMALL_SIGMA))
+        return tf.where(codes == ord(SIGMA), small, codes)

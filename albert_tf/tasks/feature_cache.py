@@ -17,7 +17,7 @@ from absl import logging
 from albert_tf.tasks.feature_table import FeatureTable
 
 # To be raised whenever the same examples and settings give other features than before.
-_FORMAT = 1
+_FORMAT = 2
 _LOG_EVERY = 10_000
 
 Row = Mapping[str, np.ndarray]

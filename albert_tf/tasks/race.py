@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from albert_tf import files
@@ -23,7 +23,7 @@ class ChoiceExample:
     Attributes:
       guid: What names it: what its file calls the passage, and the number of the question.
       context: Raw text of the passage.
-      endings: The question with each option, raw.
+      endings: The question with each option.
       label: Which of them is right, from 0; None if that isn't known.
       level: Of the examination.
     """
@@ -36,7 +36,11 @@ class ChoiceExample:
 
 
 def read_race(
-    data_dir: str | os.PathLike[str], split: str, levels: Sequence[str] = LEVELS
+    data_dir: str | os.PathLike[str],
+    split: str,
+    levels: Sequence[str] = LEVELS,
+    *,
+    preprocess: Callable[[str], str],
 ) -> list[ChoiceExample]:
     """Reads a split.
 
@@ -45,6 +49,8 @@ def read_race(
         a line, as the release has it, or a file of each passage, as RACE is published.
       split: "train", "dev" or "test".
       levels: Which of "middle" and "high".
+      preprocess: The tokenizer's. Questions and options are normalised before they are joined: a
+        full-width blank becomes one that an option fills, and spaces around an option go.
 
     Raises:
       FileNotFoundError: There is no such folder, or no text file in it.
@@ -64,7 +70,7 @@ def read_race(
             if name in places:
                 raise ValueError(f"{where}: passage {name} is there twice, see {places[name]}")
             places[name] = where
-            examples += _examples(passage, level, where)
+            examples += _examples(passage, level, where, preprocess)
     if not examples:
         raise ValueError(f"{data_dir} has no examples in RACE/{split} of {' or '.join(levels)}")
     return examples
@@ -97,7 +103,9 @@ def _passage(content: bytes, where: str) -> dict[str, Any]:
     return passage
 
 
-def _examples(passage: dict[str, Any], level: str, where: str) -> Iterator[ChoiceExample]:
+def _examples(
+    passage: dict[str, Any], level: str, where: str, preprocess: Callable[[str], str]
+) -> Iterator[ChoiceExample]:
     article = json_member(passage, "article", where, str)
     questions = _aligned(passage, where)
     for number, (question, options, answer) in enumerate(questions, start=1):
@@ -110,7 +118,7 @@ def _examples(passage: dict[str, Any], level: str, where: str) -> Iterator[Choic
         yield ChoiceExample(
             guid=f"{passage['id']}-{number}",
             context=article,
-            endings=tuple(_ending(question, option) for option in options),
+            endings=tuple(_ending(preprocess(question), preprocess(option)) for option in options),
             label=LETTERS.index(answer),
             level=level,
         )

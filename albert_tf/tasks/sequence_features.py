@@ -34,8 +34,8 @@ def pair_features(
 
     Source: classifier_utils.py, convert_single_example and _truncate_seq_pair.
     """
-    ids_a = tokenizer.encode(text_a)
-    ids_b = tokenizer.encode(text_b) if text_b else []
+    ids_a = tokenizer.encode(text_a, max_seq_length)
+    ids_b = tokenizer.encode(text_b, max_seq_length) if text_b else []
     if not ids_b:
         return join_ids(tokenizer, ids_a[: max_seq_length - 2])
     room = max_seq_length - 3
@@ -68,8 +68,8 @@ def choice_features(
     Source: race_utils.py, convert_single_example.
     Differs: the release stops at an ending that a sequence has no room for.
     """
-    context_ids = tokenizer.encode(context)
     longest = max_seq_length - 3
+    context_ids = tokenizer.encode(context, longest)
     rows = []
     for ending in endings:
         ids = tokenizer.encode(ending)[-min(max_qa_length, longest) :]

@@ -192,7 +192,7 @@ def squad_windows(
         if answer is not None and answer[0] > answer[1]:
             without_window["answer"] += 1
             continue
-        query = tokenizer.encode(example.question)[:max_query_length]
+        query = tokenizer.encode(example.question, max_query_length)
         spans = _spans(len(paragraph.ids), max_seq_length - 3 - len(query), doc_stride)
         for window in _windows(paragraph, spans, query, answer, tokenizer):
             is_impossible = is_training and window["start_position"] == 0

@@ -105,3 +105,14 @@ def test_a_model_has_one_vocabulary(source):
         convert(
             str(source), "tf1", str(source / "target"), spm_model_file="a.model", vocab_file="b.txt"
         )
+
+
+def test_a_fast_tokenizer_alone_is_refused(source, golden, tmp_path):
+    (source / "en_small.model").unlink()
+    (source / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="tokenizer.json is not read, and there is no spiece.mod"):
+        convert(str(source), "tf1", str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+    spm = golden / "spm" / "en_small.model"
+    convert(str(source), "tf1", str(tmp_path / "a"), spm_model_file=str(spm))
+    assert vocabulary.find(str(tmp_path / "a")).tokenizer.vocab_size == 6000

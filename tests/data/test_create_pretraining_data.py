@@ -145,7 +145,7 @@ def test_compact_records_are_the_unmasked_rows_of_the_others(run, golden, short_
     path = tmp_path / "compact.tfrecord"
     run(input_file=short_text, masking="dynamic", dupe_factor=None, output_file=path)
     serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    shared = input_files.check_features([str(path)], compact_spec(), {})
+    shared = input_files.check_features([str(path)], compact_spec())
     row_format = RowFormat(*shared["row_format"].tolist())
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
     assert row_format == (
@@ -345,6 +345,15 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: num_processes must be at least 1, got 0"),
         ({"block_megabytes": 0}, "error: block_megabytes must be above 0, got 0"),
+        ({"block_megabytes": "nan"}, "error: block_megabytes must be above 0, got nan"),
+        ({"block_megabytes": "inf"}, "error: block_megabytes must be above 0, got inf"),
+        ({"max_unknown_share": "nan"}, "error: max_unknown_share must be at most 1, .* got nan"),
+        ({"max_unknown_share": "inf"}, "error: max_unknown_share must be at most 1, .* got inf"),
+        ({"short_seq_prob": "nan"}, r"error: short_seq_prob must be within \[0, 1\], got nan"),
+        (
+            {"masked_lm_prob": "nan", "max_predictions_per_seq": 0},
+            r"error: masked_lm_prob must be within \[0, 1\], got nan",
+        ),
         ({"beam_options": "--runner=FlinkRunner"}, "error: --beam_options is for --runner=beam"),
         ({"num_output_shards": 0}, "error: num_output_shards must be at least 1, got 0"),
         (

@@ -142,6 +142,12 @@ def test_size_below_the_characters(text_file, tmp_path):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=23")
 
 
+def test_a_coverage_that_is_no_number(text_file, tmp_path):
+    with pytest.raises(SystemExit, match=r"^error: --character_coverage must be within \[0, 1\]"):
+        arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
+        run(*arguments, "--character_coverage=nan")
+
+
 def test_missing_file(text_file, tmp_path):
     with pytest.raises(SystemExit, match="no file matches .*nowhere"):
         run(f"--input_file={text_file},{tmp_path}/nowhere*", f"--model_prefix={tmp_path / 'v'}")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from albert_tf.tasks import race
-from albert_tf.tokenization import preprocess_text
+from albert_tf.tokenization import Tokenizer, preprocess_text
 
 PASSAGE = {
     "id": "middle7.txt",
@@ -23,20 +23,29 @@ def write(folder, name: str, *passages, level: str = "middle"):
     return folder
 
 
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+
+
+def read(folder, split: str, levels=race.LEVELS, preprocess=str):
+    return race.read_race(folder, split, levels, preprocess=preprocess)
+
+
 def test_examples_are_those_that_the_release_reads(golden):
     stored = json.loads((golden / "features/race.json").read_text())["examples"]
-    examples = race.read_race(golden / "features/race_data", "train")
+    examples = read(golden / "features/race_data", "train", preprocess=preprocess_text)
     for example, row in zip(examples, stored, strict=True):
         assert example.guid.rpartition("-")[0] == row["example_id"]
         assert preprocess_text(example.context) == row["context"]
-        assert [preprocess_text(ending) for ending in example.endings] == row["endings"]
+        assert list(example.endings) == row["endings"]
         assert example.label == row["label"]
 
 
 def test_levels_are_read_alone_or_together(golden):
     folder = golden / "features/race_data"
     middle, high, both = (
-        race.read_race(folder, "dev", levels) for levels in (("middle",), ("high",), race.LEVELS)
+        read(folder, "dev", levels) for levels in (("middle",), ("high",), race.LEVELS)
     )
     assert middle and high and both == middle + high
 
@@ -46,8 +55,8 @@ def test_both_layouts_give_the_same(tmp_path):
     one_file = write(tmp_path / "a", "all.txt", PASSAGE, other)
     tree = write(tmp_path / "b", "10.txt", other)
     write(tree, "7.txt", PASSAGE)
-    examples = race.read_race(one_file, "dev", ("middle",))
-    assert examples == race.read_race(tree, "dev", ("middle",))
+    examples = read(one_file, "dev", ("middle",))
+    assert examples == read(tree, "dev", ("middle",))
     assert [(e.guid, e.label, e.level) for e in examples] == [
         (f"{name}-{number}", label, "middle")
         for name in ("middle7.txt", "middle10.txt")
@@ -55,6 +64,29 @@ def test_both_layouts_give_the_same(tmp_path):
     ]
     assert examples[0].endings[1] == "Who has a cat? Ann"
     assert examples[1].endings[0] == "cat has a cat ."
+
+
+@pytest.mark.parametrize(
+    ("question", "option", "ending"),
+    [
+        ("He is a _.", "doctor ", "he is a doctor."),
+        ("He is a \uff3f.", "Doctor", "he is a doctor."),  # a full-width blank
+        ("_ is  a\u3000_", "\tIt\n", "it is a it"),
+        ("Who is it? ", " Ann", "who is it? ann"),
+        ("ΑΣ_", "b", "αςb"),  # a sigma ends its word before the option is there
+        ("\u00b4_", "x", " x"),  # an accent by itself leaves the space that it stands on
+    ],
+)
+def test_question_and_option_are_normalised_before_they_are_joined(
+    tmp_path, tokenizer, question, option, ending
+):
+    options = [option, "a", "b", "c"]
+    passage = {**PASSAGE, "questions": [question], "options": [options], "answers": ["A"]}
+    folder = write(tmp_path, "all.txt", passage)
+    (example,) = read(folder, "dev", ("middle",), tokenizer.preprocess)
+    assert example.endings[0] == ending
+    # The release splits what is joined as it is.
+    assert tokenizer.encode(ending) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(ending))
 
 
 @pytest.mark.parametrize(
@@ -78,22 +110,22 @@ def test_both_layouts_give_the_same(tmp_path):
 def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
     folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, "id": "next", **changes})
     with pytest.raises(ValueError, match=f"all.txt:2: .*{message}"):
-        race.read_race(folder, "dev", ("middle",))
+        read(folder, "dev", ("middle",))
 
 
 def test_a_bad_file_is_refused(tmp_path):
     folder = write(tmp_path, "3.txt", {"article": ""})
     path = folder / "RACE/dev/middle/3.txt"
     with pytest.raises(ValueError, match="3.txt: expected a passage with the keys id, article"):
-        race.read_race(folder, "dev", ("middle",))
+        read(folder, "dev", ("middle",))
     path.write_text("{")
     with pytest.raises(ValueError, match="3.txt: not JSON: "):
-        race.read_race(folder, "dev", ("middle",))
+        read(folder, "dev", ("middle",))
     path.write_text('{"article": "\\ud83d"}')
     with pytest.raises(ValueError, match="3.txt: not Unicode: .ud83d at character 13 is half"):
-        race.read_race(folder, "dev", ("middle",))
+        read(folder, "dev", ("middle",))
     path.write_bytes(b'{"id": "\xff"}')
     with pytest.raises(ValueError, match="3.txt: not UTF-8 text"):
-        race.read_race(folder, "dev", ("middle",))
+        read(folder, "dev", ("middle",))
     with pytest.raises(FileNotFoundError, match="dev/high has no all.txt and no other .txt"):
-        race.read_race(folder, "dev", ("high",))
+        read(folder, "dev", ("high",))

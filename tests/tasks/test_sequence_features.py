@@ -16,8 +16,8 @@ class LetterTokenizer:
 
     cls_id, sep_id = 2, 3
 
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) - ord("a") + 10 for letter in text.split()[0]] if text.split() else []
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        return [ord(letter) - ord("a") + 10 for letter in text.strip()][:most]
 
 
 def ids(text_a: str, text_b: str | None, length: int) -> list[int]:
@@ -130,7 +130,8 @@ def test_an_ending_is_cut_to_the_room_for_it(length, expected):
 def test_features_of_race_are_the_releases(golden, spm_30k):
     stored = json.loads((golden / "features/race.json").read_text())
     tokenizer = Tokenizer(spm_30k)
-    examples = race.read_race(golden / "features/race_data", "train")
+    folder = golden / "features/race_data"
+    examples = race.read_race(folder, "train", preprocess=tokenizer.preprocess)
     for example, row in zip(examples, stored["examples"], strict=True):
         features = sequence_features.choice_features(
             tokenizer,

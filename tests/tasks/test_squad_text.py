@@ -86,8 +86,8 @@ class StoredTokenizer:
     def convert_tokens_to_ids(self, tokens) -> list[int]:
         return [self._ids[token] for token in tokens]
 
-    def encode(self, text: str) -> list[int]:
-        return self.convert_tokens_to_ids(self.tokenize(text))
+    def encode(self, text: str, most: int) -> list[int]:
+        return self.convert_tokens_to_ids(self.tokenize(text))[:most]
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
