@@ -132,6 +132,11 @@ class Tokenizer:
             size *= GROWTH
         return vocabulary.encode(vocabulary.normalize(text))[:most]
 
+    @property
+    def words_are_apart(self) -> bool:
+        """Whether no piece reaches over a space, so that words can be split one by one."""
+        return self._vocabulary.words_are_apart
+
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Ids of pieces; one that isn't in the vocabulary gives `unk_id`."""
         ids, unk_id = self._vocabulary.ids, self.unk_id

@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.graph_tokenizer import Pieces
 from albert_tf.export.normalization import SPACES
-from albert_tf.export.sequences import Features, first
+from albert_tf.export.sequences import Features
 from albert_tf.export.serving import ServedModel
 from albert_tf.export.tables import dense, ranges
 from albert_tf.finetuning import AlbertForQuestionAnsweringV2
@@ -112,7 +112,7 @@ class QuestionAnswerer(ServedModel):
 
     def answer_texts(self, question: tf.Tensor, context: tf.Tensor) -> Features:
         """Reads windows, and takes the best answers in any of them."""
-        query = first(self.tokenizer(question).ids, self.max_query_length)
+        query = self.tokenizer.first(question, self.max_query_length)
         pieces = self.tokenizer(context)
         windows = self._windows(query, pieces)
         always = tf.ones_like(windows.examples, tf.bool)

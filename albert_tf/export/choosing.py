@@ -71,7 +71,8 @@ class Chooser(ServedModel):
         of_ending = tf.repeat(tf.range(tf.size(context)), choices)
         ids = last(self.tokenizer(tf.reshape(endings, [-1])).ids, self.max_qa_length)
         room = self.joiner.max_seq_length - 3 - ids.row_lengths()
-        contexts = first(tf.gather(self.tokenizer(context).ids, of_ending), room)
+        ids_of_context = self.tokenizer.first(context, self.joiner.max_seq_length)
+        contexts = first(tf.gather(ids_of_context, of_ending), room)
         rows = self.joiner.join(contexts, ids, tf.ones_like(of_ending, tf.bool))
         return self.run(_with_choices(rows, choices))
 

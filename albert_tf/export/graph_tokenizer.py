@@ -15,8 +15,15 @@ from albert_tf import files
 from albert_tf.characters import CleanedCharacters, SplitPunctuation
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export.normalization import SIGMA, Normalized, Normalizer
+from albert_tf.export.sequences import first
 from albert_tf.export.tables import RowTable, of_rows, with_origins
-from albert_tf.tokenization import ends_in_digit_comma, preprocess_text
+from albert_tf.tokenization import (
+    CHARACTERS_PER_PIECE,
+    GROWTH,
+    LONGEST_WORD,
+    ends_in_digit_comma,
+    preprocess_text,
+)
 from albert_tf.word_piece import MAX_WORD_CHARS
 from albert_tf.word_starts import SPACE_MARK
 
@@ -50,7 +57,57 @@ def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
     return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
 
 
-class SentencePieceGraph(tf.Module):
+class _Graph(tf.Module):
+    """What both have in common. They have `normalize`, and `split` of what it gave.
+
+    Args:
+      vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._words_are_apart = vocabulary.tokenizer.words_are_apart
+
+    def __call__(self, texts: tf.Tensor) -> Pieces:
+        """Splits `<string>[N]`."""
+        text = self.normalize(texts)
+        return _pieces(text, *self.split(text.texts))
+
+    def first(self, texts: tf.Tensor, most: int) -> tf.RaggedTensor:
+        """Returns the first ids `<int32>[N, (T)]` of texts, up to `most`, as Tokenizer.encode does.
+
+        Of long texts only as much is read as it takes to know them.
+        """
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        lengths = tf.strings.length(texts, "UTF8_CHAR")
+        if not self._words_are_apart:
+            return first(self.split(self.normalize(texts).texts)[0], most)
+
+        def ids_of(sizes: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+            heads = self.normalize(tf.strings.substr(texts, 0 * sizes, sizes, "UTF8_CHAR")).texts
+            # What is before a space depends on nothing behind it.
+            words = tf.strings.regex_replace(heads, "(^| )[^ ]*$", "", replace_global=False)
+            ends = tf.strings.length(words, "UTF8_CHAR")
+            goes_on = tf.strings.length(heads, "UTF8_CHAR") - ends > LONGEST_WORD
+            cut = tf.strings.substr(heads, 0 * ends, ends + LONGEST_WORD, "UTF8_CHAR")
+            is_whole = sizes >= lengths
+            ids, *_ = self.split(tf.where(is_whole, heads, tf.where(goes_on, cut, words)))
+            return ids, is_whole | goes_on | (ids.row_lengths() >= most)
+
+        def grow(
+            sizes: tf.Tensor, _: tf.RaggedTensor, known: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
+            sizes = tf.where(known, sizes, sizes * GROWTH)
+            return sizes, *ids_of(sizes)
+
+        sizes = tf.fill(tf.shape(texts), CHARACTERS_PER_PIECE * most)
+        _, ids, _ = tf.while_loop(
+            lambda sizes, ids, known: ~tf.reduce_all(known), grow, (sizes, *ids_of(sizes))
+        )
+        return first(ids, most)
+
+
+class SentencePieceGraph(_Graph):
     """A SentencePiece model with the release's digit-comma rule.
 
     Args:
@@ -58,7 +115,7 @@ class SentencePieceGraph(tf.Module):
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__()
+        super().__init__(vocabulary)
         content = files.read_bytes(vocabulary.path)
         self.normalize = _preprocessing(vocabulary.tokenizer.do_lower_case)
         self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
@@ -66,10 +123,9 @@ class SentencePieceGraph(tf.Module):
         self._ids = RowTable([[i for i, _ in row] for row in splits])
         self._lengths = RowTable([[length for _, length in row] for row in splits])
 
-    def __call__(self, texts: tf.Tensor) -> Pieces:
-        """Splits `<string>[N]`."""
-        text = self.normalize(texts)
-        pieces = self._model.tokenize_with_offsets(text.texts)
+    def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
+        pieces = self._model.tokenize_with_offsets(texts)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
         parts, origins, places = self._ids.lookup(ids.values)
         # The parts of a piece end where what follows them begins.
@@ -81,7 +137,7 @@ class SentencePieceGraph(tf.Module):
             tf.concat([[0], ends], axis=0)[:-1],
         )
         ids = with_origins(ids, parts, origins)
-        return _pieces(text, ids, ids.with_values(starts), ids.with_values(ends))
+        return ids, ids.with_values(starts), ids.with_values(ends)
 
 
 def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int, int]]]:
@@ -109,7 +165,7 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
     return splits
 
 
-class WordPieceGraph(tf.Module):
+class WordPieceGraph(_Graph):
     """A WordPiece vocabulary with BERT's splitting into words.
 
     Args:
@@ -117,7 +173,7 @@ class WordPieceGraph(tf.Module):
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__()
+        super().__init__(vocabulary)
         tokenizer = vocabulary.tokenizer
         self._clean, self._split = _cleaning(tokenizer.do_lower_case), _splitting()
         self._words = tf_text.WhitespaceTokenizer()
@@ -128,17 +184,19 @@ class WordPieceGraph(tf.Module):
             self._table, max_bytes_per_word=_MAX_WORD_BYTES, token_out_type=tf.int64
         )
 
-    def __call__(self, texts: tf.Tensor) -> Pieces:
-        """Splits `<string>[N]`."""
+    def normalize(self, texts: tf.Tensor) -> Normalized:
+        """Does to characters of `<string>[N]` what is done before words are split."""
         cleaned = self._clean(texts)
         split = self._split(cleaned.texts)
         origins = split.sources.values + of_rows(
             split.sources, tf.cast(cleaned.sources.row_starts(), tf.int32)
         )
         sources = split.sources.with_values(tf.gather(cleaned.sources.values, origins))
-        text = Normalized(cleaned.raw, split.texts, sources)
+        return Normalized(cleaned.raw, split.texts, sources)
 
-        found = self._words.tokenize_with_offsets(text.texts)
+    def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
+        found = self._words.tokenize_with_offsets(texts)
         words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARS
         words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
@@ -150,7 +208,7 @@ class WordPieceGraph(tf.Module):
         starts = starts.with_values(starts.values + firsts)
         ends = ends.merge_dims(1, 2)
         ends = ends.with_values(tf.minimum(ends.values + firsts, limits))
-        return _pieces(text, ids.merge_dims(1, 2), starts, ends)
+        return ids.merge_dims(1, 2), starts, ends
 
 
 # Of all characters there are: made once.

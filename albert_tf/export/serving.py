@@ -163,7 +163,8 @@ class Classifier(ServedModel):
 
     def answer_texts(self, **texts: tf.Tensor) -> Features:
         """Cuts what is too long: see Joiner."""
-        ids = [self.tokenizer(texts[name]).ids for name in self.text_names]
+        most = self.joiner.max_seq_length
+        ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
         return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
 
     def answer(self, features: Features) -> Features:
@@ -235,7 +236,7 @@ class MaskFiller(ServedModel):
         What follows [MASK] without a space goes on with its word.
         """
         parts = tf.strings.split(text, _MASK)
-        ids = self.tokenizer(parts.values).ids
+        ids = self.tokenizer.first(parts.values, self.joiner.max_seq_length)
         has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
         shift = tf.where(glued, len(self.pieces), 0)

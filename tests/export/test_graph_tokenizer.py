@@ -17,6 +17,7 @@ import sentencepiece
 import tensorflow as tf
 from hypothesis import strategies
 
+from albert_tf import tokenization
 from albert_tf.conversion.vocabulary import Vocabulary
 from albert_tf.export import graph_tokenizer
 
@@ -232,3 +233,26 @@ def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
     vocabulary = Vocabulary.read(f"{prefix}.model", is_word_piece=False)
     with pytest.raises(ValueError, match=r"no_comma.model has no piece for a comma"):
         graph_tokenizer.build(vocabulary)
+
+
+def test_of_long_texts_the_first_pieces_alone_are_looked_for(golden, monkeypatch):
+    """In one batch: each text is read as far as it needs. Limits are small, so that texts are."""
+    for module in (tokenization, graph_tokenizer):
+        monkeypatch.setattr(module, "CHARACTERS_PER_PIECE", 1)
+        monkeypatch.setattr(module, "GROWTH", 2)
+        monkeypatch.setattr(module, "LONGEST_WORD", 64)
+    vocabulary = Vocabulary.read(golden / "spm" / "en_small.model", is_word_piece=False)
+    graph, tokenizer = graph_tokenizer.build(vocabulary), vocabulary.tokenizer
+    texts = [
+        "",
+        "The House of Representatives",
+        "to be or not to be " * 50,
+        "\u3000" * 30 + "one" + " " * 300 + "two",
+        "a" * 70 + " b",
+        "a" * 300 + " b",
+        "of the " * 30 + "a" * 70,
+        "\u03a3" * 200,
+    ]
+    found = tf.function(functools.partial(graph.first, most=13))(tf.constant(texts)).to_list()
+    assert found == [tokenizer.encode(text, 13) for text in texts]
+    assert found[5] == tokenizer.encode("a" * 64, 13)
