@@ -10,6 +10,7 @@ The first batches, which fill the shuffle buffer, don't count.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import multiprocessing
 import os
@@ -63,7 +64,7 @@ def measure(kind: str, files: Sequence[str], args: argparse.Namespace, cores: in
 def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Iterator[dict]:
     import tensorflow as tf
 
-    from albert_tf import input_files, input_pipeline, masking, records
+    from albert_tf import input_files, input_pipeline, masking, records, training_input
     from albert_tf.dynamic_masking import DynamicMasking
 
     finish, spec = None, records.pretraining_spec(args.max_seq_length, predictions(args))
@@ -78,11 +79,10 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
         )
         finish = DynamicMasking(row_format, settings, seed=0)
     counts = input_files.count_records(files)
-    context = tf.distribute.InputContext()
-    dataset = input_pipeline.training_dataset(
-        files, counts, spec, args.batch_size, 0, 0, context, finish
+    input_fn = functools.partial(
+        input_pipeline.training_dataset, files, counts, spec, args.batch_size, 0, 0, finish=finish
     )
-    return iter(dataset)
+    return training_input.replica_batches(tf.distribute.OneDeviceStrategy("CPU:0"), input_fn)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
