@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf import distribution
 
 # What TensorFlow says of a worker that no longer answers, or whose heartbeat is missed.
-_LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
+_LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 # Lines of TensorFlow's messages that tell no cause.
 _NO_CAUSE = re.compile(
     r"The error could be from a previous operation|Additional GRPC error information|"
@@ -49,8 +49,9 @@ def printable(text: str) -> str:
 
 def reason(error: tf.errors.OpError) -> str:
     """Returns what went wrong, of a message that also tells where in a graph, and of what comes."""
-    lost = _LOST_WORKER.search(error.message)
+    # Nodes have the names of devices, which are those of workers too: they go first.
     message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
+    lost = _LOST_WORKER.search(message)
     lines = [line for line in message.splitlines() if line and not _NO_CAUSE.match(line)]
     cause = lines[-1].strip(" :") if lines else type(error).__name__
     if not lost:

@@ -70,6 +70,22 @@ def test_a_lost_worker_is_named(message, cause, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("job", ["localhost", "worker"])
+def test_a_device_in_a_message_is_no_lost_worker(job):
+    place = f"/job:{job}/replica:0/task:12/device:CPU:0"
+    full = f"OOM when allocating tensor with shape[3,5] on {place} by allocator cpu"
+    error = tf.errors.ResourceExhaustedError(None, None, f"{full} [Op:Add]")
+    assert user_errors.reason(error) == full
+
+    device = f"_device_/job:{job}/replica:0/task:0/device:CPU:0"
+    message = (
+        f"{{{{function_node __wrapped__ReadFile{device}}}}} corrupted record at 9 [Op:ReadFile]"
+    )
+    assert user_errors.reason(tf.errors.DataLossError(None, None, message)) == (
+        "corrupted record at 9"
+    )
+
+
 def test_ctrl_c_is_one_line():
     with pytest.raises(SystemExit, match="error: interrupted"), user_errors.in_one_line():
         raise KeyboardInterrupt
