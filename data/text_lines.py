@@ -112,6 +112,9 @@ class TextFile:
             for number, line in numbered_lines:
                 self.number = number
                 yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if self._text.raw is not self._stored and not self._stored.tell():
+                # Even of no text there are bytes; gzip takes none at all for it.
+                raise EOFError("it is empty, as no compressed file is")
         except self._failures as error:
             reason = error.message if isinstance(error, tf.errors.OpError) else error
             raise OSError(f"can't read {self.path} beyond line {self.number}: {reason}") from error

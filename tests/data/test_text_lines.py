@@ -53,10 +53,12 @@ def test_compressed_file_is_its_text_in_one_stream_or_several(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("damage", ["cut", "flipped", "plain"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "plain"])
 def test_damaged_compressed_file_is_named(tmp_path, suffix, damage):
     content = bytearray(COMPRESSORS[suffix](os.urandom(50_021).hex().encode()))
-    if damage == "cut":
+    if damage == "empty":
+        content = b""
+    elif damage == "cut":
         content = content[:-1009]
     elif damage == "flipped":
         content[len(content) // 2 : len(content) // 2 + 7] = bytes(7)
