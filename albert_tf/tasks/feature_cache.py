@@ -17,8 +17,10 @@ from absl import logging
 from albert_tf.tasks.feature_table import FeatureTable
 
 # To be raised whenever the same examples and settings give other features than before.
-_FORMAT = 2
+_FORMAT = 3
 _LOG_EVERY = 10_000
+# The array of the names of the others.
+_NAMES = "names"
 
 Row = Mapping[str, np.ndarray]
 
@@ -74,13 +76,13 @@ def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
 
 
 def _write(path: str, table: FeatureTable) -> None:
-    content = io.BytesIO()
-    np.savez(
-        content,
-        lengths=table.lengths,
+    arrays = {
+        "lengths": table.lengths,
         **{f"scalars/{name}": values for name, values in table.scalars.items()},
         **{f"sequences/{name}": values for name, values in table.sequences.items()},
-    )
+    }
+    content = io.BytesIO()
+    np.savez(content, **{_NAMES: list(arrays)}, **arrays)
     # Several processes may make the same file.
     temporary = f"{path}.{os.getpid()}.tmp"
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
@@ -96,6 +98,9 @@ def _read(path: str) -> FeatureTable | None:
     if not _is_whole(content):
         return None
     with np.load(io.BytesIO(content)) as stored:
+        # An archive's list of members, which has no checksum, may have lost some.
+        if _NAMES not in stored or {_NAMES, *stored[_NAMES]} != set(stored.files):
+            return None
         found = {kind: {} for kind in ("scalars", "sequences")}
         for name in stored.files:
             kind, _, feature = name.partition("/")
