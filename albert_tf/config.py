@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -90,8 +91,9 @@ class AlbertConfig:
             value = getattr(self, field.name)
             if field.type == "int":
                 _require(_is_int(value) and value > 0, field.name, "a positive integer", value)
+                _require(value < 1 << 31, field.name, "below 2**31", value)
             elif field.type == "float":
-                _require(_is_number(value), field.name, "a number", value)
+                _require(_is_finite(value), field.name, "a finite number", value)
         for name in DROPOUT_FIELDS:
             value = getattr(self, name)
             _require(0 <= value < 1, name, "a probability in [0, 1)", value)
@@ -239,8 +241,9 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    return _is_int(value) or isinstance(value, float)
+def _is_finite(value: Any) -> bool:
+    # An integer of any length is a number, and maybe none that a float can be.
+    return (_is_int(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
 
 def _require(condition: bool, name: str, expected: str, received: Any) -> None:
