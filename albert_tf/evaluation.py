@@ -216,7 +216,7 @@ def _best_value(directory: str, key_metric: str) -> float:
     content = files.read_bytes(path)
     try:
         return _finite(json.loads(content)[key_metric])
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         raise ValueError(
             f"{path} must tell the {key_metric} of {checkpoint.BASENAME}-{checkpoint.BEST}, as "
             f'{{"{key_metric}": 0.5}}: write it there, or remove the file if the next best may '

@@ -176,6 +176,7 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
         b'{"masked_lm_accuracy": NaN}',
         b"{}",
         b'{"masked_lm_accuracy": []}',
+        b'{"masked_lm_accuracy": 1' + b"0" * 400 + b"}",
         b"\xff",
         b"[" * 10**5,
     ],
