@@ -13,7 +13,7 @@ TPU_INSTALLED := .venv-tpu/.installed
 # TensorFlow's notes on start-up say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-peers lint format bench bench-finetune bench-serving tpu-check
+.PHONY: demo test test-peers lint format bench bench-finetune bench-serving campaign tpu-check
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -43,6 +43,10 @@ bench-finetune: $(PEERS)
 
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py
+
+# Some twenty minutes on two cores; ARGS='--seed 2', '--only kills', '--only SQuAD'...
+campaign: $(INSTALLED)
+	$(BIN)/python -m tools.campaign $(ARGS)
 
 # 3 GB of its own: TensorFlow's kernels for TPU come with another TensorFlow. Needs no TPU.
 tpu-check: $(TPU_INSTALLED)

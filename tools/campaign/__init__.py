@@ -1,0 +1,10 @@
+"""`make campaign`: kills, damaged files, full disks, lost workers. See __main__.py."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The generator's modules know each other by name alone, as those of scripts do.
+sys.path.append(str(ROOT / "data"))

@@ -1,0 +1,96 @@
+"""Tries to lose, hang and confuse the scripts: python -m tools.campaign --help.
+
+Programs are killed at random moments and started again, every kind of file that is read is
+damaged, disks are full, a worker of two is lost, a model is asked by many. What it finds is a
+traceback, a refusal that doesn't name its file, a hang, a crash, gigabytes, other bits than those
+of a run that nobody disturbed, or a damaged file that was believed though it can be known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+from tools.campaign import disk, kills, mutations, predictions, programs, workers
+from tools.campaign.outcomes import Tally
+from tools.campaign.processes import CONTEXT
+
+_PARTS = ("mutations", "kills", "disk", "workers", "predictions")
+_PRELOADED = ["tensorflow", "keras", "tensorboard", "tools.campaign.mutations"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.campaign", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--seed", type=int, default=1, help="Of all that is drawn.")
+    parser.add_argument("--kills", type=int, default=100, help="Signals to send to live processes.")
+    parser.add_argument("--mutations", type=int, default=5000, help="Files to damage.")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help=f"Of {', '.join(_PARTS)}; of a program ({', '.join(_programs())}); of a kind of file.",
+    )
+    return parser
+
+
+def _programs() -> list[str]:
+    return [program.name for program in programs.PROGRAMS]
+
+
+def _chosen(part: str, names: list[str], only: list[str] | None) -> list[str]:
+    """Returns which of the names of a part are asked for."""
+    if not only or part in only:
+        named = [name for name in names if only and name in only]
+        return named or names
+    # Programs are killed unless a part is named.
+    alone = part == "mutations" or (part == "kills" and not set(only) & set(_PARTS))
+    return [name for name in names if name in only] if alone else []
+
+
+def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> None:
+    files = _chosen("mutations", list(mutations.KINDS), args.only)
+    if files:
+        print(f"{args.mutations} damaged files", flush=True)
+        mutations.run(tally, files, args.mutations, args.seed, folder / "mutations")
+    killed = _chosen("kills", _programs(), args.only)
+    if killed:
+        print(f"{args.kills} kills", flush=True)
+        kills.run(tally, killed, args.kills, args.seed, folder / "kills")
+    full = _chosen("disk", _programs(), args.only)
+    if full:
+        print(f"a full disk: {disk.run(tally, full, folder / 'disk')}", flush=True)
+    for name, module in (("workers", workers), ("predictions", predictions)):
+        if not args.only or name in args.only:
+            print(name, flush=True)
+            module.run(tally, folder / name)
+
+
+def main() -> None:
+    """Does what the arguments say; exit code 1 if there is a defect."""
+    args = _parser().parse_args()
+    unknown = set(args.only or ()) - {*_PARTS, *_programs(), *mutations.KINDS}
+    if unknown:
+        known = ", ".join((*_PARTS, *_programs(), *mutations.KINDS))
+        sys.exit(f"error: --only {', '.join(sorted(unknown))} is none of {known}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    CONTEXT.set_forkserver_preload(_PRELOADED)
+    tally, since = Tally(), time.monotonic()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="campaign"))
+    _run(args, tally, folder)
+    print(*tally.lines(), sep="\n")
+    print(f"{tally.total()} attempts in {time.monotonic() - since:.0f} s, seed {args.seed}")
+    if tally.defects:
+        print(*tally.defects, sep="\n")
+        sys.exit(f"error: {len(tally.defects)} defects; what they left is in {folder}")
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Programs on a disk that is full, and again when there is room.
+
+Root gets a small tmpfs. Others get a limit of the size of each file (RLIMIT_FSIZE), which is less:
+it does not show what becomes of many small files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import resource
+import subprocess
+from collections.abc import Iterator
+from concurrent import futures
+
+from tools.campaign import kills, outcomes, processes, programs
+from tools.campaign.outcomes import Outcome, Tally
+from tools.campaign.processes import Program, Running
+
+# Of the bytes that an undisturbed run leaves.
+_SHARES = (0.0, 0.2, 0.5, 0.8)
+_ROOM = 1 << 30
+
+
+def run(tally: Tally, names: list[str], folder: pathlib.Path) -> str:
+    """Runs each program on disks of several sizes.
+
+    Args:
+      tally: Gets the outcomes.
+      names: Of programs.
+      folder: An empty folder.
+
+    Returns:
+      What a full disk was.
+    """
+    mounts = _can_mount(folder)
+    chosen = [program for program in programs.PROGRAMS if program.name in names]
+    with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        tries = pool.map(lambda program: _on_disks(program, folder / program.name, mounts), chosen)
+        for program, attempts in zip(chosen, tries, strict=True):
+            for size, outcome in attempts:
+                tally.add(f"full disk, {program.name}", outcome, f"({size:,} bytes)")
+    return "a tmpfs" if mounts else "a limit of the size of files: root is needed for a tmpfs"
+
+
+def _on_disks(program: Program, folder: pathlib.Path, mounts: bool) -> list[tuple[int, Outcome]]:
+    """Runs a program on disks of several sizes; returns these with the outcomes."""
+    one = kills.undisturbed(program, folder)
+    out = folder / "undisturbed"
+    files = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
+    attempt = _on_small_disk if mounts else _with_small_files
+    found = []
+    for share in _SHARES:
+        size = max(4096, int((sum(files) if mounts else max(files)) * share))
+        found.append((size, attempt(one, folder / f"disk{share}", size)))
+    return found
+
+
+def _can_mount(folder: pathlib.Path) -> bool:
+    probe = folder / "probe"
+    probe.mkdir(parents=True)
+    try:
+        with _disk(probe, 4096):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+@contextlib.contextmanager
+def _disk(place: pathlib.Path, size: int) -> Iterator[None]:
+    place.mkdir(exist_ok=True)
+    _quietly("mount", "-t", "tmpfs", "-o", f"size={size}", "campaign", str(place))
+    try:
+        yield
+    finally:
+        _quietly("umount", "-l", str(place))
+
+
+def _quietly(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _on_small_disk(one: kills.Undisturbed, place: pathlib.Path, size: int) -> Outcome:
+    log = place.parent / f"{place.name}.log"
+    with _disk(place, size):
+        first = _run(one.program, one, place, log)
+        if first.what != outcomes.REFUSED:
+            return first
+        _quietly("mount", "-o", f"remount,size={_ROOM}", str(place))
+        return _again(one, place, log, first)
+
+
+def _with_small_files(one: kills.Undisturbed, place: pathlib.Path, size: int) -> Outcome:
+    place.mkdir()
+    log = place.parent / f"{place.name}.log"
+    main = functools.partial(_limited, one.program.main, size)
+    limited = Program(
+        one.program.name, main, one.program.make, one.program.arguments, one.program.results
+    )
+    first = _run(limited, one, place, log)
+    return first if first.what != outcomes.REFUSED else _again(one, place, log, first)
+
+
+def _limited(main, size: int, arguments: list[str]) -> None:
+    # Of the log, too, which is no part of the attempt: it is empty when this begins.
+    log_size = os.fstat(1).st_size + (1 << 16)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max(size, log_size),) * 2)
+    main(arguments)
+
+
+def _run(program: Program, one: kills.Undisturbed, out: pathlib.Path, log: pathlib.Path) -> Outcome:
+    running = Running(program, program.arguments(one.inputs, out), log)
+    outcome = processes.judge(running, running.end())
+    if outcome.what == outcomes.FINISHED and program.results(out) != one.results:
+        return Outcome(outcomes.WRONG, "it says nothing, and its results are others")
+    return outcome
+
+
+def _again(one: kills.Undisturbed, out: pathlib.Path, log: pathlib.Path, first: Outcome) -> Outcome:
+    second = _run(one.program, one, out, log)
+    if second.what == outcomes.REFUSED:
+        return Outcome(outcomes.WRONG, f"refused with room, too: {second.detail}")
+    left = processes.left_behind(out)
+    if second.what == outcomes.FINISHED and left:
+        return Outcome(outcomes.WRONG, f"left behind: {', '.join(left)}")
+    return first if second.what == outcomes.FINISHED else second

@@ -1,0 +1,170 @@
+"""What a kind of file is to the campaign: who reads it, how it is damaged, who judges."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import pathlib
+import random
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from albert_tf import user_errors
+from albert_tf.training import NonFiniteLossError
+from tools.campaign import outcomes
+from tools.campaign.mutators import Mutator
+from tools.campaign.outcomes import Outcome
+
+# What a file that is no larger than a few kilobytes may cost.
+_MOST_BYTES = 2 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """An accepted file, for a judge.
+
+    Attributes:
+      before: The file's bytes, whole.
+      after: Its bytes, damaged.
+      expected: What the reader made of the whole file.
+      result: What it made of the damaged one.
+      suffix: How the file's name ends.
+    """
+
+    before: bytes
+    after: bytes
+    expected: Any
+    result: Any
+    suffix: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+      name: What the table calls it.
+      make: Writes whole files into an empty folder.
+      targets: Globs of those to damage.
+      mutators: How.
+      read: The project's own reader of the folder; what it returns can be compared.
+      judge: Says what is wrong with an accepted file; None if nothing is known to be.
+      named: Whether a refusal must name the file, or the folder where that is what was named.
+      slow: Whether it takes seconds to read: a tenth of the attempts that others get.
+    """
+
+    name: str
+    make: Callable[[pathlib.Path], None]
+    targets: tuple[str, ...]
+    mutators: tuple[Mutator, ...]
+    read: Callable[[pathlib.Path], Any]
+    judge: Callable[[Evidence], str | None]
+    named: bool = True
+    slow: bool = False
+
+
+def same(evidence: Evidence) -> str | None:
+    """Judges files with checksums over all that counts: another result is wrong."""
+    return None if evidence.result == evidence.expected else "read as something else"
+
+
+def part(evidence: Evidence) -> str | None:
+    """Judges files of items with checksums of their own: each must be one of the whole file's."""
+    known = set(evidence.expected)
+    return None if known.issuperset(evidence.result) else "holds an item that the whole file hasn't"
+
+
+def anything(evidence: Evidence) -> str | None:
+    """Judges files of which any bytes may be meant."""
+    del evidence
+
+
+class Bench:
+    """A folder in which one kind of file is damaged again and again.
+
+    Args:
+      kind: The kind.
+      folder: An empty folder.
+      seed: Of all that is drawn.
+    """
+
+    def __init__(self, kind: Kind, folder: pathlib.Path, seed: int) -> None:
+        self._kind, self._seed = kind, seed
+        self._whole, self._work = folder / "whole", folder / "work"
+        self._whole.mkdir(parents=True)
+        kind.make(self._whole)
+        self._files = sorted(
+            {path for pattern in kind.targets for path in self._whole.rglob(pattern)}
+        )
+        assert self._files, f"{kind.name}: nothing to damage"
+        # Where it will always lie, for results that tell where they are from.
+        self._restore()
+        outcome, self._expected = self._read()
+        assert outcome is None, f"{kind.name}: the whole file is refused: {outcome}"
+
+    def attempt(self, number: int) -> tuple[str, Outcome]:
+        """Damages a file and reads it; returns how, and the outcome."""
+        rng = random.Random(f"{self._seed} {self._kind.name} {number}")
+        original = rng.choice(self._files)
+        path = self._work / original.relative_to(self._whole)
+        before = original.read_bytes()
+        for _ in range(20):
+            mutate = rng.choice(self._kind.mutators)
+            after = mutate(before, rng)
+            if after != before:
+                break
+        self._restore()
+        path.write_bytes(after)
+        how = f"{path.relative_to(self._work)}, {mutate.__name__}, number {number}"
+        outcome, result = self._read()
+        if outcome and outcome.what == outcomes.REFUSED:
+            names = (path.name, str(self._work))
+            if self._kind.named and not any(name in outcome.detail for name in names):
+                outcome = Outcome(outcomes.NAMELESS, outcome.detail)
+        elif outcome is None:
+            evidence = Evidence(before, after, self._expected, result, path.name)
+            try:
+                fault = self._kind.judge(evidence)
+            except Exception as error:  # It reads the file, too, which may be no such file at all.
+                fault = f"its judge can't read it: {error!r}"[:300]
+            outcome = Outcome(outcomes.WRONG, fault) if fault else Outcome(outcomes.ACCEPTED)
+        return how, outcome
+
+    def _restore(self) -> None:
+        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.copytree(self._whole, self._work)
+
+    def _read(self) -> tuple[Outcome | None, Any]:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        result, outcome = None, None
+        try:
+            with in_one_line():
+                result = self._kind.read(self._work)
+        except SystemExit as end:
+            outcome = refusal(str(end))
+        except BaseException as error:
+            outcome = Outcome(outcomes.TRACEBACK, f"{type(error).__name__}: {error}"[:300])
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024
+        if grown > _MOST_BYTES:
+            outcome = Outcome(outcomes.MEMORY, f"{grown:,} bytes")
+        return outcome, result
+
+
+@contextlib.contextmanager
+def in_one_line() -> Iterator[None]:
+    """What stands around the work of every script; nothing is printed beside."""
+    errors = user_errors.in_one_line(NonFiniteLossError, ImportError)
+    with contextlib.redirect_stdout(io.StringIO()), errors:
+        yield
+
+
+def refusal(message: str) -> Outcome:
+    """Returns the outcome of a script that ended with a message."""
+    if not message.startswith("error: "):
+        return Outcome(outcomes.TRACEBACK, f"ended with {message!r}"[:300])
+    if len(message.splitlines()) > 1 or not message.isprintable():
+        return Outcome(outcomes.TRACEBACK, f"no single printable line: {message!r}"[:400])
+    return Outcome(outcomes.REFUSED, message)

@@ -1,0 +1,176 @@
+"""Damaged files, read by processes that are watched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import queue
+import re
+import resource
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+
+from tools.campaign import (
+    export_kinds,
+    model_kinds,
+    outcomes,
+    record_kinds,
+    state_kinds,
+    text_kinds,
+)
+from tools.campaign.kinds import Bench, Kind
+from tools.campaign.outcomes import Outcome, Tally
+from tools.campaign.processes import CONTEXT
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        *record_kinds.KINDS,
+        *model_kinds.KINDS,
+        *state_kinds.KINDS,
+        *text_kinds.KINDS,
+        *export_kinds.KINDS,
+    )
+}
+# Of one file. The first attempt of a kind also makes the whole files.
+_SECONDS, _SECONDS_TO_BEGIN = 30, 120
+# Beyond what the process has when it begins: what asks for more gets no memory.
+_MOST_BYTES = 6 << 30
+_BATCH = 25
+
+
+def run(tally: Tally, names: Sequence[str], count: int, seed: int, folder: pathlib.Path) -> None:
+    """Damages `count` files of the kinds that are named; those that are slow get fewer.
+
+    Args:
+      tally: Gets the outcomes.
+      names: Keys of KINDS.
+      count: Attempts.
+      seed: Of all that is drawn.
+      folder: Where the files lie.
+    """
+    work: queue.SimpleQueue[tuple[str, range]] = queue.SimpleQueue()
+    for name, numbers in _shares(names, count):
+        work.put((name, numbers))
+    lock = threading.Lock()
+    threads = [
+        threading.Thread(target=_work, args=(work, tally, lock, seed, folder / str(i)))
+        for i in range(len(os.sched_getaffinity(0)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _shares(names: Sequence[str], count: int) -> Iterator[tuple[str, range]]:
+    weights = {name: 1 if KINDS[name].slow else 10 for name in names}
+    total, done, passed = sum(weights.values()), 0, 0
+    for name in names:
+        passed += weights[name]
+        until = count * passed // total
+        for begin in range(done, until, _BATCH):
+            yield name, range(begin, min(begin + _BATCH, until))
+        done = until
+
+
+def _work(
+    work: queue.SimpleQueue,
+    tally: Tally,
+    lock: threading.Lock,
+    seed: int,
+    folder: pathlib.Path,
+) -> None:
+    watched = Watched(folder, seed)
+    with contextlib.closing(watched), contextlib.suppress(queue.Empty):
+        while True:
+            name, numbers = work.get_nowait()
+            for number in numbers:
+                how, outcome = watched.attempt(name, number)
+                with lock:
+                    tally.add(name, outcome, f"({how})")
+
+
+class Watched:
+    """A process that reads damaged files; another takes its place when it hangs or dies.
+
+    Args:
+      folder: Of its files.
+      seed: Of all that is drawn.
+      kinds: By name; they must be importable where the process is another one's child.
+    """
+
+    def __init__(self, folder: pathlib.Path, seed: int, kinds: str = __name__) -> None:
+        self._folder, self._seed, self._kinds = folder, seed, kinds
+        self._process, self._begun = None, set()
+
+    def attempt(self, name: str, number: int) -> tuple[str, Outcome]:
+        """Returns how a file was damaged, and the outcome."""
+        if self._process is None:
+            self._start()
+        seconds = _SECONDS if name in self._begun else _SECONDS_TO_BEGIN
+        self._begun.add(name)
+        self._connection.send((name, number))
+        how, outcome = f"number {number}", None
+        try:
+            if self._connection.poll(seconds):
+                return self._connection.recv()
+            outcome = Outcome(outcomes.HANG, f"{seconds} s")
+        except (EOFError, ConnectionError):
+            self._process.join(10)
+            outcome = Outcome(outcomes.CRASH, f"exit code {self._process.exitcode}")
+        self.close()
+        return how, outcome
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
+
+    def _start(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._connection, theirs = CONTEXT.Pipe()
+        self._process = CONTEXT.Process(
+            target=_serve, args=(theirs, self._folder, self._seed, self._kinds), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._begun = set()
+
+
+def _serve(connection: Connection, folder: pathlib.Path, seed: int, kinds: str) -> None:
+    known = __import__(kinds, fromlist=["KINDS"]).KINDS
+    _quieten(folder)
+    benches: dict[str, Bench] = {}
+    with contextlib.suppress(EOFError):
+        while True:
+            name, number = connection.recv()
+            try:
+                if name not in benches:
+                    benches[name] = Bench(known[name], folder / _plain(name), seed)
+                answer = benches[name].attempt(number)
+            except Exception as error:  # Of the campaign, not of what it looks at.
+                answer = "the campaign", Outcome(outcomes.TRACEBACK, repr(error)[:300])
+            connection.send(answer)
+
+
+def _plain(name: str) -> str:
+    """Of letters and digits: a comma, say, parts names in --input_file."""
+    return re.sub(r"\W+", "_", name)
+
+
+def _quieten(folder: pathlib.Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _MOST_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,0 +1,66 @@
+"""What became of each attempt, counted, and which of it is a defect."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+# What a program should do.
+ACCEPTED = "accepted"
+REFUSED = "refused"
+STOPPED = "stopped"
+FINISHED = "finished"
+# What it should not: the last line of its own, no matter what came in.
+TRACEBACK = "traceback"
+NAMELESS = "nameless"
+HANG = "hang"
+CRASH = "crash"
+MEMORY = "memory"
+WRONG = "wrong"
+DEFECTS = (TRACEBACK, NAMELESS, HANG, CRASH, MEMORY, WRONG)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of an attempt.
+
+    Attributes:
+      what: One of the names above.
+      detail: A line about it.
+    """
+
+    what: str
+    detail: str = ""
+
+
+class Tally:
+    """Outcomes by subject, as a table, and those that are defects."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, collections.Counter[str]] = {}
+        self.defects: list[str] = []
+
+    def add(self, subject: str, outcome: Outcome, attempt: str = "") -> None:
+        """Counts an outcome; a defect is kept with what it takes to see it again."""
+        self._counts.setdefault(subject, collections.Counter())[outcome.what] += 1
+        if outcome.what in DEFECTS:
+            self.defects.append(f"{outcome.what}: {subject} {attempt}: {outcome.detail}")
+
+    def total(self) -> int:
+        """Number of outcomes."""
+        return sum(counts.total() for counts in self._counts.values())
+
+    def lines(self) -> list[str]:
+        """The table: a row for each subject, a column for each outcome that there was."""
+        order = (ACCEPTED, REFUSED, STOPPED, FINISHED, *DEFECTS)
+        seen = [what for what in order if any(counts[what] for counts in self._counts.values())]
+        rows = [["", *seen]]
+        rows += [
+            [subject, *(str(counts[what] or "-") for what in seen)]
+            for subject, counts in self._counts.items()
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]

@@ -1,0 +1,90 @@
+"""One exported model that many ask at the same time: each must get what one alone gets."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+
+import tensorflow as tf
+
+from albert_tf import predict
+from tools.campaign import export_kinds, outcomes
+from tools.campaign.outcomes import Outcome, Tally
+from tools.campaign.processes import CONTEXT, Program, Running, judge
+
+_PROCESSES, _THREADS = 4, 8
+_LINES = [f"A text of {number} words, or more: {'word ' * number}" for number in range(40)]
+
+
+def _make(folder: pathlib.Path) -> None:
+    process = CONTEXT.Process(target=export_kinds.make, args=(folder,))
+    process.start()
+    process.join()
+    (folder / "input.txt").write_text("\n".join(_LINES) + "\n")
+
+
+def _arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+    del out
+    return [f"--model={folder / 'model'}", f"--input_file={folder / 'input.txt'}", "--json"]
+
+
+def _predict(arguments: list[str]) -> None:
+    predict.main(arguments)
+
+
+def _predict_in_threads(arguments: list[str]) -> None:
+    """Prints what one thread gets, if all get the same."""
+    directory = arguments[0].removeprefix("--model=")
+    exported = tf.saved_model.load(directory)
+    predictor = predict.Predictor(exported.signatures["serving_default"], exported)
+    alone = predictor(_LINES)
+    answers: list[object] = [None] * _THREADS
+
+    def ask(index: int) -> None:
+        for _ in range(5):
+            answers[index] = predictor(_LINES)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print("all alike" if answers == [alone] * _THREADS else "they differ")
+
+
+_PREDICT = Program("predict", _predict, _make, _arguments, dict)
+_THREADED = Program("predict in threads", _predict_in_threads, _make, _arguments, dict)
+
+
+def run(tally: Tally, folder: pathlib.Path) -> None:
+    """Asks from processes, and then from threads of one.
+
+    Args:
+      tally: Gets the outcomes.
+      folder: An empty folder.
+    """
+    folder.mkdir(parents=True)
+    _make(folder)
+    flags = _arguments(folder, folder)
+    alone = Running(_PREDICT, flags, folder / "alone.log")
+    tally.add("predictions, alone", _answered(judge(alone, alone.end())))
+    together = [Running(_PREDICT, flags, folder / f"{i}.log") for i in range(_PROCESSES)]
+    for running in together:
+        outcome = _answered(judge(running, running.end()))
+        if outcome.what == outcomes.FINISHED and _answers(running) != _answers(alone):
+            outcome = Outcome(outcomes.WRONG, "other answers than alone")
+        tally.add("predictions, processes", outcome)
+    threaded = Running(_THREADED, flags, folder / "threads.log")
+    outcome = _answered(judge(threaded, threaded.end()))
+    if outcome.what == outcomes.FINISHED and "all alike" not in threaded.log:
+        outcome = Outcome(outcomes.WRONG, "other answers than alone")
+    tally.add("predictions, threads", outcome)
+
+
+def _answered(outcome: Outcome) -> Outcome:
+    """A whole model may not be refused."""
+    return outcome if outcome.what != outcomes.REFUSED else Outcome(outcomes.WRONG, outcome.detail)
+
+
+def _answers(running: Running) -> list[str]:
+    return [line for line in running.log.splitlines() if line.startswith("{")]

@@ -1,0 +1,163 @@
+"""The scripts on tiny inputs, and what they must leave."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import create_pretraining_data
+import generator_flags
+from absl import flags
+
+import finetune_flags
+import run_finetune
+import run_pretraining
+from albert_tf.export import __main__ as export_script
+from tests import finetune_runs
+from tests import pretraining_runs as runs
+from tools.campaign.processes import CONTEXT, Program
+
+# --- pre-training -----------------------------------------------------------------------------
+
+
+def _make_records(folder: pathlib.Path) -> None:
+    runs.write_records(folder / "a.tfrecord", runs.examples(41, seed=1))
+    runs.write_records(folder / "b.tfrecord", runs.examples(29, seed=2))
+    runs.write_config(folder / "albert_config.json", hidden_dropout_prob=0.1)
+
+
+def _pretraining(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+    return runs.command(
+        folder, output_dir=out, num_train_steps=24, save_checkpoints_steps=4, keep_checkpoint_max=2
+    )
+
+
+def _checkpoint(out: pathlib.Path, name: str) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in runs.tensors(out / name).items()}
+
+
+# --- fine-tuning ------------------------------------------------------------------------------
+
+
+def _finetune(arguments: list[str]) -> None:
+    values = flags.FlagValues()
+    finetune_flags.define_flags(values)
+    values(["run_finetune.py", *arguments])
+    run_finetune.main(["run_finetune.py"], values)
+
+
+def _make_finetuning(folder: pathlib.Path) -> None:
+    finetune_runs.write_config(folder)
+
+
+def finetuning_arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+    """The command line of a run that trains, evaluates and predicts."""
+    return finetune_runs.command(
+        "mrpc",
+        folder,
+        albert_config_file=folder / "tiny.json",
+        output_dir=out,
+        cached_dir=out / "features",
+        train_step=8,
+        save_checkpoints_steps=2,
+        keep_checkpoint_max=0,
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+    )
+
+
+def _finetuned(out: pathlib.Path) -> dict[str, bytes]:
+    names = ("test_results.tsv", "eval_results.txt", "best_trial.txt")
+    place = str(out).encode()
+    return {
+        **{name: (out / name).read_bytes().replace(place, b"") for name in names},
+        **_checkpoint(out, "model.ckpt-best"),
+        **_checkpoint(out, "model.ckpt-8"),
+    }
+
+
+# --- generation -------------------------------------------------------------------------------
+
+
+def _generate(arguments: list[str]) -> None:
+    values = flags.FlagValues()
+    generator_flags.define_flags(values)
+    values(["create_pretraining_data.py", *arguments])
+    create_pretraining_data.main(["create_pretraining_data.py"], values)
+
+
+def _make_text(folder: pathlib.Path) -> None:
+    text = (finetune_runs.GOLDEN / "pretrain_data" / "text.txt").read_text()
+    for number in range(2):
+        (folder / f"{number}.txt").write_text((text + "\n") * 6)
+
+
+def _generation(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+    values = {
+        "input_file": folder / "*.txt",
+        "output_file": out / "records",
+        "spm_model_file": finetune_runs.GOLDEN / "spm/en_small.model",
+        "num_output_shards": 6,
+        "max_seq_length": 128,
+        "dupe_factor": 3,
+        "num_processes": 1,
+        "block_megabytes": 0.05,
+    }
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+def _shards(out: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.glob("records-*-of-*"))}
+
+
+# --- export -----------------------------------------------------------------------------------
+
+
+def _make_trained(folder: pathlib.Path) -> None:
+    """Stores a tiny pre-trained model with its vocabulary, in this process's TensorFlow."""
+    process = CONTEXT.Process(target=_store_model, args=(folder,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0, "no model to export"
+
+
+def _store_model(folder: pathlib.Path) -> None:
+    import albert_tf
+    from albert_tf import checkpoint, conversion
+    from tests.random_weights import randomise
+
+    config = runs.config(vocab_size=6000, max_position_embeddings=32)
+    model = randomise(albert_tf.AlbertForPreTraining(config))
+    checkpoint.save(str(folder), 7, conversion.named_weights(model), keep_max=1)
+    (folder / "albert_config.json").write_text(config.to_json())
+    spm = finetune_runs.GOLDEN / "spm/en_small.model"
+    (folder / "30k-clean.model").write_bytes(spm.read_bytes())
+
+
+def _export(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+    return [f"--model={folder}", "--task=fill_mask", f"--export_dir={out / 'model'}"]
+
+
+def _exported(out: pathlib.Path) -> dict[str, bytes]:
+    """Weights to the bit; of other files, whose order and time differ, that they are there."""
+    model = out / "model"
+    files = {str(path.relative_to(model)): path for path in model.rglob("*") if path.is_file()}
+    data = {name for name in files if name.startswith("variables/") and ".data-" in name}
+    return {name: path.read_bytes() if name in data else b"" for name, path in files.items()}
+
+
+def _pretrain(arguments: list[str]) -> None:
+    flags.FLAGS(["run_pretraining.py", *arguments])
+    run_pretraining.main(["run_pretraining.py"])
+
+
+def _pretrained(out: pathlib.Path) -> dict[str, Any]:
+    return _checkpoint(out, "model.ckpt-24")
+
+
+PRETRAINING = Program("pre-training", _pretrain, _make_records, _pretraining, _pretrained)
+FINETUNING = Program("fine-tuning", _finetune, _make_finetuning, finetuning_arguments, _finetuned)
+GENERATION = Program("generation", _generate, _make_text, _generation, _shards)
+EXPORT = Program("export", export_script.main, _make_trained, _export, _exported, resumes=False)
+PROGRAMS = (PRETRAINING, FINETUNING, GENERATION, EXPORT)

@@ -1,0 +1,168 @@
+"""TFRecord files of pre-training: static, packed and compact."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import random
+import struct
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
+
+import run_pretraining
+from albert_tf import input_files, input_pipeline
+from albert_tf.example_encoding import frame_records
+from tests import pretraining_runs as runs
+from tools.campaign import mutators
+from tools.campaign.kinds import Evidence, Kind
+
+_EXTREMES = (-1, 2**32 + 9, 2**31, 10**6, -(2**63), 2**63 - 1)
+_WEIGHTS = (float("nan"), float("inf"), -1.0, 0.5, 1e30)
+_BATCH = 8
+
+
+def records(content: bytes) -> list[bytes]:
+    """The records of a whole TFRecord file; its checksums are not looked at."""
+    found, at = [], 0
+    while at + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        found.append(content[at + 12 : at + 12 + length])
+        at += 16 + length
+    return found
+
+
+def _frame(serialized: list[bytes]) -> bytes:
+    return b"".join(frame_records(serialized))
+
+
+def rewrite(content: bytes, rng: random.Random) -> bytes:
+    """Changes a value, or the number of them, of one record, and its checksums with it."""
+    serialized = records(content)
+    if not serialized:
+        return content
+    # In the last third, too: not only the first records of a file count.
+    number = rng.randrange(len(serialized))
+    example = tf.train.Example.FromString(serialized[number])
+    features = example.features.feature
+    name = rng.choice(sorted(features))
+    kind = features[name].WhichOneof("kind")
+    values = getattr(features[name], kind).value
+    way = rng.choice(("value", "value", "value", "length", "delete"))
+    if way == "delete":
+        del features[name]
+    elif kind == "bytes_list":
+        values[0] = values[0] + b"\xff" if rng.random() < 0.5 else values[0][:-1]
+    elif way == "length":
+        values.append(values[0]) if rng.random() < 0.5 else values.pop()
+    else:
+        choices = _WEIGHTS if kind == "float_list" else _EXTREMES
+        values[rng.randrange(len(values))] = rng.choice(choices)
+    serialized[number] = example.SerializeToString(deterministic=True)
+    return _frame(serialized)
+
+
+def reorder(content: bytes, rng: random.Random) -> bytes:
+    """Drops, doubles or swaps whole records, which leaves a whole file."""
+    serialized = records(content)
+    i, j = rng.randrange(len(serialized)), rng.randrange(len(serialized))
+    serialized[i], serialized[j] = serialized[j], serialized[i]
+    return _frame(serialized[: rng.randint(1, len(serialized))] + serialized[i : i + 1])
+
+
+def _read(changes: dict[str, Any], folder: pathlib.Path) -> list[bytes]:
+    """Checks a folder as a run does and feeds it once; returns the records as they lie there."""
+    arguments = runs.command(folder, **changes)
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_pretraining.py", *arguments])
+        values = flags.FLAGS
+        found = input_files.find_files(values.input_file)
+        checked = run_pretraining.check_records(found, runs.config(), None)
+        make = functools.partial(
+            input_pipeline.evaluation_dataset,
+            checked.files,
+            checked.counts,
+            checked.spec,
+            _BATCH,
+            10**6,
+            finish=checked.masking(-1),
+        )
+        with input_files.naming_bad_records(checked.files, checked.spec):
+            for _ in make(tf.distribute.InputContext(1, 0, 1)):
+                pass
+    return [record for path in found for record in records(pathlib.Path(path).read_bytes())]
+
+
+def _judge(evidence: Evidence) -> str | None:
+    known = set(evidence.expected)
+    for record in evidence.result:
+        if record not in known and _is_bad(record, records(evidence.before)[0]):
+            return "a record with values that it may not hold is fed"
+    return None
+
+
+def _is_bad(record: bytes, model: bytes) -> bool:
+    """Whether a record differs from those that are well-formed in a way that nothing allows."""
+    features = tf.train.Example.FromString(record).features.feature
+    expected = tf.train.Example.FromString(model).features.feature
+    for name in expected:
+        # For other readers; and what the first records tell for all.
+        if name in ("token_boundary", "format"):
+            continue
+        kind = features[name].WhichOneof("kind")
+        if kind != expected[name].WhichOneof("kind"):
+            return True
+        values = getattr(features[name], kind).value
+        if kind == "float_list" and any(value not in (0.0, 1.0) for value in values):
+            return True
+        if kind == "int64_list" and any(not 0 <= value < 2**31 for value in values):
+            return True
+        bound = runs.CONFIG["vocab_size"] if name in ("input_ids", "masked_lm_ids", "ids") else None
+        if bound and any(value >= bound for value in values):
+            return True
+        of_any_length = name in ("ids", "starts")
+        if not of_any_length and len(values) != len(getattr(expected[name], kind).value):
+            return True
+    return False
+
+
+def _make(masking: str, folder: pathlib.Path) -> None:
+    runs.write_config(folder / "albert_config.json")
+    path = folder / "a.tfrecord"
+    count = 90  # More than are looked at before a run.
+    if masking == "dynamic":
+        runs.write_compact_records(path, runs.compact_examples(count))
+    elif masking == "packed":
+        # As long as one example: rows that are full, and rows with room for two.
+        rows = runs.examples(count, length=11)
+        wide = [_widen(row) for row in rows]
+        runs.write_records(path, runs.packed(wide, 3))
+    else:
+        runs.write_records(path, runs.examples(count))
+
+
+def _widen(row: dict[str, Any]) -> dict[str, Any]:
+    room = runs.LENGTH - len(row["input_ids"])
+    names = ("input_ids", "input_mask", "segment_ids", "token_boundary")
+    pad = tf.constant([[0, room]])
+    return {k: tf.pad(v, pad).numpy() if k in names else v for k, v in row.items()}
+
+
+_FLAGS: dict[str, dict[str, Any]] = {
+    "static": {},
+    "packed": {"max_examples_per_row": 3},
+    "dynamic": {"masking": "dynamic", "max_predictions_per_seq": None},
+}
+KINDS = tuple(
+    Kind(
+        f"{name} records",
+        functools.partial(_make, name),
+        ("*.tfrecord",),
+        (*mutators.BINARY, rewrite, rewrite, rewrite, rewrite, reorder),
+        functools.partial(_read, changes),
+        _judge,
+    )
+    for name, changes in _FLAGS.items()
+)

@@ -1,0 +1,248 @@
+"""What runs leave for those that go on behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import pathlib
+import types
+from typing import Any
+
+import blocks
+import numpy as np
+import parts
+import report
+import shards
+import tensorflow as tf
+from absl import flags
+
+import finetune_flags
+from albert_tf import checkpoint, evaluation, flag_files, input_files, running
+from albert_tf.conversion import labels
+from albert_tf.tasks import feature_cache
+from tests import pretraining_runs as runs
+from tools.campaign import kinds, mutators
+from tools.campaign.kinds import Evidence, Kind
+
+_SETTINGS = {"a flag": 3}
+_LABELS = ("no", "yes", "it may be")
+
+
+# --- lists of checkpoints, results ----------------------------------------------------------
+
+
+def _make_checkpoints(folder: pathlib.Path) -> None:
+    for step in (4, 8, 12):
+        checkpoint.save(str(folder), step, {"weight": np.full(5, step, "float32")}, keep_max=0)
+
+
+def _read_list(folder: pathlib.Path) -> list[str]:
+    running.check_fresh_or_own(str(folder))
+    return [pathlib.Path(path).name for path in checkpoint.listed(str(folder))]
+
+
+def _judge_list(evidence: Evidence) -> str | None:
+    return kinds.part(evidence) or (None if evidence.result else "a run would start afresh")
+
+
+def _make_trial(folder: pathlib.Path) -> None:
+    evaluation.Trial(12, 8, 0.625).write(str(folder))
+
+
+def _read_trial(folder: pathlib.Path) -> tuple[Any, ...]:
+    return dataclasses.astuple(evaluation.Trial.read(str(folder)))
+
+
+def _judge_trial(evidence: Evidence) -> str | None:
+    return None if math.isfinite(evidence.result[-1]) else "numbers that are not finite"
+
+
+class _Trainer(types.SimpleNamespace):
+    """As much of a Trainer as an evaluation needs."""
+
+    task = types.SimpleNamespace(key_metric="accuracy")
+    strategy = property(lambda self: tf.distribute.get_strategy())
+
+    def restore(self, prefix: str) -> int:
+        return int(prefix.rpartition("-")[2])
+
+    def evaluate(self, *_: Any) -> dict[str, float]:
+        return {"accuracy": 0.5, "loss": 1.0}
+
+
+def _evaluate(folder: pathlib.Path) -> None:
+    evaluation.evaluate_checkpoints(_Trainer(output_dir=str(folder)), None, 12)
+
+
+def _make_best(folder: pathlib.Path) -> None:
+    _make_checkpoints(folder)
+    _evaluate(folder)
+
+
+def _read_best(folder: pathlib.Path) -> float:
+    _evaluate(folder)
+    return float(json.loads((folder / "best_checkpoint.json").read_text())["accuracy"])
+
+
+def _judge_best(evidence: Evidence) -> str | None:
+    return None if np.isfinite(evidence.result) else "a best that is no number"
+
+
+# --- caches ---------------------------------------------------------------------------------
+
+
+def _make_counts(folder: pathlib.Path) -> None:
+    runs.write_records(folder / "a.tfrecord", runs.examples(7))
+    runs.write_records(folder / "b.tfrecord", runs.examples(11))
+    _read_counts(folder)
+
+
+def _read_counts(folder: pathlib.Path) -> list[int]:
+    found = input_files.find_files(str(folder / "*.tfrecord"))
+    return input_files.count_records(found, str(folder / "input_files.json"))
+
+
+def _features(folder: pathlib.Path) -> list[tuple[Any, ...]]:
+    rows = [
+        {"input_ids": np.arange(length), "label_ids": np.float32(length)} for length in range(3, 9)
+    ]
+    table = feature_cache.load_or_make(
+        list(range(6)), lambda examples: iter(rows), {}, str(folder / "train")
+    )
+    found = {**table.scalars, **table.sequences, "lengths": table.lengths}
+    return [(name, str(v.dtype), v.shape, v.tobytes()) for name, v in sorted(found.items())]
+
+
+# --- labels, flags --------------------------------------------------------------------------
+
+
+def _read_labels(folder: pathlib.Path) -> tuple[str, ...]:
+    return labels.read(str(folder))
+
+
+def _judge_labels(evidence: Evidence) -> str | None:
+    labels = evidence.result
+    return None if len(set(labels)) == len(labels) else "a label twice"
+
+
+def _make_flags(folder: pathlib.Path) -> None:
+    lines = (
+        "# What does not change.",
+        "--task_name=mrpc",
+        "--do_train",
+        "--train_step=100",
+        "--learning_rate=3e-5",
+        "--output_dir=out",
+    )
+    (folder / "flags.txt").write_text("\n".join(lines) + "\n")
+
+
+def _read_flags(folder: pathlib.Path) -> dict[str, Any]:
+    values = flags.FlagValues()
+    finetune_flags.define_flags(values)
+    command = ["run_finetune.py", f"--flagfile={folder / 'flags.txt'}"]
+    try:
+        flag_files.in_one_line(values)(command)
+    except flags.Error as error:
+        raise ValueError(" ".join(str(error).split())) from error  # absl prints it, with the usage.
+    finetune_flags.set_task_defaults(values)
+    finetune_flags.check_flags(values)
+    return {name: values[name].value for name in ("train_step", "learning_rate", "output_dir")}
+
+
+def _judge_flags(evidence: Evidence) -> str | None:
+    found = evidence.result
+    steps, rate = found["train_step"], found["learning_rate"]
+    return None if steps >= 1 and 0 < rate < float("inf") else f"{steps} steps at a rate of {rate}"
+
+
+# --- the generator's --------------------------------------------------------------------------
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _make_unfinished(folder: pathlib.Path) -> None:
+    with contextlib.suppress(_KilledError), _open(folder) as run:
+        for shard in range(2):
+            path = folder / f"{shard}.part"
+            path.write_bytes(bytes(50 + shard))
+            end = blocks.Place(0, shard + 1, shard + 1, 100 * (shard + 1))
+            run.append(parts.Part(str(path), shard, end, report.Report()))
+        raise _KilledError
+
+
+def _open(folder: pathlib.Path) -> Any:
+    return shards.open_run([str(folder / f"{i}.tfrecord") for i in range(3)], _SETTINGS)
+
+
+def _read_unfinished(folder: pathlib.Path) -> Any:
+    with contextlib.suppress(_KilledError), _open(folder) as run:
+        found = run.num_whole, run.start, run.report.to_json()
+        raise _KilledError
+    return found
+
+
+def _kind(name: str, make: Any, target: str, damage: Any, read: Any, judge: Any, **more) -> Kind:
+    return Kind(name, make, (target,), damage, read, judge, **more)
+
+
+KINDS = (
+    _kind(
+        "checkpoint list",
+        _make_checkpoints,
+        "checkpoint",
+        mutators.TEXT,
+        _read_list,
+        _judge_list,
+    ),
+    _kind(
+        "best_trial.txt", _make_trial, "best_trial.txt", mutators.TEXT, _read_trial, _judge_trial
+    ),
+    _kind(
+        "best_checkpoint.json",
+        _make_best,
+        "best_checkpoint.json",
+        mutators.JSON,
+        _read_best,
+        _judge_best,
+    ),
+    _kind(
+        "input_files.json",
+        _make_counts,
+        "input_files.json",
+        mutators.JSON,
+        _read_counts,
+        kinds.same,
+        named=False,
+    ),
+    _kind("feature cache", _features, "*.npz", mutators.BINARY, _features, kinds.same),
+    _kind(
+        "labels.jsonl",
+        lambda folder: labels.write(str(folder), _LABELS),
+        "labels.jsonl",
+        mutators.JSON,
+        _read_labels,
+        _judge_labels,
+    ),
+    _kind(
+        "flag file",
+        _make_flags,
+        "flags.txt",
+        mutators.TEXT,
+        _read_flags,
+        _judge_flags,
+        named=False,
+    ),
+    _kind(
+        "unfinished.json",
+        _make_unfinished,
+        "*.unfinished.json",
+        mutators.JSON,
+        _read_unfinished,
+        kinds.same,
+    ),
+)

@@ -1,0 +1,213 @@
+"""What people write: data of tasks, and the generator's text."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import gzip
+import io
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import documents
+from text_formats import TextSettings
+
+from albert_tf.tasks import glue, race, squad_text, table
+from tests import goldens
+from tools.campaign import mutators
+from tools.campaign.kinds import Evidence, Kind
+
+_GOLDEN = goldens.FOLDER.parent
+_FEATURES = _GOLDEN / "features"
+_COLUMNS = table.TableColumns("text", "pair", "label")
+_LABELS = ("no", "yes")
+_ROWS = [("A text, of one.", "Its pair.", "yes"), ('It says "no".', "Another", "no")] * 3
+
+
+def _bad_text(value: Any) -> bool:
+    """Whether there is text in it that no UTF-8 file can hold."""
+    return any("\ud800" <= character <= "\udfff" for character in str(value))
+
+
+# --- GLUE -------------------------------------------------------------------------------------
+
+
+def _make_glue(name: str, folder: pathlib.Path) -> None:
+    source = _FEATURES / "glue_data" / glue.GLUE_TASKS[name].folder
+    shutil.copytree(source, folder / source.name)
+
+
+def _read_glue(name: str, folder: pathlib.Path) -> list[glue.TextExample]:
+    return glue.read_glue(name, str(folder), "train")
+
+
+def _judge_glue(name: str, evidence: Evidence) -> str | None:
+    """Counts rows and cells by itself: whatever is quoted, lines and tabs part them."""
+    task = glue.GLUE_TASKS[name]
+    rows = evidence.after.decode("utf-8-sig").removesuffix("\n").split("\n")
+    headless = "train" in task.headless
+    cells = [row.removesuffix("\r").split("\t") for row in rows]
+    expected = 4 if headless else len(cells[0])
+    if any("\r" in cell for row in cells for cell in row):
+        return "a carriage return within a cell"
+    body = cells if headless else cells[1:]
+    wrong = sum(len(row) != expected for row in body)
+    if wrong and not task.skips_short_rows:
+        return f"{wrong} rows of another number of cells"
+    if len(evidence.result) != len(body) - wrong:
+        return f"{len(evidence.result)} examples of {len(body)} rows"
+    return "a label that is none" if any(e.label is None for e in evidence.result) else None
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _make_table(ending: str, folder: pathlib.Path) -> None:
+    names = ("text", "pair", "label")
+    if ending == "jsonl":
+        text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in _ROWS)
+    elif ending == "tsv":
+        text = "".join("\t".join(row) + "\n" for row in (names, *_ROWS))
+    else:
+        content = io.StringIO()
+        csv.writer(content, lineterminator="\n").writerows((names, *_ROWS))
+        text = content.getvalue()
+    (folder / f"train.{ending}").write_text(text)
+
+
+def _read_table(ending: str, folder: pathlib.Path) -> list[glue.TextExample]:
+    return table.read_texts(str(folder / f"train.{ending}"), _COLUMNS, _LABELS)
+
+
+def _judge_table(evidence: Evidence) -> str | None:
+    if _bad_text(evidence.result):
+        return "half a surrogate pair"
+    if evidence.suffix.endswith("tsv"):
+        cells = [row.split(b"\t") for row in evidence.after.splitlines() if row]
+        if len({len(row) for row in cells}) != 1:
+            return "rows of another number of cells"
+        if len(evidence.result) != len(cells) - 1:
+            return f"{len(evidence.result)} examples of {len(cells) - 1} rows"
+    return None if all(e.label in (0, 1) for e in evidence.result) else "a label that is none"
+
+
+# --- SQuAD, RACE ------------------------------------------------------------------------------
+
+
+def _make_squad(name: str, folder: pathlib.Path) -> None:
+    shutil.copy(_FEATURES / f"{name}_train.json", folder / "train.json")
+
+
+def _read_squad(folder: pathlib.Path) -> list[squad_text.SquadExample]:
+    return squad_text.read_squad(str(folder / "train.json"))
+
+
+def _judge_squad(evidence: Evidence) -> str | None:
+    if _bad_text(evidence.result):
+        return "half a surrogate pair"
+    given = json.loads(evidence.after)
+    questions = [q for a in given["data"] for p in a["paragraphs"] for q in p["qas"]]
+    if len(questions) != len(evidence.result):
+        return f"{len(evidence.result)} examples of {len(questions)} questions"
+    outside = any(
+        answer.start < 0 or answer.start + len(answer.text) > len(example.paragraph)
+        for example in evidence.result
+        for answer in example.answers
+    )
+    return "an answer outside its paragraph" if outside else None
+
+
+def _make_race(folder: pathlib.Path) -> None:
+    for level in race.LEVELS:
+        place = f"RACE/train/{level}"
+        shutil.copytree(_FEATURES / "race_data" / place, folder / place)
+
+
+def _judge_race(evidence: Evidence) -> str | None:
+    if _bad_text(evidence.result):
+        return "half a surrogate pair"
+    for example in evidence.result:
+        if len(example.endings) != 4 or example.label not in range(4):
+            return f"{len(example.endings)} endings, label {example.label!r}"
+    return None
+
+
+# --- the generator's text -----------------------------------------------------------------------
+
+_TEXT = "One sentence here.\nAnother, with 1,990 words.\n\nA second document.\nIt ends: ünï.\n" * 4
+_JSONL = "".join(json.dumps({"id": i, "text": _TEXT[:90]}) + "\n" for i in range(4))
+
+
+def _make_text(name: str, folder: pathlib.Path) -> None:
+    content = (_JSONL if "jsonl" in name else _TEXT).encode()
+    compressed = gzip.compress(content, mtime=0)
+    (folder / name).write_bytes(compressed if name.endswith(".gz") else content)
+
+
+def _read_text(name: str, folder: pathlib.Path) -> list[list[str]]:
+    settings = TextSettings(input_format="jsonl" if "jsonl" in name else "lines")
+    found = documents.list_input_files(str(folder / "*"))
+    return [document.sentences for document in documents.read_documents(found, settings)]
+
+
+def _judge_text(evidence: Evidence) -> str | None:
+    if _bad_text(evidence.result):
+        return "half a surrogate pair"
+    if evidence.suffix.endswith(".gz") and evidence.result != evidence.expected:
+        return None if evidence.result == evidence.expected * 2 else "other text in spite of CRCs"
+    return None
+
+
+def _text(name: str, damage: tuple[mutators.Mutator, ...]) -> Kind:
+    make, read = functools.partial(_make_text, name), functools.partial(_read_text, name)
+    return Kind(f"generator's {name}", make, (name,), damage, read, _judge_text)
+
+
+KINDS = (
+    *(
+        Kind(
+            f"GLUE, {name}",
+            functools.partial(_make_glue, name),
+            ("train.tsv",),
+            mutators.TABLE,
+            functools.partial(_read_glue, name),
+            functools.partial(_judge_glue, name),
+        )
+        for name in ("cola", "mrpc", "qqp", "sts-b", "rte")
+    ),
+    *(
+        Kind(
+            f"table, .{ending}",
+            functools.partial(_make_table, ending),
+            ("train.*",),
+            mutators.JSON if ending == "jsonl" else mutators.TABLE,
+            functools.partial(_read_table, ending),
+            _judge_table,
+        )
+        for ending in ("csv", "tsv", "jsonl")
+    ),
+    *(
+        Kind(
+            name,
+            functools.partial(_make_squad, name),
+            ("train.json",),
+            mutators.JSON,
+            _read_squad,
+            _judge_squad,
+        )
+        for name in ("squad_v1", "squad_v2")
+    ),
+    Kind(
+        "RACE",
+        _make_race,
+        ("all.txt",),
+        mutators.JSON,
+        lambda folder: race.read_race(str(folder), "train", preprocess=str),
+        _judge_race,
+    ),
+    _text("text.txt", mutators.TEXT),
+    _text("text.txt.gz", mutators.BINARY),
+    _text("text.jsonl", mutators.JSON),
+)
