@@ -1,4 +1,4 @@
-"""Files to read: on a local disk, or where TensorFlow reads, gs:// and other places with a scheme.
+"""Files: on a local disk, or where TensorFlow reads, gs:// and other places with a scheme.
 
 And JSON that tells whether it was damaged or changed.
 
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import stat
+import uuid
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -91,6 +92,23 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
             f"{os.fspath(path)} has over {most:,} bytes: too many for what it should be"
         )
     return content
+
+
+def replace(path: str, content: bytes) -> None:
+    """Writes a file in one rename; several processes may write the same one at the same time.
+
+    Where it can't be written, as on a full disk, nothing is left behind.
+    """
+    gfile = _gfile()
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with gfile.GFile(temporary, "wb") as file:
+            file.write(content)
+        gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if gfile.exists(temporary):
+            gfile.remove(temporary)
+        raise
 
 
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 
@@ -15,7 +14,7 @@ from absl import logging
 
 from albert_tf import user_errors
 from albert_tf.feature_spec import Feature, FeatureSpec
-from albert_tf.files import check_regular, dump_sealed, load_sealed
+from albert_tf.files import check_regular, dump_sealed, load_sealed, replace
 
 _READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
@@ -71,10 +70,8 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
     if cache_file and unread:
         # A training run and its evaluation share the file, and may write it at the same time.
         counted = {path: known[path] for path in unread}
-        temporary = f"{cache_file}.{uuid.uuid4().hex}.tmp"
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(dump_sealed({"files": {**_read_cache(cache_file), **counted}}))
-        tf.io.gfile.rename(temporary, cache_file, overwrite=True)
+        text = dump_sealed({"files": {**_read_cache(cache_file), **counted}})
+        replace(cache_file, text.encode())
     return [known[path]["records"] for path in files]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+import tensorflow as tf
 import text_lines
 
 from albert_tf import files, input_files, running
@@ -37,6 +38,21 @@ def test_a_link_to_a_file_is_one(tmp_path):
     (tmp_path / "file").unlink()
     with pytest.raises(FileNotFoundError):
         files.read_bytes(tmp_path / "link")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_path, monkeypatch):
+    path = str(tmp_path / "file")
+    files.replace(path, b"one")
+
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(tf.errors.ResourceExhaustedError):
+        patch.setattr(tf.io.gfile, "rename", fail)
+        files.replace(path, b"two")
+    assert os.listdir(tmp_path) == ["file"] and files.read_bytes(path) == b"one"
+    files.replace(path, b"two")
+    assert os.listdir(tmp_path) == ["file"] and files.read_bytes(path) == b"two"
 
 
 def test_a_file_has_at_most_so_many_bytes(tmp_path):

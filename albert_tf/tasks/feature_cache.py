@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import files
 from albert_tf.tasks.feature_table import FeatureTable
 
 # To be raised whenever the same examples and settings give other features than before.
@@ -83,12 +84,8 @@ def _write(path: str, table: FeatureTable) -> None:
     }
     content = io.BytesIO()
     np.savez(content, **{_NAMES: list(arrays)}, **arrays)
-    # Several processes may make the same file.
-    temporary = f"{path}.{os.getpid()}.tmp"
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-    with tf.io.gfile.GFile(temporary, "wb") as file:
-        file.write(content.getvalue())
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    files.replace(path, content.getvalue())
 
 
 def _read(path: str) -> FeatureTable | None:
