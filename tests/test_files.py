@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-import text_lines
 
 from albert_tf import files, input_files, running
 from albert_tf.config import AlbertConfig
+from albert_tf.generator import lines
 from albert_tf.tasks import text_files
 from albert_tf.tokenization import Tokenizer
 
@@ -17,7 +17,7 @@ READERS = {
     "named config": running.read_config,
     "records": input_files.find_files,
     "task's data": lambda path: list(text_files.utf8_lines(path)),
-    "text": lambda path: text_lines.TextFile(path, "strict"),
+    "text": lambda path: lines.TextFile(path, "strict"),
 }
 
 

@@ -9,13 +9,13 @@ import io
 import os
 import pathlib
 
-import create_pretraining_data
-import generator_flags
 import pytest
 import tensorflow as tf
 from absl import flags
 
 from albert_tf import predict
+from albert_tf.generator import create
+from albert_tf.generator import flags as generator_flags
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.tokenization import Tokenizer
 from tests import finetune_runs as runs
@@ -68,7 +68,7 @@ def prepare(root: str) -> str:
     values = flags.FlagValues()
     generator_flags.define_flags(values)
     values(["", *(f"--{name}={value}" for name, value in given.items())])
-    create_pretraining_data.main([""], values)
+    create.main([""], values)
     return vocabulary
 
 
