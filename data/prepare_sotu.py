@@ -5,7 +5,6 @@ import sys
 
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-    from albert_tf.generator.extra import sotu as script
+    from albert_tf.generator.extra import sotu
 
-    __doc__ = script.__doc__  # --help begins with it.
-    script.run()
+    sotu.run()

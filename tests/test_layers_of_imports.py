@@ -113,7 +113,6 @@ LEVELS = (
         "generator.processes",
         "generator.progress_bar",
         "generator.sentences",
-        "generator.text_flags",
     },
     {"generator.instances", "generator.formats"},
     {"generator.report", "generator.documents", "generator.flags"},
@@ -172,7 +171,6 @@ OF_THE_GENERATOR = {
 WITH_FLAGS = {
     "generator.create",
     "generator.flags",
-    "generator.text_flags",
     "generator.sentencepiece",
     "generator.extra.sotu",
 }

@@ -23,7 +23,6 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from albert_tf import flag_files
 from albert_tf.generator import blocks, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.plan import Plan
@@ -137,6 +136,5 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 
 def run() -> None:
-    """Runs the script on the process's command line."""
-    generator_flags.define_flags(flags.FLAGS)
-    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))
+    """Runs this script on the process's command line."""
+    generator_flags.run_script(main, generator_flags.define_flags, __doc__)

@@ -1,16 +1,17 @@
-"""The flags of create_pretraining_data.py, and the recipe that they ask for."""
+"""The flags of the scripts, how they start, and the recipe that those of the generator ask for."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import flags, logging
+from absl import app, flags, logging
 
-from albert_tf import masking
-from albert_tf.generator import instances, text_flags
+from albert_tf import flag_files, masking
+from albert_tf.generator import instances
 from albert_tf.generator.pairs import PairSettings
 from albert_tf.tokenization import Tokenizer
 
@@ -36,9 +37,64 @@ _MASKING_FLAGS = (
 )
 
 
+def run_script(
+    main: Callable[[Sequence[str]], None], define: Callable[[flags.FlagValues], None], doc: str
+) -> None:
+    """Runs a script on the process's command line.
+
+    Args:
+      main: What it does; takes the arguments that are no flags, with the script's name before.
+      define: Adds its flags.
+      doc: What --help begins with; the flags follow.
+    """
+    define(flags.FLAGS)
+    # absl lists the flags that the file of the command line defines, which only starts the script.
+    sys.modules["__main__"].__doc__ = doc
+    for name in _names(define):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))
+
+
+def _names(define: Callable[[flags.FlagValues], None]) -> list[str]:
+    own = flags.FlagValues()
+    define(own)
+    return list(own)
+
+
+def define_text_flags(flag_values: flags.FlagValues) -> None:
+    """Adds the flags that are fields of formats.TextSettings, but for mode, and input_file."""
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Text to read: files or globs, with commas between.",
+        flag_values=flag_values,
+        required=True,
+    )
+    flags.DEFINE_string(
+        "input_format",
+        "lines",
+        "lines: one sentence per line, a blank line between documents; paragraphs: one paragraph "
+        "per line, likewise; jsonl: a JSON object per line, which is a document; wikipedia: what "
+        "WikiExtractor writes. Names that end in .gz, .bz2 and .zst are decompressed.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "text_field",
+        "text",
+        "Name of the text in the objects of input_format=jsonl.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "language",
+        "en",
+        "Whose sentences to split: the language's ISO 639 code.",
+        flag_values=flag_values,
+    )
+
+
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Adds this script's flags, the release's 17 and some more, to `flag_values`."""
-    text_flags.define_flags(flag_values)
+    define_text_flags(flag_values)
     _define_the_releases(flag_values)
     _define_more(flag_values)
     flags.mark_flags_as_required(["output_file"], flag_values=flag_values)
@@ -128,9 +184,8 @@ def _definers(flag_values: flags.FlagValues) -> list[Callable[..., Any]]:
 
 def list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:
     """The flags that the records are a function of."""
-    own = flags.FlagValues()
-    define_flags(own)
-    return {name: flag_values[name].value for name in own if name not in _WITHOUT_EFFECT}
+    names = _names(define_flags)
+    return {name: flag_values[name].value for name in names if name not in _WITHOUT_EFFECT}
 
 
 def check_numbers(flag_values: flags.FlagValues) -> None:

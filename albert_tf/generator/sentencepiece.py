@@ -19,8 +19,9 @@ import sentencepiece
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import flag_files, user_errors
-from albert_tf.generator import documents, text_flags
+from albert_tf import user_errors
+from albert_tf.generator import documents
+from albert_tf.generator.flags import define_text_flags, run_script
 from albert_tf.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
@@ -39,7 +40,7 @@ RANDOM_SEED = 12345
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Adds this script's flags to `flag_values`."""
-    text_flags.define_flags(flag_values)
+    define_text_flags(flag_values)
     flags.DEFINE_string(
         "model_prefix",
         None,
@@ -200,6 +201,5 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 
 def run() -> None:
-    """Runs the script on the process's command line."""
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))
+    """Runs this script on the process's command line."""
+    run_script(main, define_flags, __doc__)

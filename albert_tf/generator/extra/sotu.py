@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import app, flags
 
-from albert_tf import flag_files
+from albert_tf.generator.flags import run_script
 
 # 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
 # and a written version of one message would give each other away.
@@ -160,6 +160,5 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 
 def run() -> None:
-    """Runs the script on the process's command line."""
-    define_flags(flags.FLAGS)
-    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))
+    """Runs this script on the process's command line."""
+    run_script(main, define_flags, __doc__)
