@@ -111,15 +111,13 @@ LEVELS = (
         "generator.packing",
         "generator.pairs",
         "generator.processes",
-        "generator.progress_bar",
-        "generator.sentences",
     },
     {"generator.instances", "generator.formats"},
     {"generator.report", "generator.documents", "generator.flags"},
     {"generator.blocks", "generator.extra.plots", "generator.sentencepiece"},
     {"generator.workers"},
-    {"generator.plan", "generator.shards"},
-    {"generator.local_runner", "generator.extra.beam"},
+    {"generator.shards"},
+    {"generator.extra.beam"},
     {"generator.create", "generator.extra.sotu", "generator.extra", "generator"},
 )
 LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
@@ -166,6 +164,7 @@ OF_THE_GENERATOR = {
     "masking",
     "rows",
     "checkpoint",
+    "progress",
 }
 # Scripts: their flags are their own.
 WITH_FLAGS = {

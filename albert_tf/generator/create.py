@@ -18,14 +18,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from absl import app, flags, logging
 
-from albert_tf.generator import blocks, workers
+from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator.plan import Plan
 from albert_tf.generator.report import Report, report_path
 
 
@@ -37,10 +37,10 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         ValueError, OSError: a flag, an input or an output is wrong. That is found before the long
             work where it can be, and no output file is touched.
     """
-    # Not on top: worker processes import this file too, and do without TensorFlow.
+    # Not on top, here and below: workers may import this file too, and do without TensorFlow.
     import tensorflow as tf
 
-    from albert_tf.generator import documents, local_runner, shards
+    from albert_tf.generator import documents, shards
     from albert_tf.generator.extra import plots
 
     if flag_values.plots:
@@ -58,24 +58,20 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     tokenizer = workers.load_tokenizer(vocabulary)
     recipe = generator_flags.read_recipe(flag_values, tokenizer)
     tokenizer.word_starts(recipe.word_starts)  # Refuses another name before the work.
-
-    text_settings = documents.TextSettings(
-        input_format=flag_values.input_format,
-        mode=flag_values.input_file_mode,
-        text_field=flag_values.text_field,
-        language=flag_values.language,
-    )
     stats = {path: tf.io.gfile.stat(path) for path in input_files}
     sizes = [stats[path].length for path in input_files]
     cut_blocks = functools.partial(
         blocks.cut_blocks,
-        functools.partial(documents.read_documents, settings=text_settings),
+        functools.partial(
+            documents.read_documents,
+            settings=generator_flags.read_text_settings(flag_values, flag_values.input_file_mode),
+        ),
         input_files,
         sizes,
         len(output_files),
         int(flag_values.block_megabytes * 1e6),
     )
-    plan = Plan(cut_blocks, vocabulary, recipe, output_files, flag_values.max_unknown_share)
+    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, flag_values.max_unknown_share)
     if beam:
         report = beam.run(plan, flag_values.beam_options)
     else:
@@ -83,12 +79,55 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         settings |= {"vocabulary": vocabulary.sha256, "dupe_factor": recipe.dupe_factor}
         for path, stat in stats.items():
             settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
-        report = local_runner.run(plan, settings, sum(sizes), flag_values.num_processes)
+        report = run_locally(plan, settings, sum(sizes), flag_values.num_processes)
     report.measure_memory()
     report.save(report_path(flag_values.output_file, ".json"))
     if flag_values.plots:
         plots.write_plots(report, report_path(flag_values.output_file, ".png"))
     return report
+
+
+def run_locally(
+    plan: workers.Plan, settings: Mapping[str, Any], input_bytes: int, num_processes: int | None
+) -> Report:
+    """Does what a plan says, or what an unfinished run with the same settings has left of it.
+
+    Args:
+        plan: see workers.Plan.
+        settings: what the records are a function of.
+        input_bytes: stored bytes of the text.
+        num_processes: how many work at the same time; None is one for each core.
+
+    Raises:
+        ValueError: see shards.open_run; a number is out of its range; there is no text, or too
+            little for the shards; the vocabulary is not one for the text.
+        OSError: the text can't be read, or the shards not be written.
+    """
+    from albert_tf.generator import shards
+    from albert_tf.progress import ProgressBar
+
+    if num_processes is None:
+        num_processes = processes.count_cores()
+    if num_processes < 1:
+        raise ValueError(f"num_processes must be at least 1, got {num_processes}")
+    with shards.open_run(plan.output_files, settings) as shard_run:
+        # A copy: workers read local files, for they do without TensorFlow.
+        vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
+        job = workers.Job(vocabulary, plan.recipe, shard_run.folder)
+        text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
+        made = processes.map_in_order(
+            functools.partial(workers.make_part, job), text, num_processes
+        )
+        bar = ProgressBar(input_bytes, shard_run.start.position)
+        so_far = shard_run.report
+        with bar, contextlib.closing(made):
+            for part in made:
+                shard_run.append(part)
+                so_far.merge(part.report)
+                so_far.check_unknown_share(plan.max_unknown_share)
+                bar.advance(part.end.position, part.report.output_tokens)
+        shard_run.publish()
+    return shard_run.report
 
 
 def _import_beam() -> ModuleType:

@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 
@@ -14,6 +14,9 @@ from albert_tf import flag_files, masking
 from albert_tf.generator import instances
 from albert_tf.generator.pairs import PairSettings
 from albert_tf.tokenization import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.generator.formats import TextSettings
 
 # Flags that make no difference to the records, or are known by what they name.
 _WITHOUT_EFFECT = (
@@ -89,6 +92,22 @@ def define_text_flags(flag_values: flags.FlagValues) -> None:
         "en",
         "Whose sentences to split: the language's ISO 639 code.",
         flag_values=flag_values,
+    )
+
+
+def read_text_settings(flag_values: flags.FlagValues, mode: str) -> TextSettings:
+    """How the text is stored, of the flags of `define_text_flags` and the mode.
+
+    Raises:
+      ValueError: If a flag is not one that TextSettings takes.
+    """
+    from albert_tf.generator import formats  # Not on top: it loads TensorFlow.
+
+    return formats.TextSettings(
+        input_format=flag_values.input_format,
+        mode=mode,
+        text_field=flag_values.text_field,
+        language=flag_values.language,
     )
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from albert_tf.generator import sentences
 from albert_tf.generator.lines import TextFile
 
 # A line of JSON must be in memory as a whole.
@@ -83,7 +82,7 @@ def _make_lines_parser(settings: TextSettings) -> Parser:
 
 
 def _make_paragraphs_parser(settings: TextSettings) -> Parser:
-    split = sentences.make_splitter(settings.language)
+    split = _make_splitter(settings.language)
 
     def parse(file: TextFile) -> Iterator[Part]:
         for line in file.lines():
@@ -93,7 +92,7 @@ def _make_paragraphs_parser(settings: TextSettings) -> Parser:
 
 
 def _make_jsonl_parser(settings: TextSettings) -> Parser:
-    split = sentences.make_splitter(settings.language)
+    split = _make_splitter(settings.language)
 
     def parse(file: TextFile) -> Iterator[Part]:
         for line in file.whole_lines(MAX_JSON_LINE_BYTES):
@@ -124,7 +123,7 @@ def _read_field(line: str, name: str, file: TextFile) -> str:
 
 
 def _make_wikipedia_parser(settings: TextSettings) -> Parser:
-    split = sentences.make_splitter(settings.language)
+    split = _make_splitter(settings.language)
 
     def parse(file: TextFile) -> Iterator[Part]:
         opened_by, title = "", None
@@ -147,6 +146,30 @@ def _make_wikipedia_parser(settings: TextSettings) -> Parser:
             raise ValueError(f"{opened_by}: the document has no </doc>; is the file cut off?")
 
     return parse
+
+
+def _make_splitter(language: str) -> Callable[[str], list[str]]:
+    """Returns the function that splits a paragraph into its sentences.
+
+    Args:
+        language: ISO 639 code; one that the library doesn't know gets general rules.
+
+    Raises:
+        ValueError: the library is not installed.
+    """
+    try:
+        import sentencex
+    except ImportError as error:
+        raise ValueError(
+            "the package 'sentencex', which splits text into sentences, is not installed: "
+            "pip install 'albert_tf[data]', or give one sentence per line (input_format=lines)"
+        ) from error
+
+    def split(paragraph: str) -> list[str]:
+        stripped = (sentence.strip() for sentence in sentencex.segment(language, paragraph))
+        return [sentence for sentence in stripped if sentence]
+
+    return split
 
 
 PARSERS: dict[str, Callable[[TextSettings], Parser]] = {

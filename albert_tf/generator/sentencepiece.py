@@ -21,7 +21,7 @@ from absl import app, flags
 
 from albert_tf import user_errors
 from albert_tf.generator import documents
-from albert_tf.generator.flags import define_text_flags, run_script
+from albert_tf.generator.flags import define_text_flags, read_text_settings, run_script
 from albert_tf.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
@@ -176,12 +176,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     with user_errors.in_one_line():
         files = documents.list_input_files(flag_values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
-        settings = documents.TextSettings(
-            input_format=flag_values.input_format,
-            mode="rb",
-            text_field=flag_values.text_field,
-            language=flag_values.language,
-        )
+        settings = read_text_settings(flag_values, mode="rb")
         if math.isnan(flag_values.character_coverage):  # It is within all bounds.
             raise ValueError("--character_coverage must be within [0, 1], not nan")
         check_writable(flag_values.model_prefix)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,24 @@ class Vocabulary:
 def load_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """The tokenizer of a vocabulary, loaded once in each process."""
     return Tokenizer(vocabulary.spm_model_file, vocabulary.vocab_file, vocabulary.do_lower_case)
+
+
+class Plan(NamedTuple):
+    """What a run makes, whatever it runs on; picklable.
+
+    Attributes:
+        cut_blocks: blocks.cut_blocks of the text, but for its arguments `start` and `first_shard`.
+        vocabulary: what the text is tokenised with.
+        recipe: how instances are made.
+        output_files: paths of the shards.
+        max_unknown_share: see Report.check_unknown_share.
+    """
+
+    cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
+    vocabulary: Vocabulary
+    recipe: instances.Recipe
+    output_files: Sequence[str]
+    max_unknown_share: float
 
 
 @dataclasses.dataclass(frozen=True)

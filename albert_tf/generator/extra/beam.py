@@ -30,7 +30,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert_tf.generator import workers
 from albert_tf.generator.blocks import Place, TextBlock
-from albert_tf.generator.plan import Plan
 from albert_tf.generator.report import Report
 from albert_tf.generator.shards import check_filled, unfinished
 
@@ -43,11 +42,11 @@ class _Part(NamedTuple):
     report: Report
 
 
-def run(plan: Plan, beam_options: str) -> Report:
+def run(plan: workers.Plan, beam_options: str) -> Report:
     """Does what a plan says. Shards get their names when all are whole; else nothing is left.
 
     Args:
-        plan: see Plan.
+        plan: see workers.Plan.
         beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
 
     Raises:
@@ -97,11 +96,11 @@ def _parse_options(beam_options: str) -> PipelineOptions:
         raise ValueError(f"beam_options: {error} in {beam_options!r}") from error
 
 
-def _cut_blocks(plan: Plan) -> Iterator[TextBlock]:
+def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
     return plan.cut_blocks(Place(), 0)
 
 
-def _check_first_block(plan: Plan) -> None:
+def _check_first_block(plan: workers.Plan) -> None:
     """Refuses a wrong vocabulary before a machine is asked for, as far as one block tells."""
     tokenizer = workers.load_tokenizer(plan.vocabulary)
     word_starts = tokenizer.word_starts(plan.recipe.word_starts)
@@ -113,7 +112,7 @@ def _check_first_block(plan: Plan) -> None:
 class _MakeParts(beam.DoFn):
     """From a TextBlock to its shard and _Part."""
 
-    def __init__(self, plan: Plan, folder: str):
+    def __init__(self, plan: workers.Plan, folder: str):
         self._vocabulary, self._recipe, self._folder = plan.vocabulary, plan.recipe, folder
         self._content = plan.vocabulary.content
 
