@@ -46,6 +46,28 @@ def test_a_file_has_at_most_so_many_bytes(tmp_path):
         files.read_bytes(tmp_path / "file", 4)
 
 
+def test_patterns_name_files_in_order(tmp_path):
+    for name in ("b2.txt", "b1.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "b3.txt").mkdir()
+    found = files.list_files(f"{tmp_path}/b*.txt, {tmp_path}/a.txt,,{tmp_path}/b1.txt")
+    assert [path.rpartition("/")[2] for path in found] == ["b1.txt", "b2.txt", "a.txt", "b1.txt"]
+
+
+@pytest.mark.parametrize("name", ["c*.txt", "c.txt"])
+def test_a_pattern_without_files_is_an_error(tmp_path, name):
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(FileNotFoundError, match="input file .*c.*.txt does not exist"):
+        files.list_files(f"{tmp_path}/a.txt,{tmp_path}/{name}")
+
+
+def test_a_directory_is_no_file(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(ValueError, match=r"texts is a directory: give .*texts/\* for the files"):
+        files.list_files(f"{tmp_path}/a.txt,{tmp_path}/texts")
+
+
 @pytest.mark.parametrize("kind", ["spm_model_file", "vocab_file"])
 def test_a_vocabulary_of_gigabytes_is_not_read(tmp_path, kind):
     with open(tmp_path / "vocabulary", "wb") as file:

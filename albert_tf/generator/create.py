@@ -24,6 +24,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from albert_tf.files import list_files
 from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import Report, report_path
@@ -48,7 +49,7 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     if flag_values.beam_options and flag_values.runner != "beam":
         raise ValueError("--beam_options is for --runner=beam: set both or none")
     beam = _import_beam() if flag_values.runner == "beam" else None
-    input_files = documents.list_input_files(flag_values.input_file)
+    input_files = list_files(flag_values.input_file)
     output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
     _check_output_files(output_files, input_files)
     generator_flags.check_numbers(flag_values)

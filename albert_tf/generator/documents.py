@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from albert_tf.generator import formats, lines
 from albert_tf.generator.formats import TextSettings
 
@@ -29,23 +27,6 @@ class Document(NamedTuple):
     sentences: list[str]
     file_index: int
     offset: int
-
-
-def list_input_files(patterns: str) -> list[str]:
-    """Files of comma-separated names and globs, in the order of the patterns.
-
-    Raises:
-        FileNotFoundError: a pattern matches no file.
-    """
-    files: list[str] = []
-    for pattern in patterns.split(","):
-        matches = sorted(path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path))
-        if not matches:
-            raise FileNotFoundError(
-                f"input_file: no file matches {pattern!r}; name files or globs, separated by commas"
-            )
-        files.extend(matches)
-    return files
 
 
 def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Document]:

@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from albert_tf import user_errors
+from albert_tf.files import list_files
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings, run_script
 from albert_tf.tokenization import preprocess_text
@@ -174,7 +175,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     with user_errors.in_one_line():
-        files = documents.list_input_files(flag_values.input_file)
+        files = list_files(flag_values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
         settings = read_text_settings(flag_values, mode="rb")
         if math.isnan(flag_values.character_coverage):  # It is within all bounds.

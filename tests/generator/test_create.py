@@ -328,7 +328,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_file": "gone/*.txt"}, "error: input_file: no file matches 'gone/\\*.txt'"),
+        ({"input_file": "gone/*.txt"}, "error: input file gone/\\*.txt does not exist"),
         ({"input_file": "s3://b/x"}, "error: File system scheme 's3' not implemented"),
         ({"spm_model_file": None}, "error: a vocabulary is needed: set spm_model_file or vocab"),
         ({"spm_model_file": "gone.model"}, "error: vocabulary file gone.model does not exist"),

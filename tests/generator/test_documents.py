@@ -112,17 +112,3 @@ def test_missing_packages_are_found_before_any_file_is_opened(monkeypatch):
         documents.read_documents(["gone"], TextSettings(input_format="paragraphs"))
     with pytest.raises(ValueError, match="'backports.zstd', .* is not installed"):
         documents.read_documents(["gone", "gone.zst"], TextSettings())
-
-
-def test_patterns_name_files_in_order(tmp_path):
-    for name in ("b2.txt", "b1.txt", "a.txt"):
-        (tmp_path / name).write_text("x")
-    (tmp_path / "b3.txt").mkdir()
-    found = documents.list_input_files(f"{tmp_path}/b*.txt,{tmp_path}/a.txt")
-    assert [path.rpartition("/")[2] for path in found] == ["b1.txt", "b2.txt", "a.txt"]
-
-
-def test_pattern_without_files_is_an_error(tmp_path):
-    (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(FileNotFoundError, match="no file matches '.*/c\\*.txt'"):
-        documents.list_input_files(f"{tmp_path}/a.txt,{tmp_path}/c*.txt")
