@@ -14,10 +14,10 @@ class Place(NamedTuple):
     """Where in the stream a document ends and the next begins.
 
     Attributes:
-        file_index: the file of the last document.
-        documents_of_file: documents up to here, in that file.
-        documents: documents up to here, in all files.
-        position: stored bytes up to here, in all files.
+      file_index: The file of the last document.
+      documents_of_file: Documents up to here, in that file.
+      documents: Documents up to here, in all files.
+      position: Stored bytes up to here, in all files.
     """
 
     file_index: int = 0
@@ -30,10 +30,10 @@ class TextBlock(NamedTuple):
     """Documents in a row that serve each other as random documents.
 
     Attributes:
-        shard: the shard that all of them belong to.
-        first_document: number in the corpus of the first document.
-        documents: sentences of each.
-        end: where the last document ends.
+      shard: The shard that all of them belong to.
+      first_document: Number in the corpus of the first document.
+      documents: Sentences of each.
+      end: Where the last document ends.
     """
 
     shard: int
@@ -58,13 +58,13 @@ def cut_blocks(
     function of the files and of `num_shards` and `block_chars`.
 
     Args:
-        read: documents.read_documents with its settings.
-        files: what to read.
-        file_sizes: their stored bytes.
-        num_shards: number of regions.
-        block_chars: a block is full when it has so many characters.
-        start: where `first_shard` begins; documents before it are skipped.
-        first_shard: number of the first shard to cut.
+      read: documents.read_documents with its settings.
+      files: What to read.
+      file_sizes: Their stored bytes.
+      num_shards: Number of regions.
+      block_chars: A block is full when it has so many characters.
+      start: Where `first_shard` begins; documents before it are skipped.
+      first_shard: Number of the first shard to cut.
     """
     total = max(sum(file_sizes), 1)
     begins = [0, *itertools.accumulate(file_sizes)]

@@ -31,12 +31,12 @@ from albert_tf.generator.report import Report, report_path
 
 
 def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
-    """Does what the flags say.
+    """Makes the records, and the report beside them, that the flags describe.
 
     Raises:
-        ImportError: a package that the flags need is not installed.
-        ValueError, OSError: a flag, an input or an output is wrong. That is found before the long
-            work where it can be, and no output file is touched.
+      ImportError: If a package that the flags need is not installed.
+      ValueError, OSError: If a flag, an input or an output is wrong. That is found before the long
+        work where it can be, and no output file is touched.
     """
     # Not on top, here and below: workers may import this file too, and do without TensorFlow.
     import tensorflow as tf
@@ -91,18 +91,18 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
 def run_locally(
     plan: workers.Plan, settings: Mapping[str, Any], input_bytes: int, num_processes: int | None
 ) -> Report:
-    """Does what a plan says, or what an unfinished run with the same settings has left of it.
+    """Carries out a plan in processes of this machine, or what an unfinished run left of it.
 
     Args:
-        plan: see workers.Plan.
-        settings: what the records are a function of.
-        input_bytes: stored bytes of the text.
-        num_processes: how many work at the same time; None is one for each core.
+      plan: See workers.Plan.
+      settings: What the records are a function of.
+      input_bytes: Stored bytes of the text.
+      num_processes: How many work at the same time; None is one for each core.
 
     Raises:
-        ValueError: see shards.open_run; a number is out of its range; there is no text, or too
-            little for the shards; the vocabulary is not one for the text.
-        OSError: the text can't be read, or the shards not be written.
+      ValueError: See shards.open_run; or if a number is out of its range, there is no text, or too
+        little for the shards, or the vocabulary is not one for the text.
+      OSError: If the text can't be read, or the shards can't be written.
     """
     from albert_tf.generator import shards
     from albert_tf.progress import ProgressBar

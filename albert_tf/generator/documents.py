@@ -17,11 +17,11 @@ class Document(NamedTuple):
     """A document and where it ends.
 
     Attributes:
-        sentences: as stripped strings, none of them empty; one at least.
-        file_index: number of its file in the list of files.
-        offset: bytes of the stored file that were consumed when the document was complete. It
-            never falls and is at most the file's size; in a compressed file it moves in the steps
-            of the decompressor's reading.
+      sentences: As stripped strings, none of them empty; one at least.
+      file_index: Number of its file in the list of files.
+      offset: Bytes of the stored file that were consumed when the document was complete. It
+        never falls and is at most the file's size; in a compressed file it moves in the steps
+        of the decompressor's reading.
     """
 
     sentences: list[str]
@@ -33,13 +33,13 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     """Yields one document after the other; those without text vanish.
 
     Args:
-        files: paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
-        settings: see TextSettings.
+      files: Paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
+      settings: See TextSettings.
 
     Raises:
-        ValueError: at once: a package is needed and not installed. When that text is reached: it
-            is not UTF-8 or not of its format.
-        OSError: when that text is reached: a file can't be read or decompressed.
+      ValueError: At once, if a package is needed and not installed. When the text is reached, if it
+        is not UTF-8 or not of its format.
+      OSError: When the text is reached, if a file can't be read or decompressed.
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """

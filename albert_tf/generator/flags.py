@@ -65,7 +65,7 @@ def _names(define: Callable[[flags.FlagValues], None]) -> list[str]:
 
 
 def define_text_flags(flag_values: flags.FlagValues) -> None:
-    """Adds the flags that are fields of formats.TextSettings, but for mode, and input_file."""
+    """Adds input_file and the flags that `read_text_settings` reads."""
     flags.DEFINE_string(
         "input_file",
         None,
@@ -96,7 +96,7 @@ def define_text_flags(flag_values: flags.FlagValues) -> None:
 
 
 def read_text_settings(flag_values: flags.FlagValues, mode: str) -> TextSettings:
-    """How the text is stored, of the flags of `define_text_flags` and the mode.
+    """Returns how the text is stored, by the flags of `define_text_flags` and the mode.
 
     Raises:
       ValueError: If a flag is not one that TextSettings takes.
@@ -112,7 +112,7 @@ def read_text_settings(flag_values: flags.FlagValues, mode: str) -> TextSettings
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
-    """Adds this script's flags, the release's 17 and some more, to `flag_values`."""
+    """Adds the generator's flags, the release's 17 and some more, to `flag_values`."""
     define_text_flags(flag_values)
     _define_the_releases(flag_values)
     _define_more(flag_values)
@@ -202,7 +202,7 @@ def _definers(flag_values: flags.FlagValues) -> list[Callable[..., Any]]:
 
 
 def list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:
-    """The flags that the records are a function of."""
+    """Returns the flags that the records are a function of, by name."""
     names = _names(define_flags)
     return {name: flag_values[name].value for name in names if name not in _WITHOUT_EFFECT}
 
@@ -211,7 +211,7 @@ def check_numbers(flag_values: flags.FlagValues) -> None:
     """Checks the numbers that no setting of the recipe checks.
 
     Raises:
-        ValueError: a number is out of its range, or is none.
+      ValueError: If a number is out of its range, or NaN.
     """
     if not 0 < flag_values.block_megabytes < math.inf:
         raise ValueError(f"block_megabytes must be above 0, got {flag_values.block_megabytes}")
@@ -224,10 +224,10 @@ def check_numbers(flag_values: flags.FlagValues) -> None:
 
 
 def read_recipe(flag_values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Recipe:
-    """How instances are made; warns of flags that leave tokens without masks.
+    """Returns how instances are made; warns of flags that leave tokens without masks.
 
     Raises:
-        ValueError: a number is out of its range, or flags contradict each other.
+      ValueError: If a number is out of its range, or flags contradict each other.
     """
     dynamic = flag_values.masking == "dynamic"
     given = [name for name in _MASKING_FLAGS if flag_values[name].present]

@@ -23,19 +23,19 @@ class TextSettings:
     """How text is stored.
 
     Attributes:
-        input_format: a name in PARSERS.
-            lines: one sentence per line, a blank line between documents.
-            paragraphs: one paragraph per line, a blank line between documents.
-            jsonl: a JSON object per line, which is a document; its text may have line breaks,
-                which end sentences.
-            wikipedia: as WikiExtractor writes it: `<doc ... title="...">`, the title, paragraphs
-                with HTML entities, `</doc>`. The title is left out.
-        mode: "r" insists on UTF-8, "rb" leaves out the bytes that are not UTF-8.
-        text_field: name of the text in a JSON object.
-        language: ISO 639 code of the language whose sentences are split (not those of "lines").
+      input_format: A name in PARSERS.
+        lines: one sentence per line, a blank line between documents.
+        paragraphs: one paragraph per line, a blank line between documents.
+        jsonl: a JSON object per line, which is a document; its text may have line breaks,
+          which end sentences.
+        wikipedia: as WikiExtractor writes it: `<doc ... title="...">`, the title, paragraphs
+          with HTML entities, `</doc>`. The title is left out.
+      mode: "r" insists on UTF-8, "rb" leaves out the bytes that are not UTF-8.
+      text_field: Name of the text in a JSON object.
+      language: ISO 639 code of the language whose sentences are split (not those of "lines").
 
     Raises:
-        ValueError: one of them is not as described.
+      ValueError: If one of them is not as described.
     """
 
     input_format: str = "lines"
@@ -68,7 +68,7 @@ def make_parser(settings: TextSettings) -> Parser:
     """Returns the function that finds documents in a file.
 
     Raises:
-        ValueError: the package that splits sentences is needed and not installed.
+      ValueError: If the package that splits sentences is needed and not installed.
     """
     return PARSERS[settings.input_format](settings)
 
@@ -152,10 +152,10 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
     """Returns the function that splits a paragraph into its sentences.
 
     Args:
-        language: ISO 639 code; one that the library doesn't know gets general rules.
+      language: ISO 639 code; one that the library doesn't know gets general rules.
 
     Raises:
-        ValueError: the library is not installed.
+      ValueError: If the library is not installed.
     """
     try:
         import sentencex

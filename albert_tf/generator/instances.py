@@ -29,16 +29,16 @@ class Recipe:
     """How instances are made of documents.
 
     Attributes:
-        pairs: how documents are cut.
-        masking: how instances are masked; None: not at all, training draws the masks.
-        dupe_factor: passes over the text, each with other pairs and masks.
-        random_seed: what every draw is a function of.
-        word_starts: which letters may continue a word, as Tokenizer.word_starts takes it.
-        max_examples_per_row: examples that a record holds at most; 1 packs nothing.
+      pairs: How documents are cut.
+      masking: How instances are masked; None: not at all, training draws the masks.
+      dupe_factor: Passes over the text, each with other pairs and masks.
+      random_seed: What every draw is a function of.
+      word_starts: Which letters may continue a word, as Tokenizer.word_starts takes it.
+      max_examples_per_row: Examples that a record holds at most; 1 packs nothing.
 
     Raises:
-        ValueError: dupe_factor or max_examples_per_row is below 1; examples without masks shall
-            be packed.
+      ValueError: If dupe_factor or max_examples_per_row is below 1, or examples without masks
+        should be packed.
     """
 
     pairs: PairSettings
@@ -66,9 +66,9 @@ class TokenBlock(NamedTuple):
     """Documents that serve each other as random documents, and whose instances are shuffled.
 
     Attributes:
-        tokens: <int32>[T] of all documents, one after the other.
-        documents: per document where its sentences begin in `tokens`, and where the last ends.
-        numbers: <int64>[D], which documents of the corpus these are.
+      tokens: <int32>[T] of all documents, one after the other.
+      documents: Per document where its sentences begin in `tokens`, and where the last ends.
+      numbers: <int64>[D], which documents of the corpus these are.
     """
 
     tokens: np.ndarray
@@ -80,8 +80,8 @@ class Instances(NamedTuple):
     """Drawn but not yet built examples of a block, shuffled.
 
     Attributes:
-        pairs: SegmentPair as rows of <int32>[N, 7].
-        seeds: <uint64>[N], what the masks of an instance are a function of.
+      pairs: SegmentPair as rows of <int32>[N, 7].
+      seeds: <uint64>[N], what the masks of an instance are a function of.
     """
 
     pairs: np.ndarray
@@ -110,9 +110,9 @@ def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -
     """Draws the pairs of `dupe_factor` passes over a block and shuffles them.
 
     Args:
-        block: the documents.
-        recipe: see Recipe.
-        word_starts: <bool>[V], as the tokenizer tells.
+      block: The documents.
+      recipe: See Recipe.
+      word_starts: <bool>[V], as the tokenizer tells.
     """
     draw = functools.partial(
         draw_pairs, settings=recipe.pairs, word_starts=word_starts[block.tokens]
@@ -147,14 +147,14 @@ def build_examples(
     """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
 
     Args:
-        tokens: <int32>[T] of the block.
-        instances: B of its instances.
-        recipe: see Recipe; its `masking` is not None.
-        tokenizer: for the ids of specials.
-        word_starts: <bool>[V], as the tokenizer tells.
+      tokens: <int32>[T] of the block.
+      instances: B of its instances.
+      recipe: See Recipe; its `masking` is not None.
+      tokenizer: For the ids of specials.
+      word_starts: <bool>[V], as the tokenizer tells.
 
     Returns:
-        The features of records.pretraining_spec, [B, ...].
+      The features of records.pretraining_spec, [B, ...].
 
     Source: create_pretraining_data.py, create_instances_from_document and
     write_instance_to_example_files.
@@ -181,7 +181,7 @@ def build_compact_examples(
     Args: see build_examples.
 
     Returns:
-        The features of records.compact_spec, [B, ...]; a list where lengths differ.
+      The features of records.compact_spec, [B, ...]; a list where lengths differ.
     """
     segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
     sizes = segments.lengths.sum(1).tolist()

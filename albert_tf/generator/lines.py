@@ -30,16 +30,16 @@ class TextFile:
     and a byte order mark at the file's begin are left out.
 
     Args:
-        path: what tf.io.gfile can open.
-        errors: "strict" insists on UTF-8, "ignore" leaves out the bytes that are not.
+      path: What tf.io.gfile can open.
+      errors: "strict" insists on UTF-8, "ignore" leaves out the bytes that are not.
 
     Attributes:
-        path: as given.
-        errors: as given.
-        number: of the line that was read last, from 1; 0 before the first.
+      path: As given.
+      errors: As given.
+      number: Of the line that was read last, from 1; 0 before the first.
 
     Raises:
-        ValueError: the package that the compression needs is not installed.
+      ValueError: If the package that the compression needs is not installed.
     """
 
     def __init__(self, path: str, errors: str):
@@ -66,19 +66,19 @@ class TextFile:
 
     @property
     def here(self) -> str:
-        """Path and line, to begin an error's message with."""
+        """The path and the line, to begin an error's message with."""
         return f"{self.path}, line {self.number}"
 
     def consumed_bytes(self) -> int:
-        """Bytes of the stored file behind the last line; what a decompressor read ahead counts."""
+        """Returns the stored bytes up to here; what a decompressor read ahead counts."""
         return (self._text if self._text.raw is self._stored else self._stored).tell()
 
     def lines(self) -> Iterator[str]:
         """Yields one line after the other, a long one in parts of at most MAX_LINE_BYTES.
 
         Raises:
-            ValueError: a line is not UTF-8, under errors "strict".
-            OSError: the file can't be read or decompressed, or ends before its time.
+          ValueError: If a line is not UTF-8, under errors "strict".
+          OSError: If the file can't be read or decompressed, or ends before its time.
         """
         for line in self._read(_split_lines(self._text, MAX_LINE_BYTES)):
             yield self._decode(line)
@@ -87,8 +87,8 @@ class TextFile:
         """Yields one line after the other.
 
         Raises:
-            ValueError: as `lines`, or a line has more than `max_bytes`.
-            OSError: as `lines`.
+          ValueError: As `lines`, or if a line has more than `max_bytes`.
+          OSError: As `lines`.
         """
         lines = iter(functools.partial(self._text.readline, max_bytes + 1), b"")
         for line in self._read(enumerate(lines, 1)):
@@ -126,10 +126,10 @@ class TextFile:
 
 
 def import_zstd() -> ModuleType:
-    """The package that reads .zst files.
+    """Returns the package that reads .zst files.
 
     Raises:
-        ValueError: it is not installed.
+      ValueError: If it is not installed.
     """
     try:
         from backports import zstd
@@ -185,7 +185,7 @@ def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _find_cut(line: bytes) -> int:
-    """Where to part a line: at its last space, or else between characters."""
+    """Returns where to part a line: at its last space, or else between characters."""
     middle = len(line) // 2
     cut = max(line.rfind(b" ", middle), line.rfind(b"\t", middle))
     if cut > 0:

@@ -20,13 +20,13 @@ def assign_rows(
     """Chooses a row for each example: longest first, the first row that still has room for it.
 
     Args:
-        lengths: <int>[N], tokens of each example.
-        predictions: <int>[N], masked tokens of each example.
-        room: tokens and predictions that a row can hold; no example has more.
-        max_examples_per_row: K.
+      lengths: <int>[N], tokens of each example.
+      predictions: <int>[N], masked tokens of each example.
+      room: Tokens and predictions that a row can hold; no example has more.
+      max_examples_per_row: K.
 
     Returns:
-        <int>[N], rows numbered in the order of the first examples that they hold, without gaps.
+      <int>[N], rows numbered in the order of the first examples that they hold, without gaps.
     """
     needs = np.stack([lengths, predictions, np.ones_like(lengths)])
     free = np.tile([[room[0]], [room[1]], [max_examples_per_row]], len(lengths))
@@ -46,12 +46,12 @@ def pack(
     """Packs a batch of examples; those of one row keep their order.
 
     Args:
-        examples: features of records.pretraining_spec, [N, ...].
-        max_examples_per_row: K, above 1.
-        pad_id: the id of padding.
+      examples: Features of records.pretraining_spec, [N, ...].
+      max_examples_per_row: K, above 1.
+      pad_id: The id of padding.
 
     Returns:
-        The features of packed rows of the same S and P, [R, ...] with R <= N.
+      The features of packed rows of the same S and P, [R, ...] with R <= N.
     """
     lengths = examples["input_mask"].sum(axis=1)
     predictions = np.count_nonzero(examples["masked_lm_weights"], axis=1)

@@ -25,16 +25,17 @@ class PairSettings:
     """What pairs are drawn.
 
     Attributes:
-        max_seq_length: S, tokens of an instance with its three specials.
-        short_seq_prob: share of documents per pass that aim at a random shorter length.
-        random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
-            True: B is what follows A, or comes from a random document (next sentence).
-        single_segment: what becomes of a chunk of one sentence. "random": it takes B from a random
-            document, with label 1, though nothing is out of order. "split": it is parted at the
-            begin of one of its words, and is a pair like others; one word alone is left out.
+      max_seq_length: S, tokens of an instance with its three specials.
+      short_seq_prob: Share of documents per pass that aim at a random shorter length.
+      random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
+        True: B is what follows A, or comes from a random document (next sentence).
+      single_segment: What becomes of a chunk of one sentence. "random": it takes B from a random
+        document, with label 1, though nothing is out of order. "split": it is parted at the
+        begin of one of its words, and is a pair like others; one word alone is left out.
 
     Raises:
-        ValueError: a number is out of its range; "split" where B may come from a random document.
+      ValueError: If a number is out of its range, or chunks should be split where B may come from a
+        random document.
     """
 
     max_seq_length: int
@@ -65,9 +66,9 @@ class SegmentPair(NamedTuple):
     """Tokens [a_begin, a_end) and [b_begin, b_end) of one instance.
 
     Attributes:
-        label: 1 if B is not what follows A: swapped, or from a random document.
-        single: 1 if the chunk was one sentence, and became a pair as `single_segment` says.
-        dropped: tokens of the two segments that there was no room for.
+      label: 1 if B is not what follows A: swapped, or from a random document.
+      single: 1 if the chunk was one sentence, and became a pair as `single_segment` says.
+      dropped: Tokens of the two segments that there was no room for.
     """
 
     a_begin: int
@@ -92,11 +93,11 @@ def draw_pairs(
     parted at random. `single_segment` says what becomes of a chunk of one sentence.
 
     Args:
-        documents: per document where its sentences begin, rising, closed by where the last ends.
-        index: the document to cut; the others serve as random documents.
-        settings: see PairSettings.
-        rng: the only source of randomness.
-        word_starts: <bool>[T], which tokens start a word; needed for single_segment "split".
+      documents: Per document where its sentences begin, rising, closed by where the last ends.
+      index: The document to cut; the others serve as random documents.
+      settings: See PairSettings.
+      rng: The only source of randomness.
+      word_starts: <bool>[T], which tokens start a word; needed for single_segment "split".
 
     Source: create_pretraining_data.py, create_instances_from_document.
     """
@@ -134,7 +135,7 @@ def draw_pairs(
 
 
 def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
-    """Number of the sentence after the shortest run from `first` that has `target` tokens.
+    """Returns where the shortest run of sentences from `first` ends that has `target` tokens.
 
     The run has one sentence at least, and ends with its document if that is shorter.
     """
@@ -143,7 +144,7 @@ def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
 
 
 def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.Random) -> int:
-    """A word's first token behind `begin` and before `end`; `begin` where there is no such word."""
+    """Draws a word's first token behind `begin` and before `end`; `begin` where there is none."""
     inner = np.flatnonzero(word_starts[begin + 1 : end])
     return begin + 1 + int(rng.choice(inner)) if len(inner) else begin
 

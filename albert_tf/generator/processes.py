@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def count_cores() -> int:
-    """Cores that this process may use."""
+    """Returns how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -35,13 +35,13 @@ def map_in_order(
     (contextlib.closing) where it may be left early.
 
     Args:
-        function: picklable, as are items and results.
-        items: read as needed.
-        num_processes: how many processes compute.
+      function: Picklable, as are items and results.
+      items: Read as needed.
+      num_processes: How many processes compute.
 
     Raises:
-        ChildProcessError: a process was killed.
-        Exception: what the function or the iterator of items raised.
+      ChildProcessError: If a process was killed.
+      Exception: What the function or the iterator of items raised.
     """
     if num_processes == 1:
         yield from map(function, items)

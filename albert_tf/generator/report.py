@@ -34,29 +34,29 @@ class Report:
     do_permutation, masked tokens are all that have a label.
 
     Attributes:
-        documents: with at least one token.
-        sentences: with at least one token.
-        input_tokens: of the text, once, however many passes are drawn from it.
-        unknown_tokens: [UNK] among the input tokens.
-        false_starts: input tokens that continue a word, but count as words of their own because
-            their letters are not a to z.
-        instances: written examples.
-        rows: written records, which hold several examples each where these are packed.
-        row_tokens: room in the rows, padding included.
-        output_tokens: see above.
-        masked_tokens: see above.
-        label_1: instances that are swapped, or have B from a random document.
-        single_segments: instances of a chunk of one sentence; B is a random document's by default.
-        truncated: instances whose segments lost tokens that there was no room for.
-        dropped_tokens: what they lost.
-        limited_masks: instances that masked_lm_prob would give more masked tokens than
-            max_predictions_per_seq.
-        length_histogram: output tokens of an instance -> instances.
-        ngram_histogram: words -> n-grams. Counted are maximal runs of masked words (pieces, without
-            do_whole_word_mask) in a segment: n-grams that were drawn side by side count as one.
-        shards: written file -> {"records": ..., "bytes": ...}.
-        seconds: wall time; of a resumed run, of all its parts.
-        peak_memory_bytes: resident memory of the largest process, workers included.
+      documents: With at least one token.
+      sentences: With at least one token.
+      input_tokens: Of the text, once, however many passes are drawn from it.
+      unknown_tokens: [UNK] among the input tokens.
+      false_starts: Input tokens that continue a word, but count as words of their own because
+        their letters are not a to z.
+      instances: Written examples.
+      rows: Written records, which hold several examples each where these are packed.
+      row_tokens: Room in the rows, padding included.
+      output_tokens: See above.
+      masked_tokens: See above.
+      label_1: Instances that are swapped, or have B from a random document.
+      single_segments: Instances of a chunk of one sentence; B is a random document's by default.
+      truncated: Instances whose segments lost tokens that there was no room for.
+      dropped_tokens: What they lost.
+      limited_masks: Instances that masked_lm_prob would give more masked tokens than
+        max_predictions_per_seq.
+      length_histogram: Output tokens of an instance -> instances.
+      ngram_histogram: Words -> n-grams. Counted are maximal runs of masked words (pieces, without
+        do_whole_word_mask) in a segment: n-grams that were drawn side by side count as one.
+      shards: Written file -> {"records": ..., "bytes": ...}.
+      seconds: Wall time; of a resumed run, of all its parts.
+      peak_memory_bytes: Resident memory of the largest process, workers included.
     """
 
     documents: int = 0
@@ -151,7 +151,7 @@ class Report:
         [UNK], 5 % of a German text's, and over 40 % of a Chinese, Russian or Arabic one's.
 
         Raises:
-            WrongVocabularyError: more than this share of the input tokens are [UNK].
+          WrongVocabularyError: If more than this share of the input tokens are [UNK].
         """
         if self.unknown_tokens > max_unknown_share * self.input_tokens:
             raise WrongVocabularyError(
@@ -162,7 +162,7 @@ class Report:
             )
 
     def shares(self) -> dict[str, float]:
-        """What the counts come to; a share of nothing is 0."""
+        """Returns what the counts come to; a share of nothing is 0."""
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),
             "false_starts_share": _share(self.false_starts, self.input_tokens),
@@ -176,7 +176,7 @@ class Report:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary for json.dump: schema_version, the attributes, and `shares`.
+        """Returns a dictionary for json.dump: schema_version, the attributes, and `shares`.
 
         Keys of histograms become text, in rising order.
         """
@@ -187,10 +187,10 @@ class Report:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
-        """What `to_json` made.
+        """Returns the report that `to_json` was given.
 
         Raises:
-            ValueError: it was made by another version of this module.
+          ValueError: If it was made by another version of this module.
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
@@ -204,7 +204,7 @@ class Report:
         return cls(**values)
 
     def lines(self) -> list[str]:
-        """The report in words."""
+        """Returns the report in words."""
         shares = self.shares()
         num_bytes = sum(shard["bytes"] for shard in self.shards.values())
         lines = [
@@ -242,13 +242,14 @@ class Report:
 
 
 def report_path(output_file: str, suffix: str) -> str:
-    """Name of a file about the first of `output_file`: records.tfrecord -> records.report.json.
+    """Returns the name of a file about `output_file`: records.tfrecord -> records.report.json.
 
-    The ending of record files is left out, so that records.tfrecord* finds records only.
+    Of several files it is named after the first. The ending of record files is left out, so that
+    records.tfrecord* finds records only.
 
     Args:
-        output_file: names of record files, with commas between.
-        suffix: ".json" or ".png".
+      output_file: Names of record files, with commas between.
+      suffix: ".json" or ".png".
     """
     path = output_file.split(",")[0]
     root, extension = os.path.splitext(path)
@@ -258,7 +259,7 @@ def report_path(output_file: str, suffix: str) -> str:
 def _measure_masked_runs(
     examples: Mapping[str, np.ndarray], do_whole_word_mask: bool
 ) -> np.ndarray:
-    """Lengths in words of maximal runs of masked words, <int64>[runs].
+    """Returns the lengths in words of maximal runs of masked words, <int64>[runs].
 
     A word is masked if its first piece is: words are masked whole. [CLS] and [SEP] are words that
     are never masked, so that no run goes on into another segment or row; padding, and pieces behind

@@ -78,7 +78,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 def read_sentences(
     files: Sequence[str], settings: documents.TextSettings, do_lower_case: bool
 ) -> Iterator[str]:
-    """Normalised sentences of the files, one at a time, without the empty ones."""
+    """Yields normalised sentences of the files, one at a time, without the empty ones."""
     for document in documents.read_documents(files, settings):
         for line in document.sentences:
             sentence = preprocess_text(line, lower=do_lower_case)
@@ -100,9 +100,9 @@ def train(
       The model file's content.
 
     Raises:
-      ValueError: There is no text, it is not of its format, or it can't have a vocabulary of that
-        size.
-      OSError: A file can't be read.
+      ValueError: If there is no text, it is not of its format, or it can't have a vocabulary of
+        that size.
+      OSError: If a file can't be read.
     """
     if next(read_sentences(files, settings, do_lower_case), None) is None:
         raise ValueError(f"--input_file: there is no text in {', '.join(files)}")
@@ -144,7 +144,7 @@ def check_writable(model_prefix: str) -> None:
     """Checks before the work that PREFIX.model can be written, and makes its directory.
 
     Raises:
-      OSError: It can't.
+      OSError: If it can't.
     """
     try:
         tf.io.gfile.makedirs(os.path.dirname(model_prefix) or ".")

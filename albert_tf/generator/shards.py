@@ -31,14 +31,14 @@ from albert_tf.generator.workers import Part
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
-    """Files that a run writes: those with commas between, or NAME-00000-of-00004 and so on.
+    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on.
 
     Args:
-        output_file: a name, or several where num_output_shards is None.
-        num_output_shards: None is as many as there are names.
+      output_file: A name, or several where num_output_shards is None.
+      num_output_shards: None is as many as there are names.
 
     Raises:
-        ValueError: the arguments contradict each other, or name no files.
+      ValueError: If the arguments contradict each other, or name no files.
     """
     paths = output_file.split(",")
     for path in paths:
@@ -63,9 +63,9 @@ class _Whole:
     """A whole shard.
 
     Attributes:
-        num_bytes: its size.
-        end: where its text ends.
-        report: what was counted.
+      num_bytes: Its size.
+      end: Where its text ends.
+      report: What was counted.
     """
 
     num_bytes: int
@@ -86,7 +86,7 @@ class ShardRun:
     Made by `open_run`.
 
     Attributes:
-        folder: a local folder for parts.
+      folder: A local folder for parts.
     """
 
     def __init__(self, paths: Sequence[str], settings: Mapping[str, Any]) -> None:
@@ -134,7 +134,7 @@ class ShardRun:
         """Gives the shards their names.
 
         Raises:
-            ValueError: there is nothing in one of them.
+          ValueError: If there is nothing in one of them.
         """
         if self._file:
             self._complete_shard()
@@ -200,7 +200,7 @@ def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
     """Refuses text that leaves shards empty.
 
     Raises:
-        ValueError: it does.
+      ValueError: If it does.
     """
     if not num_documents:
         raise ValueError("input_file: there is no text in it")
@@ -220,8 +220,8 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
     shards are kept for the next run.
 
     Raises:
-        ValueError: an unfinished run has other settings.
-        OSError: the shards can't be written.
+      ValueError: If an unfinished run has other settings.
+      OSError: If the shards can't be written.
     """
     try:
         run = ShardRun(paths, settings)
@@ -267,7 +267,7 @@ def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | 
 
 
 def unfinished(path: str) -> str:
-    """Name of a shard until all are whole."""
+    """Returns the name of a shard until all are whole."""
     return f"{path}.unfinished"
 
 

@@ -26,8 +26,8 @@ class Vocabulary:
     """What a worker loads its tokenizer from.
 
     Attributes:
-        spm_model_file, vocab_file, do_lower_case: as Tokenizer takes them.
-        sha256: of the file.
+      spm_model_file, vocab_file, do_lower_case: As Tokenizer takes them.
+      sha256: Of the file.
     """
 
     spm_model_file: str | None
@@ -39,11 +39,11 @@ class Vocabulary:
     def of_files(
         cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool
     ) -> Vocabulary:
-        """Of a SentencePiece model or else a WordPiece vocabulary, as it is now.
+        """Returns that of a SentencePiece model, or else of a WordPiece vocabulary.
 
         Raises:
-            ValueError: neither is given.
-            FileNotFoundError: there is no such file.
+          ValueError: If neither is given.
+          FileNotFoundError: If there is no such file.
         """
         path = spm_model_file or vocab_file
         if not path:
@@ -59,7 +59,7 @@ class Vocabulary:
         return files.read_bytes(self.spm_model_file or self.vocab_file)
 
     def copied(self, folder: str, content: bytes) -> Vocabulary:
-        """The same vocabulary, its content written to a file in a local folder."""
+        """Returns the same vocabulary, its content written to a file in a local folder."""
         path = os.path.join(folder, "vocabulary")
         with open(path, "wb") as file:
             file.write(content)
@@ -69,7 +69,7 @@ class Vocabulary:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """The tokenizer of a vocabulary, loaded once in each process."""
+    """Returns the tokenizer of a vocabulary, loaded once in each process."""
     return Tokenizer(vocabulary.spm_model_file, vocabulary.vocab_file, vocabulary.do_lower_case)
 
 
@@ -77,11 +77,11 @@ class Plan(NamedTuple):
     """What a run makes, whatever it runs on; picklable.
 
     Attributes:
-        cut_blocks: blocks.cut_blocks of the text, but for its arguments `start` and `first_shard`.
-        vocabulary: what the text is tokenised with.
-        recipe: how instances are made.
-        output_files: paths of the shards.
-        max_unknown_share: see Report.check_unknown_share.
+      cut_blocks: blocks.cut_blocks of the text, but for its arguments `start` and `first_shard`.
+      vocabulary: What the text is tokenised with.
+      recipe: How instances are made.
+      output_files: Paths of the shards.
+      max_unknown_share: See Report.check_unknown_share.
     """
 
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
@@ -96,9 +96,9 @@ class Job:
     """What is the same for all blocks of a run.
 
     Attributes:
-        vocabulary: see Vocabulary.
-        recipe: how instances are made.
-        folder: a local folder for the parts.
+      vocabulary: See Vocabulary.
+      recipe: How instances are made.
+      folder: A local folder for the parts.
     """
 
     vocabulary: Vocabulary
@@ -110,10 +110,10 @@ class Part(NamedTuple):
     """The records of a block.
 
     Attributes:
-        path: a TFRecord file.
-        shard: the shard that it is a part of.
-        end: where the text of the block ends.
-        report: what was counted.
+      path: A TFRecord file.
+      shard: The shard that it is a part of.
+      end: Where the text of the block ends.
+      report: What was counted.
     """
 
     path: str
@@ -126,7 +126,7 @@ def make_part(job: Job, block: TextBlock) -> Part:
     """Tokenises a block, draws its instances and writes their records.
 
     Raises:
-        OSError: the part can't be written.
+      OSError: If the part can't be written.
     """
     tokenizer = load_tokenizer(job.vocabulary)
     word_starts = tokenizer.word_starts(job.recipe.word_starts)

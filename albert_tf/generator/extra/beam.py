@@ -43,16 +43,16 @@ class _Part(NamedTuple):
 
 
 def run(plan: workers.Plan, beam_options: str) -> Report:
-    """Does what a plan says. Shards get their names when all are whole; else nothing is left.
+    """Carries out a plan. Shards get their names when all are whole; else nothing is left.
 
     Args:
-        plan: see workers.Plan.
-        beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
+      plan: See workers.Plan.
+      beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
 
     Raises:
-        ValueError: a quotation in the options has no end; the vocabulary is not one for the text;
-            there is too little text for the shards.
-        OSError: the pipeline failed; the message ends with the reason.
+      ValueError: If a quotation in the options has no end, the vocabulary is not one for the text,
+        or there is too little text for the shards.
+      OSError: If the pipeline failed; the message ends with the reason.
     """
     options = _parse_options(beam_options)
     _check_first_block(plan)

@@ -16,10 +16,10 @@ _LONGEST_RUN = 8  # Longer ones share a bar.
 
 
 def check_installed() -> None:
-    """Finds out before the work.
+    """Checks before the work that plots can be drawn.
 
     Raises:
-        ImportError: matplotlib is missing.
+      ImportError: If matplotlib is missing.
     """
     if not importlib.util.find_spec("matplotlib"):
         raise ImportError(

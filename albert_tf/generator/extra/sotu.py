@@ -44,10 +44,10 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 
 def load_addresses() -> list[dict[str, Any]]:
-    """All addresses in order of time, as they go into addresses.jsonl.
+    """Returns all addresses in order of time, as they go into addresses.jsonl.
 
     Raises:
-      ImportError: A package is missing.
+      ImportError: If a package is missing.
     """
     try:
         import sentencex
@@ -76,18 +76,18 @@ def load_addresses() -> list[dict[str, Any]]:
 
 
 def choose_split(year: int) -> str:
-    """Held out ("dev") is every twelfth year, so that both sides span the whole period."""
+    """Returns "dev", held out, for every twelfth year, so that both sides span the whole period."""
     return "train" if (year - FIRST_HELD_OUT_YEAR) % HELD_OUT_EVERY_YEARS else "dev"
 
 
 def split_paragraphs(text: str) -> list[str]:
-    """Paragraphs, each on one line: a single line break is only a wrapped line."""
+    """Returns paragraphs, each on one line: a single line break is only a wrapped line."""
     paragraphs = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def split_clauses(sentence: str) -> list[str]:
-    """Parts of a sentence up to each semicolon or colon.
+    """Returns the parts of a sentence up to each semicolon or colon.
 
     A sentence of the early addresses is often longer than a short training example, which needs
     two segments.
