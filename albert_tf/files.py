@@ -117,6 +117,31 @@ def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
 
 
+def list_files(patterns: str) -> list[str]:
+    """Returns the files that comma-separated names and globs match, in the order of the patterns.
+
+    A file that two of them match is there twice; directories that a glob matches are left out.
+
+    Raises:
+      FileNotFoundError: If nothing matches one of them.
+      ValueError: If there is no pattern, or one matches directories only.
+    """
+    found: list[str] = []
+    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+        matches = sorted(_gfile().glob(pattern))
+        if not matches:
+            raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
+        paths = [path for path in matches if not _gfile().isdir(path)]
+        if not paths:
+            raise ValueError(
+                f"input file {pattern} is a directory: give {pattern}/* for the files in it"
+            )
+        found += paths
+    if not found:
+        raise ValueError("no input file is named: give names or globs, separated by commas")
+    return found
+
+
 def dump_sealed(values: Mapping[str, Any]) -> str:
     """Returns JSON of a mapping, with a digest of it beside its members."""
     return json.dumps({**values, "sha256": _digest(values)}, indent=1) + "\n"

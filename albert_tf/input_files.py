@@ -14,7 +14,7 @@ from absl import logging
 
 from albert_tf import user_errors
 from albert_tf.feature_spec import Feature, FeatureSpec
-from albert_tf.files import check_regular, dump_sealed, load_sealed, replace
+from albert_tf.files import check_regular, dump_sealed, list_files, load_sealed, replace
 
 _READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
@@ -27,21 +27,12 @@ def find_files(patterns: str) -> list[str]:
     """Lists the files of a comma-separated list of names and globs, in order and once each.
 
     Raises:
-      FileNotFoundError: A pattern matches nothing.
-      ValueError: There is no pattern at all, or a file is empty or a directory.
+      FileNotFoundError: If a pattern matches nothing.
+      ValueError: If there is no pattern at all, one matches directories only, or a file is empty.
     """
-    files: list[str] = []
-    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-        found = sorted(tf.io.gfile.glob(pattern))
-        if not found:
-            raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
-        files.extend(path for path in found if path not in files)
-    if not files:
-        raise ValueError("no input file is named: give names or globs, separated by commas")
+    files = list(dict.fromkeys(list_files(patterns)))
     for path in files:
         check_regular(path)
-        if tf.io.gfile.isdir(path):
-            raise ValueError(f"input file {path} is a directory: give {path}/* for the files in it")
         if tf.io.gfile.stat(path).length == 0:
             raise ValueError(f"input file {path} is empty: generate it again or leave it out")
     return files

@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import packing
 import tensorflow as tf
 from absl import app, flags
 from absl.testing import flagsaver
 
 import run_pretraining
 from albert_tf.config import AlbertConfig
+from albert_tf.generator import packing
 from albert_tf.records import RowFormat, compact_spec, pretraining_spec
 
 LENGTH, PREDICTIONS = 23, 5

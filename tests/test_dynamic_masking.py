@@ -1,6 +1,7 @@
 """Masks drawn in the input pipeline: a function of seed and place, on hosts and replicas alike.
 
-Their distribution: tests/data/test_release_statistics.py. Can't see: a dataset on another machine.
+Their distribution: tests/generator/test_release_statistics.py. Can't see: a dataset on another
+machine.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import os
 
 import pytest
 import tensorflow as tf
-import text_lines
 
 from albert_tf import files, input_files, running
 from albert_tf.config import AlbertConfig
+from albert_tf.generator import lines
 from albert_tf.tasks import text_files
 from albert_tf.tokenization import Tokenizer
 
@@ -18,7 +18,7 @@ READERS = {
     "named config": running.read_config,
     "records": input_files.find_files,
     "task's data": lambda path: list(text_files.utf8_lines(path)),
-    "text": lambda path: text_lines.TextFile(path, "strict"),
+    "text": lambda path: lines.TextFile(path, "strict"),
 }
 
 
@@ -60,6 +60,28 @@ def test_a_file_has_at_most_so_many_bytes(tmp_path):
     assert files.read_bytes(tmp_path / "file", 5) == files.read_bytes(tmp_path / "file")
     with pytest.raises(ValueError, match="file has over 4 bytes: too many for what it should be"):
         files.read_bytes(tmp_path / "file", 4)
+
+
+def test_patterns_name_files_in_order(tmp_path):
+    for name in ("b2.txt", "b1.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "b3.txt").mkdir()
+    found = files.list_files(f"{tmp_path}/b*.txt, {tmp_path}/a.txt,,{tmp_path}/b1.txt")
+    assert [path.rpartition("/")[2] for path in found] == ["b1.txt", "b2.txt", "a.txt", "b1.txt"]
+
+
+@pytest.mark.parametrize("name", ["c*.txt", "c.txt"])
+def test_a_pattern_without_files_is_an_error(tmp_path, name):
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(FileNotFoundError, match="input file .*c.*.txt does not exist"):
+        files.list_files(f"{tmp_path}/a.txt,{tmp_path}/{name}")
+
+
+def test_a_directory_is_no_file(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(ValueError, match=r"texts is a directory: give .*texts/\* for the files"):
+        files.list_files(f"{tmp_path}/a.txt,{tmp_path}/texts")
 
 
 @pytest.mark.parametrize("kind", ["spm_model_file", "vocab_file"])

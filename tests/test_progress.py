@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import io
 import logging
+import re
+import sys
 
 import pytest
 
-from albert_tf.progress import ProgressLog, format_duration, write_metrics
+from albert_tf import progress
+from albert_tf.progress import ProgressBar, ProgressLog, format_duration, write_metrics
 from tests import pretraining_runs as runs
 
 STATS = {
@@ -63,3 +67,33 @@ def test_metrics_of_checkpoints_are_a_run_beside_the_training(tmp_path):
     for step, accuracy in ((5, 0.25), (10, 0.75)):
         write_metrics(str(tmp_path), step, {"accuracy": accuracy})
     assert runs.scalars(tmp_path / "eval") == {5: {"accuracy": 0.25}, 10: {"accuracy": 0.75}}
+
+
+def _advance():
+    with ProgressBar(4_000_000, 1_000_000) as bar:
+        bar.advance(2_000_000, 1_000)
+        bar.advance(3_000_000, 1_000)
+
+
+def test_on_a_terminal_records_have_a_bar(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _advance()
+    shown = terminal.getvalue()
+    assert re.search(r" 25%.*1.00M/4.00M", shown)
+    assert re.search(r" 75%.*3.00M/4.00M .*[kMG]B/s, [\d,]+ tokens/s\]", shown)
+
+
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_elsewhere_records_have_a_line_now_and_then(monkeypatch, caplog, seconds):
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
+    _advance()
+    assert not sys.stderr.getvalue()
+    if seconds:
+        assert not caplog.messages
+    else:
+        pattern = r"75 % of 4.00M, [\d.]+[kMG]?B/s, [\d,]+ tokens/s; 00:00 left"
+        assert re.fullmatch(pattern, caplog.messages[-1])

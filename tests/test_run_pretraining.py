@@ -11,13 +11,13 @@ import pathlib
 import re
 import shutil
 
-import generator_flags
 import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
 
 from albert_tf import checkpoint
+from albert_tf.generator import flags as generator_flags
 from tests import goldens
 from tests import pretraining_runs as runs
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-import create_pretraining_data
-import generator_flags
 from absl import flags
 
 import finetune_flags
 import run_finetune
 import run_pretraining
 from albert_tf.export import __main__ as export_script
+from albert_tf.generator import create
+from albert_tf.generator import flags as generator_flags
 from tests import finetune_runs
 from tests import pretraining_runs as runs
 from tools.campaign.processes import CONTEXT, Program
@@ -84,7 +84,7 @@ def _generate(arguments: list[str]) -> None:
     values = flags.FlagValues()
     generator_flags.define_flags(values)
     values(["create_pretraining_data.py", *arguments])
-    create_pretraining_data.main(["create_pretraining_data.py"], values)
+    create.main(["create_pretraining_data.py"], values)
 
 
 def _make_text(folder: pathlib.Path) -> None:

@@ -10,17 +10,14 @@ import pathlib
 import types
 from typing import Any
 
-import blocks
 import numpy as np
-import parts
-import report
-import shards
 import tensorflow as tf
 from absl import flags
 
 import finetune_flags
 from albert_tf import checkpoint, evaluation, flag_files, input_files, running
 from albert_tf.conversion import labels
+from albert_tf.generator import blocks, report, shards, workers
 from albert_tf.tasks import feature_cache
 from tests import pretraining_runs as runs
 from tools.campaign import kinds, mutators
@@ -171,7 +168,7 @@ def _make_unfinished(folder: pathlib.Path) -> None:
             path = folder / f"{shard}.part"
             path.write_bytes(bytes(50 + shard))
             end = blocks.Place(0, shard + 1, shard + 1, 100 * (shard + 1))
-            run.append(parts.Part(str(path), shard, end, report.Report()))
+            run.append(workers.Part(str(path), shard, end, report.Report()))
         raise _KilledError
 
 

@@ -11,9 +11,8 @@ import pathlib
 import shutil
 from typing import Any
 
-import documents
-from text_formats import TextSettings
-
+from albert_tf.generator import documents
+from albert_tf.generator.formats import TextSettings
 from albert_tf.tasks import glue, race, squad_text, table
 from tests import goldens
 from tools.campaign import mutators

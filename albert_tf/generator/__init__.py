@@ -1,0 +1,1 @@
+"""Pre-training records and vocabularies from raw text: what the scripts in data/ run."""

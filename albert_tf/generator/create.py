@@ -1,0 +1,180 @@
+"""Makes pre-training records from text: one sentence per line, a blank line between documents.
+
+The text is read once, as a stream, and tokenised once. What memory holds is blocks of it, a few for
+each process: the random documents of a block's instances come from the block, and its instances are
+shuffled among themselves. Same flags, same files, byte for byte, whatever the number of processes;
+and also if the run is killed, and the same command goes on behind the last shard that was whole.
+
+    python data/create_pretraining_data.py --input_file=text.txt --output_file=records.tfrecord \
+        --num_output_shards=8 --spm_model_file=30k-clean.model --max_seq_length=512 \
+        --max_predictions_per_seq=77
+
+Source: create_pretraining_data.py, with its flags.
+Differs: an output file holds a region of the text; the release writes records to the files in turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from absl import app, flags, logging
+
+from albert_tf.files import list_files
+from albert_tf.generator import blocks, processes, workers
+from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.report import Report, report_path
+
+
+def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
+    """Makes the records, and the report beside them, that the flags describe.
+
+    Raises:
+      ImportError: If a package that the flags need is not installed.
+      ValueError, OSError: If a flag, an input or an output is wrong. That is found before the long
+        work where it can be, and no output file is touched.
+    """
+    # Not on top, here and below: workers may import this file too, and do without TensorFlow.
+    import tensorflow as tf
+
+    from albert_tf.generator import documents, shards
+    from albert_tf.generator.extra import plots
+
+    if flag_values.plots:
+        plots.check_installed()
+    if flag_values.beam_options and flag_values.runner != "beam":
+        raise ValueError("--beam_options is for --runner=beam: set both or none")
+    beam = _import_beam() if flag_values.runner == "beam" else None
+    input_files = list_files(flag_values.input_file)
+    output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
+    _check_output_files(output_files, input_files)
+    generator_flags.check_numbers(flag_values)
+    vocabulary = workers.Vocabulary.of_files(
+        flag_values.spm_model_file, flag_values.vocab_file, flag_values.do_lower_case
+    )
+    tokenizer = workers.load_tokenizer(vocabulary)
+    recipe = generator_flags.read_recipe(flag_values, tokenizer)
+    tokenizer.word_starts(recipe.word_starts)  # Refuses another name before the work.
+    stats = {path: tf.io.gfile.stat(path) for path in input_files}
+    sizes = [stats[path].length for path in input_files]
+    cut_blocks = functools.partial(
+        blocks.cut_blocks,
+        functools.partial(
+            documents.read_documents,
+            settings=generator_flags.read_text_settings(flag_values, flag_values.input_file_mode),
+        ),
+        input_files,
+        sizes,
+        len(output_files),
+        int(flag_values.block_megabytes * 1e6),
+    )
+    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, flag_values.max_unknown_share)
+    if beam:
+        report = beam.run(plan, flag_values.beam_options)
+    else:
+        settings = generator_flags.list_settings(flag_values)
+        settings |= {"vocabulary": vocabulary.sha256, "dupe_factor": recipe.dupe_factor}
+        for path, stat in stats.items():
+            settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
+        report = run_locally(plan, settings, sum(sizes), flag_values.num_processes)
+    report.measure_memory()
+    report.save(report_path(flag_values.output_file, ".json"))
+    if flag_values.plots:
+        plots.write_plots(report, report_path(flag_values.output_file, ".png"))
+    return report
+
+
+def run_locally(
+    plan: workers.Plan, settings: Mapping[str, Any], input_bytes: int, num_processes: int | None
+) -> Report:
+    """Carries out a plan in processes of this machine, or what an unfinished run left of it.
+
+    Args:
+      plan: See workers.Plan.
+      settings: What the records are a function of.
+      input_bytes: Stored bytes of the text.
+      num_processes: How many work at the same time; None is one for each core.
+
+    Raises:
+      ValueError: See shards.open_run; or if a number is out of its range, there is no text, or too
+        little for the shards, or the vocabulary is not one for the text.
+      OSError: If the text can't be read, or the shards can't be written.
+    """
+    from albert_tf.generator import shards
+    from albert_tf.progress import ProgressBar
+
+    if num_processes is None:
+        num_processes = processes.count_cores()
+    if num_processes < 1:
+        raise ValueError(f"num_processes must be at least 1, got {num_processes}")
+    with shards.open_run(plan.output_files, settings) as shard_run:
+        # A copy: workers read local files, for they do without TensorFlow.
+        vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
+        job = workers.Job(vocabulary, plan.recipe, shard_run.folder)
+        text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
+        made = processes.map_in_order(
+            functools.partial(workers.make_part, job), text, num_processes
+        )
+        bar = ProgressBar(input_bytes, shard_run.start.position)
+        so_far = shard_run.report
+        with bar, contextlib.closing(made):
+            for part in made:
+                shard_run.append(part)
+                so_far.merge(part.report)
+                so_far.check_unknown_share(plan.max_unknown_share)
+                bar.advance(part.end.position, part.report.output_tokens)
+        shard_run.publish()
+    return shard_run.report
+
+
+def _import_beam() -> ModuleType:
+    try:
+        from albert_tf.generator.extra import beam
+    except ImportError as error:
+        raise ImportError(
+            f"--runner=beam needs the package {error.name!r}, which is not installed: "
+            "pip install 'albert_tf[beam]'"
+        ) from error
+    return beam
+
+
+def _check_output_files(output_files: Sequence[str], input_files: Sequence[str]) -> None:
+    for path in output_files:
+        if path in input_files:
+            raise ValueError(f"output_file: {path} is an input file too")
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Makes SIGTERM end the run as Ctrl-C does, with all that has to be tidied up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Writes the records that the flags describe, and logs what they are."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    from albert_tf import user_errors  # Worker processes do without TensorFlow.
+
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    with user_errors.in_one_line(ImportError), _ended_by_sigterm():
+        report = create_pretraining_data(flag_values)
+    for line in report.lines():
+        logging.info("%s", line)
+
+
+def run() -> None:
+    """Runs this script on the process's command line."""
+    generator_flags.run_script(main, generator_flags.define_flags, __doc__)

@@ -1,0 +1,74 @@
+"""Reads text as a stream of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from albert_tf.generator import formats, lines
+from albert_tf.generator.formats import TextSettings
+
+# A longer document is cut here, so that text without blank lines can't fill the memory.
+MAX_DOCUMENT_SENTENCES = 50_000
+MAX_DOCUMENT_CHARS = 2**24
+
+
+class Document(NamedTuple):
+    """A document and where it ends.
+
+    Attributes:
+      sentences: As stripped strings, none of them empty; one at least.
+      file_index: Number of its file in the list of files.
+      offset: Bytes of the stored file that were consumed when the document was complete. It
+        never falls and is at most the file's size; in a compressed file it moves in the steps
+        of the decompressor's reading.
+    """
+
+    sentences: list[str]
+    file_index: int
+    offset: int
+
+
+def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Document]:
+    """Yields one document after the other; those without text vanish.
+
+    Args:
+      files: Paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
+      settings: See TextSettings.
+
+    Raises:
+      ValueError: At once, if a package is needed and not installed. When the text is reached, if it
+        is not UTF-8 or not of its format.
+      OSError: When the text is reached, if a file can't be read or decompressed.
+
+    Differs: the end of a file ends a document; the release joins it to the next file's first one.
+    """
+    parser = formats.make_parser(settings)
+    if any(path.endswith(".zst") for path in files):
+        lines.import_zstd()
+    errors = "strict" if settings.mode == "r" else "ignore"
+    return _read_all(files, parser, errors)
+
+
+def _read_all(files: Sequence[str], parser: formats.Parser, errors: str) -> Iterator[Document]:
+    for file_index, path in enumerate(files):
+        with lines.TextFile(path, errors) as file:
+            for sentences in _gather(parser(file)):
+                yield Document(sentences, file_index, file.consumed_bytes())
+
+
+def _gather(parts: Iterator[formats.Part]) -> Iterator[list[str]]:
+    document: list[str] = []
+    num_chars = 0
+    for sentences, ends_document in parts:
+        for sentence in sentences:
+            document.append(sentence)
+            num_chars += len(sentence)
+            if len(document) == MAX_DOCUMENT_SENTENCES or num_chars >= MAX_DOCUMENT_CHARS:
+                yield document
+                document, num_chars = [], 0
+        if ends_document and document:
+            yield document
+            document, num_chars = [], 0
+    if document:
+        yield document

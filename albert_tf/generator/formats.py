@@ -1,0 +1,180 @@
+"""What a document is in each format of text: a table of parsers."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from albert_tf.generator.lines import TextFile
+
+# A line of JSON must be in memory as a whole.
+MAX_JSON_LINE_BYTES = 2**25
+
+_DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings:
+    """How text is stored.
+
+    Attributes:
+      input_format: A name in PARSERS.
+        lines: one sentence per line, a blank line between documents.
+        paragraphs: one paragraph per line, a blank line between documents.
+        jsonl: a JSON object per line, which is a document; its text may have line breaks,
+          which end sentences.
+        wikipedia: as WikiExtractor writes it: `<doc ... title="...">`, the title, paragraphs
+          with HTML entities, `</doc>`. The title is left out.
+      mode: "r" insists on UTF-8, "rb" leaves out the bytes that are not UTF-8.
+      text_field: Name of the text in a JSON object.
+      language: ISO 639 code of the language whose sentences are split (not those of "lines").
+
+    Raises:
+      ValueError: If one of them is not as described.
+    """
+
+    input_format: str = "lines"
+    mode: str = "r"
+    text_field: str = "text"
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        if self.input_format not in PARSERS:
+            raise ValueError(
+                f"input_format must be one of {', '.join(PARSERS)}, got {self.input_format!r}"
+            )
+        if self.mode not in ("r", "rb"):
+            raise ValueError(f"input_file_mode must be 'r' or 'rb', got {self.mode!r}")
+        if not _LANGUAGE.fullmatch(self.language):
+            raise ValueError(f"language must be a code such as en or zh, got {self.language!r}")
+
+
+class Part(NamedTuple):
+    """What follows in a file: some sentences, and whether their document is complete then."""
+
+    sentences: list[str]
+    ends_document: bool
+
+
+Parser = Callable[[TextFile], Iterator[Part]]
+
+
+def make_parser(settings: TextSettings) -> Parser:
+    """Returns the function that finds documents in a file.
+
+    Raises:
+      ValueError: If the package that splits sentences is needed and not installed.
+    """
+    return PARSERS[settings.input_format](settings)
+
+
+def _make_lines_parser(settings: TextSettings) -> Parser:
+    def parse(file: TextFile) -> Iterator[Part]:
+        for line in file.lines():
+            yield Part([line] if line else [], not line)
+
+    return parse
+
+
+def _make_paragraphs_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: TextFile) -> Iterator[Part]:
+        for line in file.lines():
+            yield Part(split(line), not line)
+
+    return parse
+
+
+def _make_jsonl_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: TextFile) -> Iterator[Part]:
+        for line in file.whole_lines(MAX_JSON_LINE_BYTES):
+            if line:
+                for paragraph in file.lines_within(_read_field(line, settings.text_field, file)):
+                    yield Part(split(paragraph), False)
+                yield Part([], True)
+
+    return parse
+
+
+def _read_field(line: str, name: str, file: TextFile) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.here} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{file.here}: expected a JSON object, got a {type(record).__name__}")
+    if name not in record:
+        raise ValueError(
+            f"{file.here} has no field {name!r} but {', '.join(map(repr, record)) or 'none'}; "
+            "name the text's field with --text_field"
+        )
+    if not isinstance(record[name], str):
+        kind = type(record[name]).__name__
+        raise ValueError(f"{file.here}: field {name!r} must be a string, got a {kind}")
+    return record[name]
+
+
+def _make_wikipedia_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: TextFile) -> Iterator[Part]:
+        opened_by, title = "", None
+        for line in file.lines():
+            tag = _DOC_TAG.fullmatch(line)
+            if tag and not opened_by:
+                opened_by, title = file.here, html.unescape(tag["title"] or "")
+            elif line == "</doc>" and opened_by:
+                opened_by = ""
+                yield Part([], True)
+            elif opened_by and not tag:
+                paragraph = html.unescape(line)
+                if paragraph != title:
+                    yield Part(split(paragraph), False)
+                title = None if line else title
+            elif line:
+                expected = "</doc>" if opened_by else "<doc ...>"
+                raise ValueError(f"{file.here}: expected {expected}, got {line[:40]!r}")
+        if opened_by:
+            raise ValueError(f"{opened_by}: the document has no </doc>; is the file cut off?")
+
+    return parse
+
+
+def _make_splitter(language: str) -> Callable[[str], list[str]]:
+    """Returns the function that splits a paragraph into its sentences.
+
+    Args:
+      language: ISO 639 code; one that the library doesn't know gets general rules.
+
+    Raises:
+      ValueError: If the library is not installed.
+    """
+    try:
+        import sentencex
+    except ImportError as error:
+        raise ValueError(
+            "the package 'sentencex', which splits text into sentences, is not installed: "
+            "pip install 'albert_tf[data]', or give one sentence per line (input_format=lines)"
+        ) from error
+
+    def split(paragraph: str) -> list[str]:
+        stripped = (sentence.strip() for sentence in sentencex.segment(language, paragraph))
+        return [sentence for sentence in stripped if sentence]
+
+    return split
+
+
+PARSERS: dict[str, Callable[[TextSettings], Parser]] = {
+    "lines": _make_lines_parser,
+    "paragraphs": _make_paragraphs_parser,
+    "jsonl": _make_jsonl_parser,
+    "wikipedia": _make_wikipedia_parser,
+}

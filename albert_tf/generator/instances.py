@@ -1,0 +1,225 @@
+"""From documents to examples: tokens in bounded blocks, drawn pairs, finished feature arrays.
+
+Every step is a function of its arguments and of seeds that derive from (random_seed, document,
+pass, number), so blocks and batches may be computed anywhere, in any order.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import functools
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf import masking
+from albert_tf.generator.pairs import PairSettings, SegmentPair, draw_pairs
+from albert_tf.records import NUM_SPECIALS, RowFormat
+from albert_tf.rows import Rows
+from albert_tf.tokenization import Tokenizer
+
+_PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How instances are made of documents.
+
+    Attributes:
+      pairs: How documents are cut.
+      masking: How instances are masked; None: not at all, training draws the masks.
+      dupe_factor: Passes over the text, each with other pairs and masks.
+      random_seed: What every draw is a function of.
+      word_starts: Which letters may continue a word, as Tokenizer.word_starts takes it.
+      max_examples_per_row: Examples that a record holds at most; 1 packs nothing.
+
+    Raises:
+      ValueError: If dupe_factor or max_examples_per_row is below 1, or examples without masks
+        should be packed.
+    """
+
+    pairs: PairSettings
+    masking: masking.MaskingSettings | None
+    dupe_factor: int
+    random_seed: int
+    word_starts: str = "latin"
+    max_examples_per_row: int = 1
+
+    def __post_init__(self) -> None:
+        if self.dupe_factor < 1:
+            raise ValueError(f"dupe_factor must be at least 1, got {self.dupe_factor}")
+        if self.max_examples_per_row < 1:
+            raise ValueError(
+                f"max_examples_per_row must be at least 1, got {self.max_examples_per_row}"
+            )
+        if self.max_examples_per_row > 1 and self.masking is None:
+            raise ValueError(
+                "max_examples_per_row packs examples with their masks, and masking=dynamic draws "
+                "masks later: leave one of them out"
+            )
+
+
+class TokenBlock(NamedTuple):
+    """Documents that serve each other as random documents, and whose instances are shuffled.
+
+    Attributes:
+      tokens: <int32>[T] of all documents, one after the other.
+      documents: Per document where its sentences begin in `tokens`, and where the last ends.
+      numbers: <int64>[D], which documents of the corpus these are.
+    """
+
+    tokens: np.ndarray
+    documents: list[list[int]]
+    numbers: np.ndarray
+
+
+class Instances(NamedTuple):
+    """Drawn but not yet built examples of a block, shuffled.
+
+    Attributes:
+      pairs: SegmentPair as rows of <int32>[N, 7].
+      seeds: <uint64>[N], what the masks of an instance are a function of.
+    """
+
+    pairs: np.ndarray
+    seeds: np.ndarray
+
+
+def tokenize_documents(
+    documents: Sequence[Sequence[str]], first_number: int, tokenizer: Tokenizer
+) -> TokenBlock:
+    """Tokenises the sentences of documents; a document without tokens vanishes, not its number."""
+    tokens, kept, numbers = array.array("i"), [], []
+    for number, sentences in enumerate(documents, first_number):
+        bounds = [len(tokens)]
+        for sentence in sentences:
+            ids = tokenizer.encode(sentence)
+            if ids:
+                tokens.fromlist(ids)
+                bounds.append(len(tokens))
+        if len(bounds) > 1:
+            kept.append(bounds)
+            numbers.append(number)
+    return TokenBlock(np.array(tokens, np.int32), kept, np.array(numbers, np.int64))
+
+
+def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -> Instances:
+    """Draws the pairs of `dupe_factor` passes over a block and shuffles them.
+
+    Args:
+      block: The documents.
+      recipe: See Recipe.
+      word_starts: <bool>[V], as the tokenizer tells.
+    """
+    draw = functools.partial(
+        draw_pairs, settings=recipe.pairs, word_starts=word_starts[block.tokens]
+    )
+    pairs, seeds = [], []
+    for dupe in range(recipe.dupe_factor):
+        pass_seeds = masking.derive_seeds(recipe.random_seed, block.numbers, dupe)
+        pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
+        drawn = [
+            draw(block.documents, index, rng=random.Random(seed))
+            for index, seed in enumerate(pair_seeds)
+        ]
+        counts = [len(of_document) for of_document in drawn]
+        instance_numbers = np.concatenate([np.arange(count) for count in counts])
+        flat = np.array([pair for of_document in drawn for pair in of_document], np.int32)
+        pairs.append(flat.reshape(-1, len(SegmentPair._fields)))  # There may be none.
+        seeds.append(
+            masking.derive_seeds(np.repeat(pass_seeds, counts), _INSTANCES, instance_numbers)
+        )
+    all_pairs, all_seeds = np.concatenate(pairs), np.concatenate(seeds)
+    order = np.argsort(masking.derive_seeds(all_seeds, _ORDER), kind="stable")
+    return Instances(all_pairs[order], all_seeds[order])
+
+
+def build_examples(
+    tokens: np.ndarray,
+    instances: Instances,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
+
+    Args:
+      tokens: <int32>[T] of the block.
+      instances: B of its instances.
+      recipe: See Recipe; its `masking` is not None.
+      tokenizer: For the ids of specials.
+      word_starts: <bool>[V], as the tokenizer tells.
+
+    Returns:
+      The features of records.pretraining_spec, [B, ...].
+
+    Source: create_pretraining_data.py, create_instances_from_document and
+    write_instance_to_example_files.
+    """
+    segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
+    starts = word_starts[segments.token_ids]
+    rows = Rows.lay_out(*segments, starts, _row_format(recipe, tokenizer))
+    return {
+        "token_boundary": rows.token_boundaries(),
+        "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
+        **rows.mask(instances.seeds, recipe.masking),
+    }
+
+
+def build_compact_examples(
+    tokens: np.ndarray,
+    instances: Instances,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+) -> dict[str, np.ndarray | list[np.ndarray]]:
+    """Gathers what the rows of a batch of instances are made of, for training to mask them.
+
+    Args: see build_examples.
+
+    Returns:
+      The features of records.compact_spec, [B, ...]; a list where lengths differ.
+    """
+    segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
+    sizes = segments.lengths.sum(1).tolist()
+    token_ids = [row[:size] for row, size in zip(segments.token_ids, sizes, strict=True)]
+    row_format = np.array(_row_format(recipe, tokenizer), np.int32)
+    return {
+        "token_ids": token_ids,
+        "segment_lengths": segments.lengths,
+        "word_starts": [word_starts[ids] for ids in token_ids],
+        "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
+        "row_format": np.tile(row_format, (len(sizes), 1)),
+    }
+
+
+class _Segments(NamedTuple):
+    """Tokens of A and then of B, <int32>[B, S - 3], and their numbers, <int32>[B, 2]."""
+
+    token_ids: np.ndarray
+    lengths: np.ndarray
+
+
+def _gather_segments(tokens: np.ndarray, instances: Instances, max_seq_length: int) -> _Segments:
+    pairs = SegmentPair(*instances.pairs.T[..., None])
+    length_a = pairs.a_end - pairs.a_begin
+    columns = np.arange(max_seq_length - NUM_SPECIALS)
+    begins = np.where(columns < length_a, pairs.a_begin, pairs.b_begin - length_a)
+    return _Segments(
+        tokens.take(begins + columns, mode="clip"),
+        np.concatenate([length_a, pairs.b_end - pairs.b_begin], axis=1),
+    )
+
+
+def _row_format(recipe: Recipe, tokenizer: Tokenizer) -> RowFormat:
+    return RowFormat(
+        max_seq_length=recipe.pairs.max_seq_length,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
+    )

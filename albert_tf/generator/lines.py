@@ -1,0 +1,198 @@
+"""Lines of text in stored files, plain or compressed, within bounds of memory."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import functools
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import BinaryIO
+
+import tensorflow as tf
+
+from albert_tf.files import check_regular
+
+# A longer line is cut at white space: running text without line breaks can't fill the memory.
+MAX_LINE_BYTES = 2**20
+
+_BUFFER_BYTES = 2**16
+_MEND = "convert the file, or leave such bytes out with --input_file_mode=rb"
+
+
+class TextFile:
+    """A file of UTF-8 text, compressed if its name ends in .gz, .bz2 or .zst.
+
+    Only a line feed ends a line. White space around a line (so a carriage return too), NUL bytes
+    and a byte order mark at the file's begin are left out.
+
+    Args:
+      path: What tf.io.gfile can open.
+      errors: "strict" insists on UTF-8, "ignore" leaves out the bytes that are not.
+
+    Attributes:
+      path: As given.
+      errors: As given.
+      number: Of the line that was read last, from 1; 0 before the first.
+
+    Raises:
+      ValueError: If the package that the compression needs is not installed.
+    """
+
+    def __init__(self, path: str, errors: str):
+        self.path = path
+        self.errors = errors
+        self.number = 0
+        self._failures = (OSError, EOFError, zlib.error, tf.errors.OpError)
+        self._stored = raw = _StoredFile(path)
+        if path.endswith(".gz"):
+            raw = gzip.GzipFile(fileobj=self._stored)
+        elif path.endswith(".bz2"):
+            raw = bz2.BZ2File(self._stored)
+        elif path.endswith(".zst"):
+            zstd = import_zstd()
+            self._failures += (zstd.ZstdError,)
+            raw = zstd.ZstdFile(self._stored)
+        self._text = io.BufferedReader(raw, _BUFFER_BYTES)
+
+    def __enter__(self) -> TextFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stored.close()
+
+    @property
+    def here(self) -> str:
+        """The path and the line, to begin an error's message with."""
+        return f"{self.path}, line {self.number}"
+
+    def consumed_bytes(self) -> int:
+        """Returns the stored bytes up to here; what a decompressor read ahead counts."""
+        return (self._text if self._text.raw is self._stored else self._stored).tell()
+
+    def lines(self) -> Iterator[str]:
+        """Yields one line after the other, a long one in parts of at most MAX_LINE_BYTES.
+
+        Raises:
+          ValueError: If a line is not UTF-8, under errors "strict".
+          OSError: If the file can't be read or decompressed, or ends before its time.
+        """
+        for line in self._read(_split_lines(self._text, MAX_LINE_BYTES)):
+            yield self._decode(line)
+
+    def whole_lines(self, max_bytes: int) -> Iterator[str]:
+        """Yields one line after the other.
+
+        Raises:
+          ValueError: As `lines`, or if a line has more than `max_bytes`.
+          OSError: As `lines`.
+        """
+        lines = iter(functools.partial(self._text.readline, max_bytes + 1), b"")
+        for line in self._read(enumerate(lines, 1)):
+            if len(line) > max_bytes:
+                raise ValueError(
+                    f"{self.here} has more than {max_bytes:,} bytes; cut the document into several"
+                )
+            yield self._decode(line)
+
+    def lines_within(self, text: str) -> Iterator[str]:
+        """Yields the lines of a text that was found in this file's last line, as `lines` does."""
+        try:
+            content = io.BytesIO(text.encode("utf-8", self.errors))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{self.here} is not Unicode ({error.reason}); {_MEND}") from error
+        for _, line in _split_lines(content, MAX_LINE_BYTES):
+            yield self._decode(line)
+
+    def _read(self, numbered_lines: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+        try:
+            for number, line in numbered_lines:
+                self.number = number
+                yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if self._text.raw is not self._stored and not self._stored.tell():
+                # Even of no text there are bytes; gzip takes none at all for it.
+                raise EOFError("it is empty, as no compressed file is")
+        except self._failures as error:
+            reason = error.message if isinstance(error, tf.errors.OpError) else error
+            raise OSError(f"can't read {self.path} beyond line {self.number}: {reason}") from error
+
+    def _decode(self, line: bytes) -> str:
+        if b"\0" in line:
+            line = line.replace(b"\0", b"")
+        try:
+            return line.decode("utf-8", self.errors).strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.here} is not UTF-8 ({error.reason}); {_MEND}") from error
+
+
+def import_zstd() -> ModuleType:
+    """Returns the package that reads .zst files.
+
+    Raises:
+      ValueError: If it is not installed.
+    """
+    try:
+        from backports import zstd
+    except ImportError as error:
+        raise ValueError(
+            "the package 'backports.zstd', which reads .zst files, is not installed: "
+            "pip install 'albert_tf[data]'"
+        ) from error
+    return zstd
+
+
+class _StoredFile(io.RawIOBase):
+    """A file of tf.io.gfile with the interface of Python's io, from begin to end."""
+
+    def __init__(self, path: str):
+        check_regular(path)
+        self._file = tf.io.gfile.GFile(path, "rb")
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yields numbers and bytes of lines, a long one in parts of at most `max_bytes`.
+
+    Parts of white space alone are left out, for they would pass for blank lines.
+    """
+    number, rest, is_begun = 1, b"", False
+    while part := file.readline(max_bytes - len(rest)):
+        line = rest + part
+        is_whole = line.endswith(b"\n")
+        cut = len(line) if is_whole or len(line) < max_bytes else _find_cut(line)
+        if not (is_begun and line[:cut].isspace()):
+            yield number, line[:cut]
+        rest, is_begun = line[cut:], not is_whole
+        number += is_whole
+    if rest and not rest.isspace():
+        yield number, rest
+
+
+def _find_cut(line: bytes) -> int:
+    """Returns where to part a line: at its last space, or else between characters."""
+    middle = len(line) // 2
+    cut = max(line.rfind(b" ", middle), line.rfind(b"\t", middle))
+    if cut > 0:
+        return cut
+    # A character of UTF-8 has up to four bytes; those after its first are 0b10......
+    ends = range(len(line) - 1, max(len(line) - 4, 0), -1)
+    return next((end for end in ends if line[end] & 0xC0 != 0x80), len(line))

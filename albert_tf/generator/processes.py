@@ -1,0 +1,83 @@
+"""A function of many items, computed by many processes, with the results in order."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def count_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], num_processes: int
+) -> Iterator[Result]:
+    """Yields function(item) for every item, in the order of the items.
+
+    At most twice as many items as processes are on their way. One process is this one; more are
+    new ones beside it, started by `spawn`, which is safe whatever libraries this process runs.
+    They end with this iterator, and when this process ends, however it does: close the iterator
+    (contextlib.closing) where it may be left early.
+
+    Args:
+      function: Picklable, as are items and results.
+      items: Read as needed.
+      num_processes: How many processes compute.
+
+    Raises:
+      ChildProcessError: If a process was killed.
+      Exception: What the function or the iterator of items raised.
+    """
+    if num_processes == 1:
+        yield from map(function, items)
+        return
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        num_processes, context, initializer=_end_with, initargs=(receiver,)
+    )
+    pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+    try:
+        for item in items:
+            if len(pending) == 2 * num_processes:
+                yield pending.popleft().result()
+            pending.append(pool.submit(function, item))
+        while pending:
+            yield pending.popleft().result()
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a worker process was killed, perhaps for want of memory: try again with a lower "
+            "num_processes"
+        ) from error
+    finally:
+        sender.close()
+        pool.shutdown(cancel_futures=True)
+        receiver.close()
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Ends this worker at once when the other end of `lifeline` closes: by will, or by a kill."""
+    # Ctrl-C reaches all processes of a terminal; what it means is the parent's business.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def wait() -> None:
+        lifeline.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,284 @@
+"""What a run read and wrote: counted as it goes, in words, and as JSON beside the records."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf.generator import instances
+from albert_tf.generator.pairs import SegmentPair
+from albert_tf.records import NUM_SPECIALS
+
+SCHEMA_VERSION = 2
+# Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+class WrongVocabularyError(ValueError):
+    """Too much of the text is [UNK]."""
+
+
+@dataclasses.dataclass
+class Report:
+    """Counts of a run or of a part of it; parts are merged.
+
+    Tokens of the output are those of the rows with [CLS] and [SEP], without padding. Under
+    do_permutation, masked tokens are all that have a label.
+
+    Attributes:
+      documents: With at least one token.
+      sentences: With at least one token.
+      input_tokens: Of the text, once, however many passes are drawn from it.
+      unknown_tokens: [UNK] among the input tokens.
+      false_starts: Input tokens that continue a word, but count as words of their own because
+        their letters are not a to z.
+      instances: Written examples.
+      rows: Written records, which hold several examples each where these are packed.
+      row_tokens: Room in the rows, padding included.
+      output_tokens: See above.
+      masked_tokens: See above.
+      label_1: Instances that are swapped, or have B from a random document.
+      single_segments: Instances of a chunk of one sentence; B is a random document's by default.
+      truncated: Instances whose segments lost tokens that there was no room for.
+      dropped_tokens: What they lost.
+      limited_masks: Instances that masked_lm_prob would give more masked tokens than
+        max_predictions_per_seq.
+      length_histogram: Output tokens of an instance -> instances.
+      ngram_histogram: Words -> n-grams. Counted are maximal runs of masked words (pieces, without
+        do_whole_word_mask) in a segment: n-grams that were drawn side by side count as one.
+      shards: Written file -> {"records": ..., "bytes": ...}.
+      seconds: Wall time; of a resumed run, of all its parts.
+      peak_memory_bytes: Resident memory of the largest process, workers included.
+    """
+
+    documents: int = 0
+    sentences: int = 0
+    input_tokens: int = 0
+    unknown_tokens: int = 0
+    false_starts: int = 0
+    instances: int = 0
+    rows: int = 0
+    row_tokens: int = 0
+    output_tokens: int = 0
+    masked_tokens: int = 0
+    label_1: int = 0
+    single_segments: int = 0
+    truncated: int = 0
+    dropped_tokens: int = 0
+    limited_masks: int = 0
+    length_histogram: collections.Counter[int] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    ngram_histogram: collections.Counter[int] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    shards: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+    def count_input(
+        self, block: instances.TokenBlock, unk_id: int, false_starts: np.ndarray
+    ) -> None:
+        """Adds a block of documents; `false_starts` <bool>[V] are pieces, see the attribute."""
+        self.documents += len(block.documents)
+        self.sentences += sum(map(len, block.documents)) - len(block.documents)
+        self.input_tokens += len(block.tokens)
+        self.unknown_tokens += int(np.count_nonzero(block.tokens == unk_id))
+        self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
+
+    def count_output(
+        self,
+        batch: instances.Instances,
+        examples: Mapping[str, np.ndarray],
+        recipe: instances.Recipe,
+    ) -> None:
+        """Adds a batch of examples before they are packed; masks where they have any."""
+        pairs = SegmentPair(*batch.pairs.T)
+        lengths = pairs.a_end - pairs.a_begin + pairs.b_end - pairs.b_begin + NUM_SPECIALS
+        self.instances += len(lengths)
+        self.output_tokens += int(lengths.sum())
+        self.label_1 += int(pairs.label.sum())
+        self.single_segments += int(pairs.single.sum())
+        self.truncated += int(np.count_nonzero(pairs.dropped))
+        self.dropped_tokens += int(pairs.dropped.sum())
+        self.length_histogram += _count_values(lengths)
+        if "masked_lm_weights" in examples:
+            wanted = np.rint(lengths * recipe.masking.masked_lm_prob)
+            limit = recipe.masking.max_predictions_per_seq
+            self.limited_masks += int(np.count_nonzero(wanted > limit))
+            self.masked_tokens += int(np.count_nonzero(examples["masked_lm_weights"]))
+            self.ngram_histogram += _count_values(
+                _measure_masked_runs(examples, recipe.masking.do_whole_word_mask)
+            )
+
+    def count_rows(self, num_rows: int, recipe: instances.Recipe) -> None:
+        """Adds records."""
+        self.rows += num_rows
+        self.row_tokens += num_rows * recipe.pairs.max_seq_length
+
+    def count_shard(self, path: str, records: int, num_bytes: int) -> None:
+        """Adds a written file, or replaces what was known of it."""
+        self.shards[path] = {"records": records, "bytes": num_bytes}
+
+    def measure_memory(self) -> None:
+        """Notes the peak so far of this process."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+        self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
+
+    def merge(self, other: Report) -> None:
+        """Adds what another part of the run counted."""
+        for field in dataclasses.fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if field.name == "shards":
+                mine.update(theirs)
+            elif field.name == "peak_memory_bytes":
+                setattr(self, field.name, max(mine, theirs))
+            else:
+                setattr(self, field.name, mine + theirs)
+
+    def check_unknown_share(self, max_unknown_share: float) -> None:
+        """Refuses a text that the vocabulary was not made for.
+
+        With the release's English vocabulary about 0.1 % of an English encyclopedia's tokens are
+        [UNK], 5 % of a German text's, and over 40 % of a Chinese, Russian or Arabic one's.
+
+        Raises:
+          WrongVocabularyError: If more than this share of the input tokens are [UNK].
+        """
+        if self.unknown_tokens > max_unknown_share * self.input_tokens:
+            raise WrongVocabularyError(
+                f"{_share(self.unknown_tokens, self.input_tokens):.1%} of the first "
+                f"{self.input_tokens:,} tokens are [UNK], more than --max_unknown_share="
+                f"{max_unknown_share:g}: the vocabulary is not one for this text; take another, "
+                "or raise that flag"
+            )
+
+    def shares(self) -> dict[str, float]:
+        """Returns what the counts come to; a share of nothing is 0."""
+        return {
+            "unknown_share": _share(self.unknown_tokens, self.input_tokens),
+            "false_starts_share": _share(self.false_starts, self.input_tokens),
+            "padding_share": 1 - _share(self.output_tokens, self.row_tokens or 1),
+            "masked_share": _share(self.masked_tokens, self.output_tokens),
+            "label_1_share": _share(self.label_1, self.instances),
+            "single_segments_share": _share(self.single_segments, self.instances),
+            "truncated_share": _share(self.truncated, self.instances),
+            "limited_masks_share": _share(self.limited_masks, self.instances),
+            "output_tokens_per_second": _share(self.output_tokens, self.seconds),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns a dictionary for json.dump: schema_version, the attributes, and `shares`.
+
+        Keys of histograms become text, in rising order.
+        """
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in ("length_histogram", "ngram_histogram"):
+            values[name] = {str(key): values[name][key] for key in sorted(values[name])}
+        return {"schema_version": SCHEMA_VERSION, **values, "shares": self.shares()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Report:
+        """Returns the report that `to_json` was given.
+
+        Raises:
+          ValueError: If it was made by another version of this module.
+        """
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(
+                f"expected a report of schema_version {SCHEMA_VERSION}, "
+                f"got {value.get('schema_version')}"
+            )
+        values = {field.name: value[field.name] for field in dataclasses.fields(cls)}
+        for name in ("length_histogram", "ngram_histogram"):
+            histogram = {int(key): count for key, count in values[name].items()}
+            values[name] = collections.Counter(histogram)
+        return cls(**values)
+
+    def lines(self) -> list[str]:
+        """Returns the report in words."""
+        shares = self.shares()
+        num_bytes = sum(shard["bytes"] for shard in self.shards.values())
+        lines = [
+            f"read {self.documents:,} documents, {self.sentences:,} sentences, "
+            f"{self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK], "
+            f"{shares['false_starts_share']:.3%} words only as non-Latin letters",
+            f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, in "
+            f"{self.rows:,} rows, "
+            f"{shares['masked_share']:.2%} of them masked; "
+            f"{shares['padding_share']:.2%} of the rows is padding",
+            f"label 1 (swapped, or B from a random document): {shares['label_1_share']:.2%}; "
+            "chunks of one sentence: "
+            f"{shares['single_segments_share']:.2%}; cut to the length: "
+            f"{shares['truncated_share']:.2%}, by {self.dropped_tokens:,} tokens in all",
+        ]
+        if self.limited_masks:
+            lines.append(
+                f"max_predictions_per_seq left {shares['limited_masks_share']:.2%} of the "
+                "instances with fewer masked tokens than masked_lm_prob asks for"
+            )
+        lines += [
+            f"files: {len(self.shards)}, {num_bytes / 1e6:,.1f} MB",
+            f"{self.seconds:.1f} seconds, {shares['output_tokens_per_second']:,.0f} output "
+            f"tokens/s; {self.peak_memory_bytes / 1e6:,.0f} MB in "
+            "the largest process",
+        ]
+        return lines
+
+    def save(self, path: str) -> None:
+        """Writes the JSON; the file gets its name when it is whole."""
+        # Processes that only count start faster without TensorFlow.
+        from albert_tf import checkpoint
+
+        checkpoint.write_text(path, json.dumps(self.to_json(), indent=2) + "\n")
+
+
+def report_path(output_file: str, suffix: str) -> str:
+    """Returns the name of a file about `output_file`: records.tfrecord -> records.report.json.
+
+    Of several files it is named after the first. The ending of record files is left out, so that
+    records.tfrecord* finds records only.
+
+    Args:
+      output_file: Names of record files, with commas between.
+      suffix: ".json" or ".png".
+    """
+    path = output_file.split(",")[0]
+    root, extension = os.path.splitext(path)
+    return f"{root if 'record' in extension else path}.report{suffix}"
+
+
+def _measure_masked_runs(
+    examples: Mapping[str, np.ndarray], do_whole_word_mask: bool
+) -> np.ndarray:
+    """Returns the lengths in words of maximal runs of masked words, <int64>[runs].
+
+    A word is masked if its first piece is: words are masked whole. [CLS] and [SEP] are words that
+    are never masked, so that no run goes on into another segment or row; padding, and pieces behind
+    a [SEP] that begin no word, count as part of the [SEP].
+    """
+    starts = examples["token_boundary" if do_whole_word_mask else "input_mask"].astype(bool)
+    starts[:, 1] = True  # A segment that lost its front may begin within a word.
+    masked = np.zeros(starts.shape, np.int8)
+    np.put_along_axis(masked, examples["masked_lm_positions"], 1, axis=1)
+    masked[:, 0] = 0  # Where the positions of slots without a label point to.
+    masked_words = masked.ravel()[np.flatnonzero(starts)]
+    edges = np.flatnonzero(masked_words[1:] != masked_words[:-1])
+    return edges[1::2] - edges[::2]
+
+
+def _count_values(values: np.ndarray) -> collections.Counter[int]:
+    unique, counts = np.unique(values, return_counts=True)
+    return collections.Counter(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

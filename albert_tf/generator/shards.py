@@ -1,0 +1,275 @@
+"""The files of a run: written one after the other, kept through a kill, named when all are whole.
+
+While a run lasts there are, beside the shards to be:
+
+    NAME.unfinished         a shard, whole or half written
+    FIRST.unfinished.json   how the run was started, and which of its shards are whole
+    FIRST.unfinished.*/     parts of the next shards (in the system's temporary folder instead,
+                            where the shards are not on a local disk)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import checkpoint, files
+from albert_tf.generator.blocks import Place
+from albert_tf.generator.report import Report, WrongVocabularyError
+from albert_tf.generator.workers import Part
+
+
+def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
+    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on.
+
+    Args:
+      output_file: A name, or several where num_output_shards is None.
+      num_output_shards: None is as many as there are names.
+
+    Raises:
+      ValueError: If the arguments contradict each other, or name no files.
+    """
+    paths = output_file.split(",")
+    for path in paths:
+        if not path or tf.io.gfile.isdir(path):
+            raise ValueError(f"output_file: expected names of files, got {path!r}")
+    if len(set(paths)) < len(paths):
+        raise ValueError("output_file: a file is named twice")
+    if num_output_shards is None:
+        return paths
+    if num_output_shards < 1:
+        raise ValueError(f"num_output_shards must be at least 1, got {num_output_shards}")
+    if len(paths) > 1:
+        raise ValueError(
+            f"num_output_shards={num_output_shards} and output_file with {len(paths)} names: give "
+            "one name, which the shards' names begin with, or leave num_output_shards out"
+        )
+    return [f"{paths[0]}-{i:05d}-of-{num_output_shards:05d}" for i in range(num_output_shards)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """A whole shard.
+
+    Attributes:
+      num_bytes: Its size.
+      end: Where its text ends.
+      report: What was counted.
+    """
+
+    num_bytes: int
+    end: Place
+    report: Report
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bytes": self.num_bytes, "end": self.end, "report": self.report.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> _Whole:
+        return cls(value["bytes"], Place(*value["end"]), Report.from_json(value["report"]))
+
+
+class ShardRun:
+    """The shards of one run, in order, with what an earlier, killed run of the same kind left.
+
+    Made by `open_run`.
+
+    Attributes:
+      folder: A local folder for parts.
+    """
+
+    def __init__(self, paths: Sequence[str], settings: Mapping[str, Any]) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._state_path = f"{paths[0]}.unfinished.json"
+        self._whole = self._find_whole_shards()
+        self._file: tf.io.gfile.GFile | None = None
+        self._num_bytes, self._end, self._report = 0, self.start, Report()
+        self._since = time.monotonic()
+        self.folder = ""
+
+    @property
+    def num_whole(self) -> int:
+        """Shards that are whole; the next one begins at `start`."""
+        return len(self._whole)
+
+    @property
+    def start(self) -> Place:
+        """Where the text of the first shard begins that isn't whole."""
+        return self._whole[-1].end if self._whole else Place()
+
+    @property
+    def report(self) -> Report:
+        """What was counted in all shards, those of earlier runs too."""
+        total = Report()
+        for report in (*(shard.report for shard in self._whole), self._report):
+            total.merge(report)
+        return total
+
+    def append(self, part: Part) -> None:
+        """Adds the records of a part, and removes it; parts come in the order of their text."""
+        if part.shard > self.num_whole:
+            self._complete_shard()
+        if self._file is None:
+            self._file = tf.io.gfile.GFile(unfinished(self._paths[part.shard]), "wb")
+        with open(part.path, "rb") as file:
+            shutil.copyfileobj(file, self._file)
+            self._num_bytes += file.tell()
+        os.remove(part.path)
+        self._report.merge(part.report)
+        self._end = part.end
+
+    def publish(self) -> None:
+        """Gives the shards their names.
+
+        Raises:
+          ValueError: If there is nothing in one of them.
+        """
+        if self._file:
+            self._complete_shard()
+        check_filled(self.num_whole, len(self._paths), self.start.documents)
+        for path in self._paths:
+            if tf.io.gfile.exists(unfinished(path)):
+                tf.io.gfile.rename(unfinished(path), path, overwrite=True)
+        tf.io.gfile.remove(self._state_path)
+
+    def save(self) -> None:
+        """Writes down which shards are whole."""
+        state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
+        checkpoint.write_text(self._state_path, files.dump_sealed(state))
+
+    def remove(self, keep_whole: bool) -> None:
+        """Removes the shards that aren't whole; or all, with what is known of them."""
+        if self._file:
+            self._file.close()
+        keep = self.num_whole if keep_whole else 0
+        leftover = [unfinished(path) for path in self._paths[keep:]]
+        if not keep:
+            leftover += [self._state_path, self._state_path + ".tmp"]
+        for path in leftover:
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.remove(path)
+
+    def _complete_shard(self) -> None:
+        self._file.close()
+        self._report.seconds += time.monotonic() - self._since
+        path = self._paths[self.num_whole]
+        self._report.count_shard(path, self._report.rows, self._num_bytes)
+        self._whole.append(_Whole(self._num_bytes, self._end, self._report))
+        self.save()
+        self._file = None
+        self._num_bytes, self._report, self._since = 0, Report(), time.monotonic()
+
+    def _find_whole_shards(self) -> list[_Whole]:
+        if not tf.io.gfile.exists(self._state_path):
+            return []
+        try:
+            state = files.load_sealed(files.read_bytes(self._state_path))
+            whole = [_Whole.from_json(shard) for shard in state["shards"]]
+        except ValueError as error:
+            raise ValueError(
+                f"output_file: {self._state_path}, which tells how far an unfinished run is, is "
+                f"damaged or of another version ({error}): remove it to start afresh"
+            ) from None
+        if difference := _first_difference(state["settings"], self._settings):
+            raise ValueError(
+                f"output_file: {self._state_path} is of an unfinished run with {difference}; give "
+                "the same flags and files to finish it, or remove that file to start afresh"
+            )
+        all_whole = len(whole) == len(self._paths)
+        for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
+            # Once all are whole, some may have their names.
+            places = [unfinished(path), path] if all_whole else [unfinished(path)]
+            if shard.num_bytes not in map(_size, places):
+                return whole[:number]
+        return whole
+
+
+def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
+    """Refuses text that leaves shards empty.
+
+    Raises:
+      ValueError: If it does.
+    """
+    if not num_documents:
+        raise ValueError("input_file: there is no text in it")
+    if num_filled < num_shards:
+        raise ValueError(
+            f"input_file: the text fills {num_filled} of {num_shards} output files: its "
+            f"{num_documents} documents are too few or too uneven; write fewer files"
+        )
+
+
+@contextlib.contextmanager
+def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[ShardRun]:
+    """Opens the shards `paths`, or goes on where an unfinished run with the same settings was.
+
+    If the body fails by a ValueError, which the same command would meet again, or if no shard is
+    whole, nothing is left behind; otherwise, and where the share of [UNK] may yet be allowed, whole
+    shards are kept for the next run.
+
+    Raises:
+      ValueError: If an unfinished run has other settings.
+      OSError: If the shards can't be written.
+    """
+    try:
+        run = ShardRun(paths, settings)
+        for path in paths:
+            tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+        try:
+            run.save()
+            with _make_parts_folder(paths[0]) as run.folder:
+                yield run
+        except BaseException as error:
+            # Of the vocabulary the same flags may be meant, with a higher max_unknown_share.
+            in_vain = isinstance(error, ValueError) and not isinstance(error, WrongVocabularyError)
+            run.remove(keep_whole=not in_vain)
+            if run.num_whole and not in_vain:
+                logging.warning(
+                    "%d of %d shards are whole: the same command goes on behind them",
+                    run.num_whole,
+                    len(paths),
+                )
+            raise
+    except tf.errors.OpError as error:
+        raise OSError(f"output_file: can't write {','.join(paths)}: {error.message}") from error
+
+
+@contextlib.contextmanager
+def _make_parts_folder(first_path: str) -> Iterator[str]:
+    is_local = "://" not in first_path
+    prefix = os.path.abspath(f"{first_path}.unfinished.") if is_local else None
+    if prefix:
+        for left_by_a_kill in glob.glob(glob.escape(prefix) + "*/"):
+            shutil.rmtree(left_by_a_kill, ignore_errors=True)
+    folder = os.path.dirname(prefix) if prefix else None
+    name = os.path.basename(prefix) if prefix else None
+    with tempfile.TemporaryDirectory(prefix=name, dir=folder, ignore_cleanup_errors=True) as path:
+        yield path
+
+
+def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            return f"{name} {json.dumps(then.get(name))}, not {json.dumps(now.get(name))}"
+    return None
+
+
+def unfinished(path: str) -> str:
+    """Returns the name of a shard until all are whole."""
+    return f"{path}.unfinished"
+
+
+def _size(path: str) -> int | None:
+    return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None

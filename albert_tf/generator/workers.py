@@ -1,0 +1,180 @@
+"""Makes a part of a shard of a block of text: what a worker process does, without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf import files, records
+from albert_tf.example_encoding import frame_records
+from albert_tf.generator import instances, packing
+from albert_tf.generator.blocks import Place, TextBlock
+from albert_tf.generator.report import Report
+from albert_tf.tokenization import Tokenizer
+
+_BATCH_SIZE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """What a worker loads its tokenizer from.
+
+    Attributes:
+      spm_model_file, vocab_file, do_lower_case: As Tokenizer takes them.
+      sha256: Of the file.
+    """
+
+    spm_model_file: str | None
+    vocab_file: str | None
+    do_lower_case: bool
+    sha256: str
+
+    @classmethod
+    def of_files(
+        cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool
+    ) -> Vocabulary:
+        """Returns that of a SentencePiece model, or else of a WordPiece vocabulary.
+
+        Raises:
+          ValueError: If neither is given.
+          FileNotFoundError: If there is no such file.
+        """
+        path = spm_model_file or vocab_file
+        if not path:
+            raise ValueError("a vocabulary is needed: set spm_model_file or vocab_file")
+        if not files.is_file(path):
+            raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
+        sha256 = hashlib.sha256(files.read_bytes(path)).hexdigest()
+        return cls(spm_model_file, None if spm_model_file else vocab_file, do_lower_case, sha256)
+
+    @property
+    def content(self) -> bytes:
+        """What the file holds."""
+        return files.read_bytes(self.spm_model_file or self.vocab_file)
+
+    def copied(self, folder: str, content: bytes) -> Vocabulary:
+        """Returns the same vocabulary, its content written to a file in a local folder."""
+        path = os.path.join(folder, "vocabulary")
+        with open(path, "wb") as file:
+            file.write(content)
+        name = "spm_model_file" if self.spm_model_file else "vocab_file"
+        return dataclasses.replace(self, **{name: path})
+
+
+@functools.lru_cache(maxsize=1)
+def load_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    """Returns the tokenizer of a vocabulary, loaded once in each process."""
+    return Tokenizer(vocabulary.spm_model_file, vocabulary.vocab_file, vocabulary.do_lower_case)
+
+
+class Plan(NamedTuple):
+    """What a run makes, whatever it runs on; picklable.
+
+    Attributes:
+      cut_blocks: blocks.cut_blocks of the text, but for its arguments `start` and `first_shard`.
+      vocabulary: What the text is tokenised with.
+      recipe: How instances are made.
+      output_files: Paths of the shards.
+      max_unknown_share: See Report.check_unknown_share.
+    """
+
+    cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
+    vocabulary: Vocabulary
+    recipe: instances.Recipe
+    output_files: Sequence[str]
+    max_unknown_share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is the same for all blocks of a run.
+
+    Attributes:
+      vocabulary: See Vocabulary.
+      recipe: How instances are made.
+      folder: A local folder for the parts.
+    """
+
+    vocabulary: Vocabulary
+    recipe: instances.Recipe
+    folder: str
+
+
+class Part(NamedTuple):
+    """The records of a block.
+
+    Attributes:
+      path: A TFRecord file.
+      shard: The shard that it is a part of.
+      end: Where the text of the block ends.
+      report: What was counted.
+    """
+
+    path: str
+    shard: int
+    end: Place
+    report: Report
+
+
+def make_part(job: Job, block: TextBlock) -> Part:
+    """Tokenises a block, draws its instances and writes their records.
+
+    Raises:
+      OSError: If the part can't be written.
+    """
+    tokenizer = load_tokenizer(job.vocabulary)
+    word_starts = tokenizer.word_starts(job.recipe.word_starts)
+    tokens, report = tokenize_block(block, tokenizer, word_starts)
+    path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
+    try:
+        with open(path, "wb") as file:
+            for serialized in _make_records(tokens, tokenizer, word_starts, job.recipe, report):
+                file.writelines(frame_records(serialized))
+    except OSError as error:
+        raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
+    report.measure_memory()
+    return Part(path, block.shard, block.end, report)
+
+
+def tokenize_block(
+    block: TextBlock, tokenizer: Tokenizer, word_starts: np.ndarray
+) -> tuple[instances.TokenBlock, Report]:
+    """Tokenises a block and counts what it holds; `word_starts` <bool>[V] as the recipe has it."""
+    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
+    report = Report()
+    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
+    return tokens, report
+
+
+def _make_records(
+    block: instances.TokenBlock,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+    recipe: instances.Recipe,
+    report: Report,
+) -> Iterator[list[bytes]]:
+    """Yields the records of a block, a batch at a time."""
+    if not block.documents:
+        return
+    if recipe.masking:
+        build = instances.build_examples
+        spec = records.pretraining_spec(
+            recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
+        )
+    else:
+        build, spec = instances.build_compact_examples, records.compact_spec()
+    drawn = instances.draw_instances(block, recipe, word_starts)
+    for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
+        batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
+        examples = build(block.tokens, batch, recipe, tokenizer, word_starts)
+        report.count_output(batch, examples, recipe)
+        if recipe.max_examples_per_row > 1:
+            examples = packing.pack(examples, recipe.max_examples_per_row, tokenizer.pad_id)
+        report.count_rows(len(examples["sentence_order_labels"]), recipe)
+        yield spec.serialize_batch(examples)

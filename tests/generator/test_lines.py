@@ -1,0 +1,139 @@
+"""Lines of plain and compressed files, within bounds; what can't be read is named.
+
+Can't see: damage in a .zst file without checksums (the zstd program writes them).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import sys
+
+import pytest
+
+from albert_tf.generator.lines import TextFile, _split_lines
+
+TEXT = "".join(f"Line {number} with a w\u00f6rd.\n" for number in range(20_011))
+
+
+def _compress_zst(content: bytes) -> bytes:
+    zstd = pytest.importorskip("backports.zstd")
+    return zstd.compress(content, options={zstd.CompressionParameter.checksum_flag: 1})
+
+
+COMPRESSORS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": _compress_zst}
+
+
+def _read(path, errors="strict"):
+    with TextFile(str(path), errors) as file:
+        return list(file.lines())
+
+
+def _parts(content: bytes, max_bytes: int):
+    return list(_split_lines(io.BytesIO(content), max_bytes))
+
+
+def test_lines_are_stripped_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeff One.\r\n\r\n\t Zw\u00f6lf\u3000\nl\0\0ast\rone".encode())
+    assert _read(path) == ["One.", "", "Zw\u00f6lf", "last\rone"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compressed_file_is_its_text_in_one_stream_or_several(tmp_path, suffix):
+    compress, half = COMPRESSORS[suffix], len(TEXT) // 2
+    path = tmp_path / f"a.txt{suffix}"
+    for content in (
+        compress(TEXT.encode()),
+        compress(TEXT[:half].encode()) + compress(TEXT[half:].encode()),
+    ):
+        path.write_bytes(content)
+        assert _read(path) == TEXT.splitlines()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "plain"])
+def test_damaged_compressed_file_is_named(tmp_path, suffix, damage):
+    content = bytearray(COMPRESSORS[suffix](os.urandom(50_021).hex().encode()))
+    if damage == "empty":
+        content = b""
+    elif damage == "cut":
+        content = content[:-1009]
+    elif damage == "flipped":
+        content[len(content) // 2 : len(content) // 2 + 7] = bytes(7)
+    else:
+        content = b"This is no compressed text at all.\n" * 5
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=rf"can't read .*a.txt{suffix} beyond line \d+: \S") as error:
+        _read(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESSORS])
+def test_consumed_bytes_rise_to_the_size_of_the_stored_file(tmp_path, suffix):
+    path = tmp_path / f"a.txt{suffix}"
+    content = os.urandom(300_007).hex("\n", -16).encode()
+    # In two streams, since bzip2 reads ahead to the end of a block of up to 900 kB.
+    compress = COMPRESSORS[suffix] if suffix else bytes
+    path.write_bytes(compress(content[:330_000]) + compress(content[330_000:]))
+    with TextFile(str(path), "strict") as file:
+        consumed = [file.consumed_bytes() for _ in file.lines()]
+    assert consumed == sorted(consumed)
+    assert consumed[-1] == path.stat().st_size
+    if suffix:
+        assert consumed[0] < 0.7 * path.stat().st_size
+    else:
+        assert consumed[:3] == [33, 66, 99]
+
+
+def test_long_line_is_cut_at_white_space_and_keeps_its_number():
+    content = b"one\n" + b"ab " * 100 + b"\nend"
+    parts = _parts(content, 31)
+    assert b" ".join(part for _, part in parts).split() == content.split()
+    assert [number for number, _ in parts] == [1] + [2] * (len(parts) - 2) + [3]
+    assert all(len(part) <= 31 for _, part in parts)
+    assert {word for number, part in parts if number == 2 for word in part.split()} == {b"ab"}
+
+
+@pytest.mark.parametrize("char", ["x", "\u00e9", "\u6f22", "\U0001f600"])
+def test_long_line_without_white_space_is_cut_between_characters(char):
+    text = "x " + char * 101
+    for max_bytes in (16, 17, 18, 19):
+        parts = [part for _, part in _parts(text.encode(), max_bytes)]
+        assert "".join(part.decode() for part in parts) == text
+        assert all(max_bytes - 4 < len(part) <= max_bytes for part in parts[1:-1])
+
+
+def test_bytes_that_are_no_characters_are_cut_too():
+    content = b"\x80" * 1009
+    assert b"".join(part for _, part in _parts(content, 16)) == content
+
+
+@pytest.mark.parametrize("max_bytes", range(7, 19))
+def test_white_space_within_a_long_line_is_no_blank_line(max_bytes):
+    content = b"abc" + b" " * 53 + b"def" + b" " * 53 + b"\n" + b" " * 53 + b"\nend"
+    stripped = [(number, part.strip()) for number, part in _parts(content, max_bytes)]
+    assert stripped == [(1, b"abc"), (1, b"def"), (2, b""), (3, b"end")]
+
+
+def test_line_of_exactly_the_limit_stays_whole():
+    assert _parts(b"abc def\nx", 8) == [(1, b"abc def\n"), (2, b"x")]
+
+
+def test_whole_lines_are_refused_beyond_the_limit(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n" + b"long " * 20)
+    with TextFile(str(path), "strict") as file:
+        lines = file.whole_lines(max_bytes=50)
+        assert next(lines) == "short"
+        with pytest.raises(ValueError, match="a.txt, line 2 has more than 50 bytes; cut the docu"):
+            next(lines)
+
+
+def test_missing_package_for_zst(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "backports", None)
+    with pytest.raises(ValueError, match=r"'backports.zstd', .* pip install 'albert_tf\[data\]'"):
+        TextFile(str(tmp_path / "a.zst"), "strict")

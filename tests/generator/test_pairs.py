@@ -1,0 +1,196 @@
+"""Cutting documents into segment pairs; statistics at p 1e-4."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from statistics_of_samples import assert_distribution
+
+from albert_tf.generator import instances
+from albert_tf.generator.pairs import PairSettings, _truncate, draw_pairs
+
+
+def _document(*lengths: int, begin: int = 0) -> list[int]:
+    return list(itertools.accumulate(lengths, initial=begin))
+
+
+def _draw(documents, seeds=range(101), word_starts=None, **changes):
+    settings = PairSettings(**{"max_seq_length": 23, "short_seq_prob": 0.0} | changes)
+    return [draw_pairs(documents, 0, settings, random.Random(seed), word_starts) for seed in seeds]
+
+
+def test_neighbouring_segments_cover_the_document_in_order():
+    bounds = _document(7, 5, 3, 5, 11, 9, 13, 2, 5)
+    # Sentences gathered until they have 20 tokens: 20, 20, 15 + 5.
+    chunks = [(0, 20), (20, 40), (40, 60)]
+    for pairs in _draw([bounds], seeds=range(307)):
+        assert [(min(p.a_begin, p.b_begin), max(p.a_end, p.b_end)) for p in pairs] == chunks
+        for pair in pairs:
+            assert (pair.a_end == pair.b_begin) == (pair.label == 0)
+            assert (pair.b_end == pair.a_begin) == (pair.label == 1)
+            assert {pair.a_end, pair.b_end} - {20, 40, 60} < set(bounds)
+            assert not pair.single
+
+
+def test_tokens_without_room_are_counted():
+    # Chunks of 9 + 17, 20 and 3 + 5 tokens, for which there is room for 20.
+    for pairs in _draw([_document(9, 17, 13, 7, 3, 5)]):
+        assert [pair.dropped for pair in pairs] == [6, 0, 0]
+        kept = [p.a_end - p.a_begin + p.b_end - p.b_begin for p in pairs]
+        assert kept == [20, 20, 8]
+
+
+def test_half_of_the_pairs_are_swapped():
+    drawn = _draw([_document(3, 5, 7, 5)], seeds=range(5003))
+    labels = [pair.label for pairs in drawn for pair in pairs]
+    assert_distribution(np.bincount(labels), [1, 1])
+
+
+def test_segments_part_at_every_sentence_with_the_same_probability():
+    drawn = _draw([_document(3, 5, 7, 2, 3)], seeds=range(5003))
+    middles = [max(pair.a_begin, pair.b_begin) for pairs in drawn for pair in pairs]
+    values, counts = np.unique(middles, return_counts=True)
+    assert values.tolist() == [3, 8, 15, 17]
+    assert_distribution(counts, [1, 1, 1, 1])
+
+
+def test_single_sentence_takes_b_from_another_document_with_label_1():
+    documents = [_document(13), _document(2, 3, 2, begin=13), _document(7, 5, begin=20)]
+    # B has 7 tokens, or goes to its document's end: document and first sentence are drawn.
+    shares = {(13, 20): 1 / 6, (15, 20): 1 / 6, (18, 20): 1 / 6, (20, 27): 1 / 4, (27, 32): 1 / 4}
+    counts = dict.fromkeys(shares, 0)
+    for (pair,) in _draw(documents, seeds=range(2003)):
+        assert (pair.a_begin, pair.a_end, pair.label, pair.single) == (0, 13, 1, 1)
+        counts[pair.b_begin, pair.b_end] += 1
+    assert_distribution(list(counts.values()), list(shares.values()))
+
+
+def test_only_document_serves_as_its_own_random_document():
+    for (pair,) in _draw([_document(13)]):
+        assert (pair.label, pair.single) == (1, 1)
+        assert pair.a_end - pair.a_begin == pair.b_end - pair.b_begin == 10
+
+
+def test_single_sentence_is_parted_between_words_and_swapped_half_of_the_time():
+    documents = [_document(13), _document(7, 5, begin=13)]
+    word_starts = np.zeros(25, bool)
+    word_starts[[0, 2, 3, 7, 11, 13, 17]] = True
+    borders, labels = [], []
+    for (pair,) in _draw(documents, range(5003), word_starts, single_segment="split"):
+        assert {pair.a_begin, pair.b_begin} == {0, border := max(pair.a_begin, pair.b_begin)}
+        assert {pair.a_end, pair.b_end} == {13, border}
+        assert pair.label == (pair.b_begin == 0)
+        assert pair.single
+        borders.append(border)
+        labels.append(pair.label)
+    values, counts = np.unique(borders, return_counts=True)
+    assert values.tolist() == [2, 3, 7, 11]
+    assert_distribution(counts, [1, 1, 1, 1])
+    assert_distribution(np.bincount(labels), [1, 1])
+
+
+def test_long_sentence_alone_is_parted_and_truncated():
+    for (pair,) in _draw([_document(61)], word_starts=np.ones(61, bool), single_segment="split"):
+        assert pair.a_end - pair.a_begin + pair.b_end - pair.b_begin == 20
+        first, second = sorted([(pair.a_begin, pair.a_end), (pair.b_begin, pair.b_end)])
+        assert 0 <= first[0] < first[1] <= second[0] < second[1] <= 61
+
+
+def test_single_word_is_left_out_where_it_cannot_be_parted():
+    documents = [_document(20, 13), _document(7, 5, begin=33)]
+    word_starts = np.zeros(45, bool)
+    word_starts[[0, 5, 20, 33]] = True
+    for pairs in _draw(documents, word_starts=word_starts, single_segment="split"):
+        assert [(min(p.a_begin, p.b_begin), max(p.a_end, p.b_end)) for p in pairs] == [(0, 20)]
+
+
+def test_a_pass_may_leave_nothing_to_pair():
+    """Two sentences of a word: a pass that gathers both makes a pair, another none."""
+    document = [0, 2, 4]
+    settings = PairSettings(11, short_seq_prob=0.5, single_segment="split")
+    recipe = instances.Recipe(settings, None, dupe_factor=61, random_seed=7)
+    block = instances.TokenBlock(np.zeros(4, np.int32), [document], np.zeros(1, np.int64))
+    drawn = instances.draw_instances(block, recipe, np.zeros(1, bool))
+    assert 0 < len(drawn.pairs) == len(drawn.seeds) < 61
+    assert drawn.pairs.shape[1] == 7
+
+
+def test_splitting_leaves_chunks_of_several_sentences_as_they_are():
+    document = _document(7, 5, 3, 5, 11, 9)
+    word_starts = np.ones(40, bool)
+    assert _draw([document], word_starts=word_starts, single_segment="split") == _draw([document])
+
+
+def test_random_next_segment_puts_the_unused_sentences_back():
+    documents = [_document(5, 5, 5, 5), _document(31, begin=20)]
+    shares = []
+    for pairs in _draw(documents, seeds=range(1009), random_next_sentence=True):
+        position = 0
+        for pair in pairs:
+            assert pair.a_begin >= position
+            is_random = pair.b_begin >= 20
+            assert pair.label == is_random
+            position = pair.a_end if is_random else pair.b_end
+        assert pairs[-1].a_end == 20 or pairs[-1].b_end == 20
+        shares.append(pairs[0].label)
+    assert_distribution(np.bincount(shares), [1, 1])
+
+
+def test_one_coin_per_call_sets_the_target_length():
+    bounds = _document(*[1] * 600)
+    targets = []
+    for pairs in _draw([bounds], seeds=range(2003), short_seq_prob=0.5):
+        lengths = {pair.a_end - pair.a_begin + pair.b_end - pair.b_begin for pair in pairs[:-1]}
+        assert len(lengths) == 1
+        targets.append(lengths.pop())
+    # Half the full 20; the other half uniform over 2 to 20.
+    shares = np.full(19, 0.5 / 19)
+    shares[-1] += 0.5
+    assert_distribution(np.bincount(targets, minlength=21)[2:], shares)
+
+
+def _truncate_one_by_one(length_a: int, length_b: int, max_tokens: int) -> tuple[int, int]:
+    while length_a + length_b > max_tokens:
+        if length_a > length_b:
+            length_a -= 1
+        else:
+            length_b -= 1
+    return length_a, length_b
+
+
+def test_truncation_takes_tokens_from_the_longer_segment_until_all_fit():
+    rng = random.Random(0)
+    for max_tokens, length_a, length_b in itertools.product((10, 11), range(1, 25), range(1, 25)):
+        a_begin, a_end, b_begin, b_end = _truncate(
+            (100, 100 + length_a), (200, 200 + length_b), max_tokens, rng
+        )
+        kept = _truncate_one_by_one(length_a, length_b, max_tokens)
+        assert (a_end - a_begin, b_end - b_begin) == kept, (max_tokens, length_a, length_b)
+        assert 100 <= a_begin <= a_end <= 100 + length_a
+        assert 200 <= b_begin <= b_end <= 200 + length_b
+
+
+def test_truncation_takes_each_token_in_front_or_behind_by_a_coin():
+    rng = random.Random(1)
+    in_front = [_truncate((0, 3), (50, 61), 10, rng)[2] - 50 for _ in range(10_007)]
+    assert_distribution(np.bincount(in_front), [1, 4, 6, 4, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_seq_length": 4}, "max_seq_length must be at least 5 .* got 4"),
+        ({"short_seq_prob": -0.1}, r"short_seq_prob must be within \[0, 1\], got -0.1"),
+        ({"single_segment": "drop"}, "single_segment must be 'random' or 'split', got 'drop'"),
+        (
+            {"single_segment": "split", "random_next_sentence": True},
+            "single_segment=split is for sentence order: leave out random_next_sentence",
+        ),
+    ],
+)
+def test_settings_out_of_range_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        PairSettings(**{"max_seq_length": 23} | change)

@@ -1,0 +1,190 @@
+"""Records and masks against those of the release on the same text, as distributions.
+
+Both ways have to pass: the generator's masks of five passes over the text, and those that training
+draws in five epochs from records without masks of one pass.
+
+Shares of masking are compared by chi-square (p 1e-4). Numbers and lengths of instances vary by
+several percent from seed to seed, in the release as here, because one coin fixes the target length
+of a whole document: they are compared by Student's t over the runs (p 1e-3 for each measure).
+
+Can't see: which n-grams were masked, only the runs that they leave; the order of records.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from record_statistics import (
+    count_replacements,
+    count_token_runs,
+    count_words,
+    measure,
+    read_records,
+)
+from statistics_of_samples import assert_same_distribution
+
+from albert_tf import input_files, masking, records
+from albert_tf.dynamic_masking import DynamicMasking
+from albert_tf.generator import create
+from albert_tf.generator import flags as generator_flags
+from albert_tf.rows import Rows
+
+CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
+PASSES = 5
+SEEDS = (1, 2, 3, 5, 7, 11)
+# Two-sided 0.1 % quantiles of Student's t, by degrees of freedom.
+T_LIMITS = {5: 6.869, 7: 5.408}
+
+
+def _run_generator(tmp_path, text, model, seed, **changes):
+    values = flags.FlagValues()
+    generator_flags.define_flags(values)
+    output = tmp_path / f"{seed}.tfrecord"
+    given = {"max_seq_length": 128, "random_seed": seed} | changes
+    given |= {"input_file": text, "output_file": output, "spm_model_file": model}
+    values(["", *(f"--{name}={value}" for name, value in given.items())])
+    create.main([""], values)
+    return output
+
+
+def _generate(*args, **changes):
+    """Records with masks."""
+    return read_records([_run_generator(*args, **{"dupe_factor": PASSES, **changes})])
+
+
+def _draw(*args, **changes):
+    """What training draws of records without masks, as if it were records."""
+    mask_flags = {field.name for field in dataclasses.fields(masking.MaskingSettings)}
+    given = {name: changes.pop(name) for name in mask_flags & changes.keys()}
+    epochs = changes.pop("dupe_factor", PASSES)
+    output = _run_generator(*args, masking="dynamic", **changes)
+    shared = input_files.check_features([str(output)], records.compact_spec())
+    row_format = records.RowFormat(*shared["row_format"].tolist())
+    serialized = list(tf.data.TFRecordDataset(str(output))) * epochs
+    examples = records.compact_spec().parse(tf.stack(serialized))
+    settings = masking.MaskingSettings(row_format.vocab_size, row_format.mask_id, **given)
+    draw = DynamicMasking(row_format, settings, seed=args[-1])
+    features = {
+        name: tensor.numpy()
+        for name, tensor in draw(examples, tf.range(len(serialized), dtype=tf.int64)).items()
+    }
+    parts = (examples[name].numpy() for name in ("token_ids", "segment_lengths", "word_starts"))
+    features["token_boundary"] = Rows.lay_out(*parts, row_format).token_boundaries()
+    features["next_sentence_labels"] = features.pop("sentence_order_labels")
+    return features
+
+
+MASKED_BY = pytest.mark.parametrize("make", [_generate, _draw], ids=["generator", "training"])
+
+
+def _pooled(counts):
+    total = collections.Counter()
+    for one in counts:
+        total.update(one)
+    return total
+
+
+def _assert_shares_agree(counts, runs, key, totals):
+    """Compares counts with the shares of the release's runs, each of a known total."""
+    released = collections.Counter()
+    for run, total in zip(runs, totals, strict=True):
+        released.update({value: share * total for value, share in run[key].items()})
+    values = sorted(released, key=lambda value: (len(value), value))
+    ours = {str(value): count for value, count in counts.items()}
+    extra = sum(count for value, count in ours.items() if value not in released)
+    ours[values[-1]] = ours.get(values[-1], 0) + extra
+    assert_same_distribution(
+        [ours.get(value, 0) for value in values], [released[value] for value in values]
+    )
+
+
+def _number_of_runs(run, key):
+    """How many runs of masked tokens the release counted."""
+    mean_length = sum(int(length) * share for length, share in run[key].items())
+    return run["instances"] * run["masked_per_instance_mean"] / mean_length
+
+
+def _assert_masking_agrees(all_records, runs):
+    masked = [run["instances"] * run["masked_per_instance_mean"] for run in runs]
+    replaced = _pooled(count_replacements(one, MASK_ID) for one in all_records)
+    _assert_shares_agree(replaced, runs, "masking_80_10_10", masked)
+    token_runs = [_number_of_runs(run, "run_length_of_masked_tokens") for run in runs]
+    counted = _pooled(count_token_runs(one) for one in all_records)
+    _assert_shares_agree(counted, runs, "run_length_of_masked_tokens", token_runs)
+    # The release's number of runs of words isn't stored; it is that of runs of tokens within 1 %.
+    counted = _pooled(count_words(one, CLS_ID, SEP_ID)[1] for one in all_records)
+    _assert_shares_agree(counted, runs, "run_length_of_masked_whole_words", token_runs)
+
+
+def _assert_means_agree(name, ours, released):
+    ours, released = np.array(ours, float), np.array(released, float)
+    degrees = len(ours) + len(released) - 2
+    squares = ((ours - ours.mean()) ** 2).sum() + ((released - released.mean()) ** 2).sum()
+    spread = np.sqrt(squares / degrees * (1 / len(ours) + 1 / len(released)))
+    difference = ours.mean() - released.mean()
+    # Measures that don't vary must be equal, but for the rounding of a mean.
+    assert abs(difference) <= T_LIMITS[degrees] * spread + 1e-9, (
+        f"{name}: {ours.mean():.6g} here, {released.mean():.6g} in the release, "
+        f"standard error {spread:.2g}"
+    )
+
+
+def _assert_all_agree(make, tmp_path, golden, model, runs):
+    text = golden / "pretrain_data" / "text.txt"
+    all_records = [make(tmp_path, text, model, seed) for seed in SEEDS]
+    measures = [measure(one, max_predictions=20) for one in all_records]
+    for name in measures[0]:
+        _assert_means_agree(name, [one[name] for one in measures], [run[name] for run in runs])
+    _assert_masking_agrees(all_records, runs)
+
+
+@pytest.fixture(scope="module")
+def stats(request):
+    golden = request.getfixturevalue("golden")
+    return json.loads((golden / "pretrain_data" / "stats.json").read_text())
+
+
+@MASKED_BY
+def test_small_vocabulary_gives_the_statistics_of_the_release(make, tmp_path, golden, stats):
+    model = golden / "spm" / "en_small.model"
+    _assert_all_agree(make, tmp_path, golden, model, stats["en_small"]["runs"])
+
+
+@MASKED_BY
+def test_released_vocabulary_gives_the_statistics_of_the_release(
+    make, tmp_path, golden, spm_30k, stats
+):
+    _assert_all_agree(make, tmp_path, golden, spm_30k, stats["en30k"]["runs"])
+
+
+@MASKED_BY
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "ngram1",
+        "favor_longer",
+        "no_whole_word",
+        "random_next_sentence",
+        "permutation",
+        "len64_short50",
+    ],
+)
+def test_other_flags_give_the_statistics_of_the_release(
+    make, tmp_path, golden, spm_30k, stats, variant
+):
+    run = stats["variants_on_text_first1800lines"][variant]
+    lines = (golden / "pretrain_data" / "text.txt").read_text().splitlines(keepends=True)
+    text = tmp_path / "first1800lines.txt"
+    text.write_text("".join(lines[:1800]))
+    all_records = [make(tmp_path, text, spm_30k, seed, **run["flags"]) for seed in SEEDS]
+    predictions = run["flags"].get("max_predictions_per_seq", 20)
+    measures = [measure(one, predictions) for one in all_records]
+    for name in ("instances", "mean_length", "fraction_full_length", "sop_label_1_rate"):
+        _assert_means_agree(name, [one[name] for one in measures], [run[name]])
+    _assert_masking_agrees(all_records, [run])

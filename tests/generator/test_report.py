@@ -1,0 +1,262 @@
+"""Reports: what they count against the records alone, how they merge, save and fail.
+
+Can't see: which n-grams were drawn, only the runs that they leave; whether a plot is legible.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+from record_statistics import count_words, read_records
+
+from albert_tf import masking
+from albert_tf.generator import create, instances
+from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.extra import plots
+from albert_tf.generator.pairs import PairSettings
+from albert_tf.generator.report import Report, report_path
+from albert_tf.tokenization import Tokenizer
+
+CLS_ID, SEP_ID = 2, 3
+
+
+@pytest.fixture
+def run(golden, tmp_path):
+    """Runs the script on the golden text into two shards, with changed flags."""
+
+    def run_with(**changes):
+        values = flags.FlagValues()
+        generator_flags.define_flags(values)
+        outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
+        given = {
+            "input_file": golden / "pretrain_data" / "text.txt",
+            "output_file": ",".join(map(str, outputs)),
+            "spm_model_file": golden / "spm" / "en_small.model",
+            "max_seq_length": 131,
+            "max_predictions_per_seq": 17,
+            "dupe_factor": 2,
+            "num_processes": 1,
+        } | changes
+        values(["", *(f"--{name}={value}" for name, value in given.items() if value is not None)])
+        create.main([""], values)
+        return outputs
+
+    return run_with
+
+
+def _load(tmp_path):
+    return json.loads((tmp_path / "a.report.json").read_text())
+
+
+def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
+    outputs = run()
+    value, records = _load(tmp_path), read_records(outputs)
+    lines = (golden / "pretrain_data" / "text.txt").read_text().split("\n")
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    ids = [tokenizer.encode(line) for line in lines]
+    lengths, masked = records["input_mask"].sum(1), records["masked_lm_weights"].sum()
+    assert value["schema_version"] == 2
+    assert value["sentences"] == sum(map(bool, ids))
+    assert value["input_tokens"] == sum(map(len, ids))
+    assert value["unknown_tokens"] == sum(row.count(tokenizer.unk_id) for row in ids)
+    assert value["instances"] == len(lengths)
+    assert value["row_tokens"] == 131 * len(lengths)
+    assert value["output_tokens"] == lengths.sum()
+    assert value["masked_tokens"] == masked
+    assert value["label_1"] == records["next_sentence_labels"].sum()
+    # 0.15 * 117 rounds to 18, one more than there is room for.
+    assert value["limited_masks"] == (lengths >= 117).sum() > 0
+    counted = {str(length): count for length, count in collections.Counter(lengths).items()}
+    assert value["length_histogram"] == counted
+    assert list(value["length_histogram"]) == sorted(counted, key=int)
+    assert value["shards"] == {
+        str(path): {"records": len(read_records([path])["input_ids"]), "bytes": path.stat().st_size}
+        for path in outputs
+    }
+    assert value["shares"]["padding_share"] == pytest.approx(
+        1 - lengths.sum() / records["input_mask"].size
+    )
+    assert value["shares"]["masked_share"] == pytest.approx(masked / lengths.sum())
+
+
+def test_packed_examples_are_counted_as_they_are_alone_and_rows_as_they_are_written(run, tmp_path):
+    run(short_seq_prob=1)
+    alone = _load(tmp_path)
+    outputs = run(short_seq_prob=1, max_examples_per_row=3)
+    packed, records = _load(tmp_path), read_records(outputs)
+    assert alone["rows"] == alone["instances"]
+    for name in ("instances", "output_tokens", "label_1", "masked_tokens", "ngram_histogram"):
+        assert packed[name] == alone[name]
+    assert packed["rows"] == len(records["input_ids"]) < alone["rows"]
+    assert [shard["records"] for shard in packed["shards"].values()] == [
+        len(read_records([path])["input_ids"]) for path in outputs
+    ]
+    assert packed["shares"]["padding_share"] == pytest.approx(1 - records["input_mask"].mean())
+
+
+@pytest.mark.parametrize("changes", [{}, {"do_permutation": True}, {"ngram": 5}])
+def test_ngrams_are_the_runs_of_masked_words_in_the_records(run, tmp_path, changes):
+    _, runs = count_words(read_records(run(**changes)), CLS_ID, SEP_ID)
+    expected = {str(length): count for length, count in runs.items()}
+    assert _load(tmp_path)["ngram_histogram"] == expected
+
+
+def test_ngrams_are_those_of_pieces_where_pieces_are_masked(run, tmp_path):
+    records = read_records(run(do_whole_word_mask=False))
+    expected = collections.Counter()
+    for row, length in enumerate(records["input_mask"].sum(1)):
+        filled = records["masked_lm_weights"][row] > 0
+        positions = records["masked_lm_positions"][row][filled]
+        assert positions.max() < length - 1
+        breaks = np.flatnonzero(np.diff(positions) > 1)
+        expected.update(np.diff([-1, *breaks, len(positions) - 1]).tolist())
+    assert _load(tmp_path)["ngram_histogram"] == {str(n): count for n, count in expected.items()}
+
+
+def _blocks_and_recipe(golden):
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    recipe = instances.Recipe(
+        pairs=PairSettings(max_seq_length=37),
+        masking=masking.MaskingSettings(vocab_size=tokenizer.vocab_size, mask_id=tokenizer.mask_id),
+        dupe_factor=1,
+        random_seed=5,
+    )
+    documents = [[f"Some words, number {n}.", "And more of them."] for n in range(11)]
+    blocks = [
+        instances.tokenize_documents(documents[first : first + 4], first, tokenizer)
+        for first in range(0, 11, 4)
+    ]
+    return blocks, tokenizer, recipe
+
+
+def _count(report, block, tokenizer, recipe):
+    drawn = instances.draw_instances(block, recipe, tokenizer.word_starts())
+    arguments = recipe, tokenizer, tokenizer.word_starts()
+    report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
+    report.count_output(drawn, instances.build_examples(block.tokens, drawn, *arguments), recipe)
+    report.count_rows(len(drawn.seeds), recipe)
+
+
+def test_cut_instances_and_what_they_lost_are_counted(golden):
+    _, _, recipe = _blocks_and_recipe(golden)
+    pairs = [(0, 5, 5, 9, 0, 0, 0), (5, 9, 0, 5, 1, 0, 7), (9, 20, 20, 43, 0, 0, 2)]
+    batch, report = instances.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
+    report.count_output(batch, {}, recipe)
+    assert (report.truncated, report.dropped_tokens) == (2, 9)
+    assert "cut to the length: 66.67%, by 9 tokens in all" in "\n".join(report.lines())
+
+
+def test_merged_parts_are_the_report_of_the_whole(golden):
+    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
+    whole, merged = Report(), Report()
+    for block in blocks:
+        part = Report()
+        _count(whole, block, tokenizer, recipe)
+        _count(part, block, tokenizer, recipe)
+        merged.merge(Report.from_json(json.loads(json.dumps(part.to_json()))))
+    assert whole.documents == 11
+    assert merged == whole
+
+
+def test_merging_adds_seconds_and_shards_and_keeps_the_highest_peak():
+    first = Report(seconds=2.0, peak_memory_bytes=7)
+    first.count_shard("a", 3, 100)
+    second = Report(seconds=3.0, peak_memory_bytes=5)
+    second.count_shard("b", 2, 70)
+    first.merge(second)
+    assert (first.seconds, first.peak_memory_bytes) == (5.0, 7)
+    assert first.shards == {"a": {"records": 3, "bytes": 100}, "b": {"records": 2, "bytes": 70}}
+
+
+def test_examples_without_masks_are_counted_without_masks(golden):
+    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
+    drawn, report = instances.draw_instances(blocks[0], recipe, tokenizer.word_starts()), Report()
+    report.count_output(drawn, {}, recipe)
+    assert report.instances == len(drawn.seeds)
+    assert report.masked_tokens == report.limited_masks == 0
+    assert not report.ngram_histogram
+
+
+def test_json_of_another_schema_is_refused():
+    value = Report().to_json() | {"schema_version": 0}
+    with pytest.raises(ValueError, match="expected a report of schema_version 2, got 0"):
+        Report.from_json(value)
+
+
+def test_an_empty_report_has_words():
+    assert "wrote 0 instances" in "\n".join(Report().lines())
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux' /proc")
+def test_peak_memory_is_in_bytes_and_at_least_that_of_this_process():
+    report = Report()
+    with open("/proc/self/status") as status:
+        high_water_kib = next(int(line.split()[1]) for line in status if line[:5] == "VmHWM")
+    report.measure_memory()
+    # The process that started this one may have been larger, but not a hundred times.
+    assert 1 <= report.peak_memory_bytes / (1024 * high_water_kib) < 100
+
+
+def test_report_lies_beside_the_records_and_not_among_them(tmp_path):
+    assert report_path("out/x.tfrecord,y.tfrecord", ".json") == "out/x.report.json"
+    assert report_path("out.v2/x.tf_record", ".png") == "out.v2/x.report.png"
+    assert report_path("gs://b/wiki.en", ".json") == "gs://b/wiki.en.report.json"
+
+
+def test_wrong_vocabulary_is_found_after_the_first_block(run, tmp_path):
+    chinese = tmp_path / "chinese.txt"
+    chinese.write_text("大禹治理洪水。\n他是一位国王。\n\n人民爱戴他。\n", encoding="utf-8")
+    # Read by the second block, which is never begun.
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(b"Some words.\n\n\xff")
+    message = (
+        r"error: [\d.]+% of the first \d+ tokens are \[UNK\], more than --max_unknown_share=0.1: "
+        "the vocabulary is not one for this text"
+    )
+    with pytest.raises(SystemExit, match=message):
+        run(input_file=f"{chinese},{broken}")
+    assert {path.name for path in tmp_path.iterdir()} == {"chinese.txt", "broken.txt"}
+
+
+def test_wrong_vocabulary_may_be_allowed(run, tmp_path):
+    chinese = tmp_path / "chinese.txt"
+    chinese.write_text("大禹治理洪水。\n他是一位国王。\n\n人民爱戴他。\n", encoding="utf-8")
+    run(input_file=chinese, max_unknown_share=1)
+    assert _load(tmp_path)["shares"]["unknown_share"] > 0.1
+
+
+def test_plots_without_matplotlib_are_refused_before_any_work(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(instances, "tokenize_documents", None)
+    with pytest.raises(SystemExit, match="error: --plots needs matplotlib, which is not installed"):
+        run(plots=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_plots_are_a_page(run, tmp_path):
+    image = pytest.importorskip("matplotlib.image", reason="needs albert_tf[plots]")
+    run(plots=True)
+    page = image.imread(tmp_path / "a.report.png")
+    height, width, _ = page.shape
+    assert width > 1000 and height > 700
+    # Each quarter shows something: bars in another colour than white and grey.
+    coloured = np.ptp(page[..., :3], axis=2) > 0.2
+    quarters = [half for part in np.array_split(coloured, 2) for half in np.array_split(part, 2, 1)]
+    assert all(quarter.mean() > 0.01 for quarter in quarters)
+
+
+def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs albert_tf[plots]")
+    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
+    report, path = Report(), tmp_path / "page.png"
+    drawn = instances.draw_instances(blocks[0], recipe, tokenizer.word_starts())
+    report.count_output(drawn, {}, recipe)
+    report.count_rows(len(drawn.seeds), recipe)
+    plots.write_plots(report, str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,183 @@
+"""The vocabulary trainer: recipe, reproducibility, and what it says about bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+import sentencepiece
+from absl import app, flags
+
+from albert_tf.generator import sentencepiece as train_sentencepiece
+from albert_tf.tokenization import Tokenizer
+
+WORDS = [
+    "sea",
+    "ship",
+    "storm",
+    "sailor",
+    "harbour",
+    "lantern",
+    "anchor",
+    "whale",
+    "Captain",
+    "island",
+]
+
+
+def run(*arguments):
+    values = flags.FlagValues()
+    train_sentencepiece.define_flags(values)
+    values(["train_sentencepiece.py", *arguments])
+    train_sentencepiece.main(["train_sentencepiece.py"], values)
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    """331 sentences of words in an order that never repeats, some with accents and capitals."""
+    path = tmp_path / "text.txt"
+    sentences = [
+        f"The {WORDS[i % 7]} saw the {WORDS[3 + i % 5]} \u2013 caf\u00e9  ({WORDS[i % 10]}), {i}."
+        for i in range(331)
+    ]
+    path.write_text("\n\n".join(sentences), encoding="utf-8")
+    return path
+
+
+def test_special_pieces_have_the_ids_of_the_release(text_file, tmp_path):
+    prefix = tmp_path / "new" / "folder" / "vocab"
+    run(f"--input_file={text_file}", f"--model_prefix={prefix}", "--vocab_size=67")
+    tokenizer = Tokenizer(spm_model_file=f"{prefix}.model")
+    assert tokenizer.vocab_size == 67
+    # The first pieces of the release's own vocabulary.
+    first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    first += ["(", ")", '"', "-", ".", "\u2013", "\u00a3", "\u20ac"]
+    assert tokenizer.convert_ids_to_tokens(range(13)) == first
+    assert sorted(path.name for path in prefix.parent.iterdir()) == ["vocab.model", "vocab.vocab"]
+
+
+def test_vocab_file_lists_the_pieces_and_scores_of_the_model(text_file, tmp_path):
+    run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "v.model"))
+    lines = (tmp_path / "v.vocab").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 67
+    for i, line in enumerate(lines):
+        piece, score = line.split("\t")
+        assert piece == processor.id_to_piece(i)
+        assert float(score) == pytest.approx(processor.get_score(i), rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [[], ["--input_sentence_size=211"]])
+def test_same_text_gives_the_same_file(text_file, tmp_path, options):
+    models = []
+    for name in ("a", "b"):
+        run(
+            f"--input_file={text_file}",
+            f"--model_prefix={tmp_path / name}",
+            "--vocab_size=67",
+            *options,
+        )
+        models.append((tmp_path / f"{name}.model").read_bytes())
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize(("option", "is_cased"), [("", False), ("--nodo_lower_case", True)])
+def test_text_is_normalised_as_the_tokenizer_does(text_file, tmp_path, option, is_cased):
+    options = [option] if option else []
+    run(
+        f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=61", *options
+    )
+    pieces = (tmp_path / "v.vocab").read_text(encoding="utf-8")
+    assert "\u00e9" not in pieces
+    assert ("C" in pieces.replace("[CLS]", "")) == is_cased
+
+
+def test_several_files_and_patterns(text_file, tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    lines = text_file.read_text(encoding="utf-8").splitlines(keepends=True)
+    for i, part in enumerate((lines[:211], lines[211:401], lines[401:])):
+        (folder / f"{i}.txt").write_text("".join(part), encoding="utf-8")
+    parts = f"{folder / '0.txt'},{folder / '[12].*'}"
+    run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'one'}", "--vocab_size=67")
+    run(f"--input_file={parts}", f"--model_prefix={tmp_path / 'three'}", "--vocab_size=67")
+    assert (tmp_path / "one.model").read_bytes() == (tmp_path / "three.model").read_bytes()
+
+
+def test_text_may_be_stored_in_the_formats_of_the_generator(text_file, tmp_path):
+    lines = text_file.read_text(encoding="utf-8").split("\n\n")
+    with gzip.open(tmp_path / "text.jsonl.gz", "wt", encoding="utf-8") as file:
+        for i in range(0, len(lines), 7):
+            file.write(json.dumps({"body": "\n".join(lines[i : i + 7])}) + "\n")
+    run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'lines'}", "--vocab_size=67")
+    run(
+        f"--input_file={tmp_path}/*.jsonl.gz",
+        "--input_format=jsonl",
+        "--text_field=body",
+        f"--model_prefix={tmp_path / 'jsonl'}",
+        "--vocab_size=67",
+    )
+    assert (tmp_path / "lines.model").read_bytes() == (tmp_path / "jsonl.model").read_bytes()
+    with pytest.raises(SystemExit, match="error: .*text.jsonl.gz, line 1"):
+        run(
+            f"--input_file={tmp_path}/*.jsonl.gz",
+            "--input_format=jsonl",
+            f"--model_prefix={tmp_path / 'v'}",
+        )
+
+
+def test_size_beyond_the_text_names_the_largest_one(text_file, tmp_path):
+    arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
+    with pytest.raises(SystemExit, match="vocab_size=30000 is too large.* size is (\\d+)") as info:
+        run(*arguments)
+    assert not list(tmp_path.glob("v.*"))
+    largest = str(info.value).split("size is ")[1].split(" ")[0]
+    run(*arguments, f"--vocab_size={largest}")
+    assert (tmp_path / "v.model").exists()
+
+
+def test_size_below_the_characters(text_file, tmp_path):
+    with pytest.raises(SystemExit, match=r"vocab_size=23 is too small: .* alone need \d+"):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=23")
+
+
+def test_a_coverage_that_is_no_number(text_file, tmp_path):
+    with pytest.raises(SystemExit, match=r"^error: --character_coverage must be within \[0, 1\]"):
+        arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
+        run(*arguments, "--character_coverage=nan")
+
+
+def test_missing_file(text_file, tmp_path):
+    with pytest.raises(SystemExit, match="nowhere.* does not exist"):
+        run(f"--input_file={text_file},{tmp_path}/nowhere*", f"--model_prefix={tmp_path / 'v'}")
+
+
+def test_a_prefix_that_cannot_be_written_is_found_before_the_work(text_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_sentencepiece, "train", lambda *_, **__: pytest.fail("it trains"))
+    with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
+        run(f"--input_file={text_file}", f"--model_prefix={text_file}/v")
+    (tmp_path / "v.model.tmp").mkdir()
+    with pytest.raises(SystemExit, match="^error: --model_prefix .* Is a directory.: name an"):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}")
+
+
+def test_a_file_system_that_is_not_there(tmp_path):
+    with pytest.raises(SystemExit, match="^error: File system scheme 's3' not implemented"):
+        run("--input_file=s3://b/x", f"--model_prefix={tmp_path / 'v'}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "no text"), (" \n\n \u0301\n", "no text"), ("x" * 5000, "every line is too long")],
+)
+def test_nothing_to_train_on(tmp_path, text, message):
+    path = tmp_path / "text.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"error: --input_file: .*{message}"):
+        run(f"--input_file={path}", f"--model_prefix={tmp_path / 'v'}")
+
+
+def test_unexpected_argument():
+    with pytest.raises(app.UsageError, match="unexpected arguments: text.txt"):
+        train_sentencepiece.main(["train_sentencepiece.py", "text.txt"], flags.FlagValues())

@@ -1,0 +1,285 @@
+"""Shards: their names, and that a run which was stopped goes on to the same bytes.
+
+Can't see: files on remote stores; a loss of power, after which a disk may lack what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+from absl import flags
+from record_statistics import read_records
+
+from albert_tf.generator import create, shards, workers
+from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.report import WrongVocabularyError
+
+ROOT = pathlib.Path(__file__).parents[2]
+NUM_SHARDS = 5
+
+
+@pytest.fixture
+def arguments(golden, tmp_path):
+    """Returns a command line that writes five shards of about two blocks each."""
+
+    def line(name, **changes):
+        given = {
+            "input_file": golden / "pretrain_data" / "text.txt",
+            "output_file": tmp_path / name / "out.tfrecord",
+            "spm_model_file": golden / "spm" / "en_small.model",
+            "max_seq_length": 128,
+            "dupe_factor": 2,
+            "num_output_shards": NUM_SHARDS,
+            "num_processes": 1,
+            "block_megabytes": 0.06,
+        } | changes
+        return [f"--{name}={value}" for name, value in given.items() if value is not None]
+
+    return line
+
+
+@pytest.fixture
+def run(arguments, tmp_path):
+    """Runs the script and returns the content of the folder that it wrote."""
+
+    def run_with(name="run", **changes):
+        values = flags.FlagValues()
+        generator_flags.define_flags(values)
+        values(["", *arguments(name, **changes)])
+        create.main([""], values)
+        return _contents(tmp_path / name)
+
+    return run_with
+
+
+def _contents(folder):
+    """All files but the report, which tells how long they took."""
+    files = [path for path in folder.iterdir() if not path.name.endswith(".report.json")]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def _names(num_shards=NUM_SHARDS):
+    return [f"out.tfrecord-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
+
+
+def _stop_at(monkeypatch, number, error):
+    """Makes the part with this number fail."""
+    make_part = workers.make_part
+    made = []
+
+    def make_or_fail(job, block):
+        made.append(block)
+        if len(made) == number:
+            raise error
+        return make_part(job, block)
+
+    monkeypatch.setattr(workers, "make_part", make_or_fail)
+
+
+def test_shards_are_regions_of_the_text(run, tmp_path):
+    contents = run()
+    assert sorted(contents) == _names()
+    sizes = [len(read_records([tmp_path / "run" / name])["input_ids"]) for name in _names()]
+    assert max(sizes) < 1.5 * min(sizes)
+
+
+def test_names_may_be_listed(run, tmp_path):
+    listed = [tmp_path / "run" / name for name in ("b", "a")]
+    contents = run(output_file=",".join(map(str, listed)), num_output_shards=None)
+    numbered = run("other", num_output_shards=2)
+    first, second = (numbered[name] for name in _names(2))
+    assert contents == {"b": first, "a": second}
+
+
+def test_number_of_processes_makes_no_difference(run):
+    assert run("two", num_processes=2) == run()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("the disk is full")])
+@pytest.mark.parametrize("number", [1, 2, 6, 9])
+def test_a_stopped_run_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch, number, error):
+    expected = run("expected")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="interrupted|disk is"):
+        _stop_at(patch, number, error)
+        run()
+    left = _contents(tmp_path / "run")
+    whole = [f"{name}.unfinished" for name in _names() if f"{name}.unfinished" in left]
+    assert len(whole) < NUM_SHARDS
+    state = [f"{_names()[0]}.unfinished.json"] if whole else []
+    assert sorted(left) == sorted(whole + state)
+    for name in whole:
+        assert left[name] == expected[name.removesuffix(".unfinished")]
+
+    made = []
+    make_part = workers.make_part
+
+    def note_and_make(job, block):
+        made.append(block.shard)
+        return make_part(job, block)
+
+    monkeypatch.setattr(workers, "make_part", note_and_make)
+    assert run() == expected
+    assert min(made) == len(whole)
+
+
+def test_whole_shards_outlive_a_share_of_unknown_pieces_that_may_yet_be_allowed(
+    run, tmp_path, monkeypatch
+):
+    expected = run("expected")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="wrong vocabulary"):
+        _stop_at(patch, 6, WrongVocabularyError("wrong vocabulary"))
+        run()
+    left = _contents(tmp_path / "run")
+    assert f"{_names()[0]}.unfinished" in left
+    assert left[f"{_names()[0]}.unfinished"] == expected[_names()[0]]
+    assert run(max_unknown_share=0.9) == expected
+
+
+def test_the_report_tells_of_the_whole_run(run, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    run("expected")
+    expected = re.findall("read .*|wrote .*|label .*", caplog.text)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 6, KeyboardInterrupt())
+        run()
+    assert re.search(r"[1-4] of 5 shards are whole: the same command goes on", caplog.text)
+    caplog.clear()
+    run()
+    assert re.findall("read .*|wrote .*|label .*", caplog.text) == expected
+
+
+@pytest.mark.parametrize("renames", range(NUM_SHARDS))
+def test_a_stop_between_the_last_renames_does_no_harm(run, monkeypatch, renames):
+    expected = run("expected")
+    rename, renamed = tf.io.gfile.rename, []
+
+    def rename_or_stop(old, new, overwrite):
+        if old.endswith("unfinished"):
+            if len(renamed) == renames:
+                raise KeyboardInterrupt
+            renamed.append(new)
+        rename(old, new, overwrite)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(tf.io.gfile, "rename", rename_or_stop)
+        run()
+    assert run() == expected
+
+
+def test_a_shard_that_lost_its_end_is_made_again(run, tmp_path, monkeypatch):
+    expected = run("expected")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 8, KeyboardInterrupt())
+        run()
+    first = tmp_path / "run" / f"{_names()[0]}.unfinished"
+    first.write_bytes(first.read_bytes()[:-1])
+    assert run() == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"dupe_factor": 3}, "with dupe_factor 2, not 3; give the same flags"),
+        ({"num_output_shards": None}, None),
+        ({"do_lower_case": False}, "with do_lower_case true, not false"),
+    ],
+)
+def test_other_settings_do_not_go_on(run, tmp_path, monkeypatch, changes, difference):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 6, KeyboardInterrupt())
+        run()
+    left = _contents(tmp_path / "run")
+    if difference:
+        with pytest.raises(SystemExit, match=f"error: output_file: .*{difference}"):
+            run(**changes)
+        assert _contents(tmp_path / "run") == left
+    else:
+        # Other names are another run.
+        assert run(**changes).keys() - left.keys() == {"out.tfrecord"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("", ""), ("{", "["), ('"documents": ', '"documents": 1'), ('"settings"', '"set"')],
+    ids=["empty", "no JSON", "a count", "a name"],
+)
+def test_a_damaged_state_is_refused(run, tmp_path, monkeypatch, old, new):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 6, KeyboardInterrupt())
+        run()
+    state = tmp_path / "run" / f"{_names()[0]}.unfinished.json"
+    state.write_text(state.read_text().replace(old, new, 1) if old else "")
+    left = _contents(tmp_path / "run")
+    with pytest.raises(SystemExit, match="^error: output_file: .*.unfinished.json, .* is damaged "):
+        run()
+    assert _contents(tmp_path / "run") == left
+
+
+def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
+    text = tmp_path / "text.txt"
+    text.write_bytes((golden / "pretrain_data" / "text.txt").read_bytes())
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 6, KeyboardInterrupt())
+        run(input_file=text)
+    with text.open("a") as file:
+        file.write("More.\n")
+    with pytest.raises(SystemExit, match="with input file .*text.txt .* bytes of .*; give the sa"):
+        run(input_file=text)
+
+
+def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("One sentence.\nAnd another.\n\n" * 3)
+    with pytest.raises(SystemExit, match="error: input_file: the text fills 3 of 5 output files"):
+        run(input_file=text)
+    assert not _contents(tmp_path / "run")
+
+
+def test_bad_text_leaves_nothing(run, tmp_path, golden):
+    text = tmp_path / "text.txt"
+    text.write_bytes((golden / "pretrain_data" / "text.txt").read_bytes() + b"\xff\n")
+    with pytest.raises(SystemExit, match="error: .*text.txt, line .* is not UTF-8"):
+        run(input_file=text)
+    assert not _contents(tmp_path / "run")
+
+
+def test_a_stopped_process_goes_on(run, arguments, tmp_path):
+    """SIGTERM, then SIGKILL, then to the end, with two processes and one."""
+    expected = run("expected", dupe_factor=20)
+    folder = tmp_path / "run"
+    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
+    command += arguments("run", dupe_factor=20, num_processes=2)
+    state = folder / f"{_names()[0]}.unfinished.json"
+    for number_whole, stop in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
+        process = subprocess.Popen(command, env={}, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and _count_whole(state) < number_whole:
+            time.sleep(0.005)
+        process.send_signal(stop)
+        messages = process.communicate()[1]
+        assert _count_whole(state) >= number_whole, messages
+        if stop == signal.SIGTERM:
+            assert process.returncode == 1
+            assert messages.rstrip().endswith("error: interrupted")
+        else:
+            assert process.returncode == -stop
+    assert run(dupe_factor=20) == expected
+
+
+def _count_whole(state):
+    return len(json.loads(state.read_text())["shards"]) if state.exists() else 0
+
+
+def test_shard_names():
+    assert shards.name_shards("a,b", None) == ["a", "b"]
+    assert shards.name_shards("gs://x/a", 2) == [
+        "gs://x/a-00000-of-00002",
+        "gs://x/a-00001-of-00002",
+    ]
