@@ -50,7 +50,11 @@ def break_down(folder):
         (lambda folder: 3, kinds.same, outcomes.ACCEPTED),
         (lambda folder: (folder / "file.txt").read_bytes(), kinds.same, outcomes.WRONG),
         (lambda folder: [(folder / "file.txt").read_bytes()], kinds.part, outcomes.WRONG),
-        (lambda folder: (folder / "file.txt").read_bytes(), kinds.anything, outcomes.ACCEPTED),
+        (
+            lambda folder: (folder / "file.txt").read_bytes(),
+            lambda evidence: None,
+            outcomes.ACCEPTED,
+        ),
     ],
 )
 def test_each_outcome_of_a_reader(read, judge, expected, tmp_path):

@@ -77,11 +77,6 @@ def part(evidence: Evidence) -> str | None:
     return None if known.issuperset(evidence.result) else "holds an item that the whole file hasn't"
 
 
-def anything(evidence: Evidence) -> str | None:
-    """Judges files of which any bytes may be meant."""
-    del evidence
-
-
 class Bench:
     """A folder in which one kind of file is damaged again and again.
 

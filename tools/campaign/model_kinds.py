@@ -7,6 +7,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import sys
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ _GOLDEN = goldens.FOLDER.parent
 _SPM = _GOLDEN / "spm" / "en_small.model"
 _TEXTS = ("The Capital of France, 1990, yes.", "Ünï  code 例文 don't", "")
 _PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+_REALS = (*_PROBABILITIES, "initializer_range")
 _WEIGHTS = (".safetensors", ".index", ".h5", ".keras", ".data-00000-of-00001")
 
 
@@ -82,11 +84,12 @@ def _judge_config(evidence: Evidence) -> str | None:
             return f"{name} is not what the file says"
         if not isinstance(value, (int, float)):
             continue
-        if isinstance(value, bool) or not 0 <= value < 2**31:
+        most = sys.float_info.max if name in _REALS else 2**31
+        if isinstance(value, bool) or not 0 <= value < most:
             return f"{name} is {value!r}"
         if name in _PROBABILITIES and value >= 1:
             return f"{name} is {value!r}"
-        if name not in (*_PROBABILITIES, "initializer_range") and value == 0:
+        if name not in _REALS and value == 0:
             return f"{name} is {value!r}"
     unknown = set(given) - set(evidence.result) - {"net_structure_type", "layers_to_keep"}
     unknown -= {"gap_size", "num_memory_blocks", "ln_type", "parameter_sharing"}

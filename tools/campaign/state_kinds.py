@@ -80,7 +80,7 @@ def _make_best(folder: pathlib.Path) -> None:
 
 def _read_best(folder: pathlib.Path) -> float:
     _evaluate(folder)
-    return float(json.loads((folder / "best_checkpoint.json").read_text())["accuracy"])
+    return float(json.loads((folder / "best_checkpoint.json").read_bytes())["accuracy"])
 
 
 def _judge_best(evidence: Evidence) -> str | None:
