@@ -44,7 +44,7 @@ bench-finetune: $(PEERS)
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py
 
-# Some twenty minutes on two cores; ARGS='--seed 2', '--only kills', '--only SQuAD'...
+# Some twenty minutes on two cores; ARGS='--seed 2', '--only kills', '--only squad_v1'...
 campaign: $(INSTALLED)
 	$(BIN)/python -m tools.campaign $(ARGS)
 
