@@ -247,7 +247,7 @@ def test_a_named_config_that_contradicts_the_one_beside_the_weights(copy_of, tmp
         ("huggingface", {"hidden_act": ["gelu"]}, r"hidden_act must be one of .*, not \['gelu'\]"),
         ("huggingface", {"vocab_size": "97"}, "vocab_size must be a positive integer, not '97'"),
         ("huggingface", {"quantization_config": {}}, "quantization_config must be None"),
-        ("kerashub", {"dropout": None}, "dropout_prob must be a number, not None"),
+        ("kerashub", {"dropout": None}, "dropout_prob must be a finite number, not None"),
         ("kerashub", {"num_layers": 0}, "num_hidden_layers must be a positive integer, not 0"),
         ("tf1", {"surprise": 1}, r"unknown ALBERT config keys \['surprise'\]"),
     ],
