@@ -124,7 +124,7 @@ def enlarge(folder: pathlib.Path, layout: str, key: str, value: int) -> None:
 @pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
 def test_a_config_of_a_giant_asks_for_no_memory(layout, key, copy_of):
     folder = copy_of(layout)
-    enlarge(folder, layout, key, 1 << 50)
+    enlarge(folder, layout, key, 1 << 30)
     with pytest.raises(ValueError, match="declares more than .* numbers, and the weights are"):
         convert(str(folder), "keras", str(folder.with_name("target")))
     with pytest.raises(ValueError, match="declares [0-9,]* numbers or more, and they have .* byte"):
@@ -135,8 +135,8 @@ def test_a_config_of_a_giant_asks_for_no_memory(layout, key, copy_of):
 @pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
 def test_a_config_of_a_tower_takes_no_time(layout, key, copy_of):
     folder = copy_of(layout)
-    enlarge(folder, layout, key, 10**12)
-    with pytest.raises(ValueError, match=f"{key} must be at most 4096, not 1000000000000"):
+    enlarge(folder, layout, key, 10**9)
+    with pytest.raises(ValueError, match=f"{key} must be at most 4096, not 1000000000"):
         albert_tf.load_config(folder)
 
 
