@@ -73,7 +73,7 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
         shared = input_files.check_features(files, compact_spec())
         row_format = RowFormat(*shared["row_format"].tolist())
         _check_row_format(row_format, config)
-        spec = compact_spec(FLAGS.max_seq_length, config.vocab_size)
+        spec = compact_spec(FLAGS.max_seq_length, config.vocab_size).expecting(shared)
     else:
         most = FLAGS.max_predictions_per_seq or input_files.count_prediction_slots(files[0])
         spec = pretraining_spec(

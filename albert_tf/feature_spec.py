@@ -31,7 +31,8 @@ class Feature:
         below: integers are from 0 to this minus one. Floats are weights: 0 or 1.
         stored_as: name on disk, where it differs from the name in memory.
         parsed: False for a feature that `parse` ignores: it is for other readers.
-        shared: True for one that is the same in all records of a run: `parse` ignores it too.
+        shared: True for one that is the same in all records of a run: `parse` doesn't return it.
+        expected: its values, where they are known: `parse` refuses others.
         flag: name of the flag that its length comes from, if any.
     """
 
@@ -41,6 +42,7 @@ class Feature:
     stored_as: str | None = None
     parsed: bool = True
     shared: bool = False
+    expected: tuple[int, ...] | None = None
     flag: str | None = None
 
     @property
@@ -94,6 +96,14 @@ class FeatureSpec:
     contradiction: Callable[[Mapping[str, np.ndarray]], str | None] = lambda values: None
     consistent: Callable[[Mapping[str, tf.Tensor]], tf.Tensor] | None = None
 
+    def expecting(self, shared: Mapping[str, np.ndarray]) -> FeatureSpec:
+        """Returns a spec that refuses records whose shared features have other values."""
+        known = {
+            name: dataclasses.replace(self.features[name], expected=tuple(values.tolist()))
+            for name, values in shared.items()
+        }
+        return dataclasses.replace(self, features={**self.features, **known})
+
     def serialize(self, example: Mapping[str, np.ndarray]) -> bytes:
         """Encodes one example, without a batch axis; see `serialize_batch`."""
         return self.serialize_batch({name: [value] for name, value in example.items()})[0]
@@ -144,7 +154,7 @@ class FeatureSpec:
         wanted = {
             name: feature
             for name, feature in self.features.items()
-            if feature.parsed and not feature.shared
+            if feature.parsed and (feature.expected or not feature.shared)
         }
         on_disk = {feature.stored_as or name: _on_disk(feature) for name, feature in wanted.items()}
         parsed = tf.io.parse_example(serialized, on_disk)
@@ -155,7 +165,11 @@ class FeatureSpec:
             allowed.append(tf.reduce_all(self.consistent(stored)))
         check = tf.debugging.Assert(tf.reduce_all(allowed), [_BAD_RECORD])
         with tf.control_dependencies([check] if check is not None else []):
-            return {name: _finish(stored[name], feature) for name, feature in wanted.items()}
+            return {
+                name: _finish(stored[name], feature)
+                for name, feature in wanted.items()
+                if not feature.shared
+            }
 
 
 def _on_disk(
@@ -175,6 +189,8 @@ def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Ten
     """Whether all values of a feature, as they are stored, are what it may hold: <bool>[]."""
     import tensorflow as tf
 
+    if feature.expected:
+        return tf.reduce_all(values == tf.constant(feature.expected, values.dtype))
     if feature.kind == "bytes_list":
         return tf.constant(True)
     if feature.kind == "float_list":

@@ -249,6 +249,11 @@ def _check_values(where: str, name: str, values: np.ndarray, feature: Feature) -
             raise ValueError(
                 f"{where} holds {name} of {bad[0]}, expected 0 or 1: generate it again"
             )
+    elif feature.expected and tuple(values.tolist()) != feature.expected:
+        raise ValueError(
+            f"{where} has the {name} {values.tolist()}, others {list(feature.expected)}: give "
+            "files that were generated with the same flags and vocabulary"
+        )
     elif values.min() < 0 or values.max() >= feature.below:
         raise ValueError(
             f"{where} holds {name} from {values.min()} to {values.max()}, expected 0 to "

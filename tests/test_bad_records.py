@@ -8,6 +8,7 @@ import pathlib
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,7 +21,9 @@ VOCAB_SIZE = runs.CONFIG["vocab_size"]
 SPECS = {
     "static": records.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, 1, VOCAB_SIZE),
     "packed": records.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, SLOTS, VOCAB_SIZE),
-    "dynamic": records.compact_spec(runs.LENGTH, VOCAB_SIZE),
+    "dynamic": records.compact_spec(runs.LENGTH, VOCAB_SIZE).expecting(
+        {"row_format": np.array(records.RowFormat(runs.LENGTH, VOCAB_SIZE, 0, 2, 3, 4))}
+    ),
 }
 # Kind of record, feature on disk, place, value, and what the error says.
 VALUES = [
@@ -48,6 +51,13 @@ VALUES = [
     ("dynamic", "lengths", 1, 20, "holds lengths from .* to 20, expected 0 to 19"),
     ("dynamic", "lengths", 1, 18, r"contradicts itself \(.* tokens in segments of \[.*, 18\]"),
     ("dynamic", "lengths", 1, 2**32 + 1, "holds lengths from .* to 4294967297"),
+    (
+        "dynamic",
+        "format",
+        5,
+        7,
+        r"has the format \[23, 53, 0, 2, 3, 7\], others \[23, 53, 0, 2, 3, 4",
+    ),
     ("dynamic", "labels", 0, 2, "holds labels from 2 to 2, expected 0 to 1"),
 ]
 

@@ -108,9 +108,10 @@ def _is_bad(record: bytes, model: bytes) -> bool:
     features = tf.train.Example.FromString(record).features.feature
     expected = tf.train.Example.FromString(model).features.feature
     for name in expected:
-        # For other readers; and what the first records tell for all.
-        if name in ("token_boundary", "format"):
+        if name == "token_boundary":  # For other readers.
             continue
+        if name == "format" and features[name] != expected[name]:
+            return True
         kind = features[name].WhichOneof("kind")
         if kind != expected[name].WhichOneof("kind"):
             return True
