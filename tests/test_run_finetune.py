@@ -91,8 +91,10 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
         "best_trial.txt",
         "checkpoint",
         "dev_probabilities.json",
+        "eval",
         "eval_results.txt",
         "labels.jsonl",
+        "run.lock",
         "test_probabilities.json",
         "test_results.tsv",
     }
@@ -166,12 +168,15 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     command = runs.command("mrpc", tmp_path, do_train=True, do_eval=True, iterations_per_loop=1)
     report = ProgressLog.report
 
-    def killed(self, step, *args):
-        report(self, step, *args)
-        if step == 3:
-            raise KeyboardInterrupt
+    class Killed(BaseException):
+        """What nothing catches."""
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    def killed(self, step, *args, **kwargs):
+        report(self, step, *args, **kwargs)
+        if step == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(ProgressLog, "report", killed)
         runs.main(command)
     out = str(tmp_path / "out")

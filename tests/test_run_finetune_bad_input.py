@@ -223,7 +223,9 @@ def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
         runs.main(runs.command(task, tmp_path, **filled))
     assert "\n" not in caught.value.code
     out = pathlib.Path(filled.get("output_dir") or tmp_path / "out")
-    assert not out.is_dir() or {path.name for path in out.iterdir()} <= {"albert_config.json"}
+    left = {path.name for path in out.glob("*")}
+    assert left <= {"albert_config.json", "checkpoint", "labels.jsonl", "run.lock"}
+    assert checkpoint.listed(str(out)) == []
 
 
 @pytest.mark.parametrize("start", [{"init_checkpoint": "{out}"}, {"from_scratch": True}, {}])
