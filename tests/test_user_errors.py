@@ -19,7 +19,6 @@ class OurOwnError(Exception):
         (ValueError("12 expected"), "error: 12 expected"),
         (FileNotFoundError("no such file"), "error: no such file"),
         (OurOwnError("stopped"), "error: stopped"),
-        (ValueError("é \x1b[2Jw\n\udc80"), r"error: é \x1b[2Jw\n\udc80"),
         (
             tf.errors.DataLossError(None, None, "{{function_node a}} at:\nbad record [Op:Read]"),
             "error: bad record",
@@ -35,6 +34,12 @@ def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
     assert ended.value.code == line
     assert "where the error is from:" in caplog.text
     assert "in_one_line" in caplog.text
+
+
+def test_control_characters_are_escaped():
+    with pytest.raises(SystemExit) as ended, user_errors.in_one_line():
+        raise ValueError("é \x1b[2Jw\n\udc80")
+    assert ended.value.code == r"error: é \x1b[2Jw\n\udc80"
 
 
 _SOCKET = """Collective ops is aborted by: Socket closed
