@@ -171,7 +171,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
     os.kill(run.process.pid, signal.SIGTERM)
     run.release()
     assert run.wait() == 0, run.log
-    stopped = int(run.log.partition("stopped at step ")[2].partition(" ")[0])
+    stopped = int(run.log.partition("stopped at step ")[2].partition(":")[0])
     assert f"stopped at step {stopped}: the same command goes on from there" in run.log
     assert 4 < stopped < 12
     assert (out / f"model.ckpt-{stopped}.index").exists()

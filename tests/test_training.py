@@ -180,6 +180,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir() if "ckpt" in p.name) == [
         "model.ckpt-5.data-00000-of-00001",
         "model.ckpt-5.index",
+        "model.ckpt-5.meta",
     ]
     values = checkpoint.read(str(tmp_path / "model.ckpt-5"))
     assert all(np.all(np.isfinite(value)) for value in values.values())
