@@ -48,16 +48,17 @@ class WordPiece:
         return self._split(self.normalize(text))
 
     def normalize(self, text: str) -> str:
-        """What `encode` takes, of raw text: each character by itself."""
-        return text.translate(self._cleaned)
+        """What `encode` takes, of raw text: all that is done before words are split."""
+        text = text.translate(self._cleaned)
+        if self._lower:
+            text = unicodedata.normalize("NFD", text.lower()).translate(WITHOUT_MARKS)
+        return text
 
     def encode(self, text: str) -> list[int]:
         """Ids of normalised text."""
         return [self.ids[token] for token in self._split(text)]
 
     def _split(self, text: str) -> list[str]:
-        if self._lower:
-            text = unicodedata.normalize("NFD", text.lower()).translate(WITHOUT_MARKS)
         words = text.translate(self._split_punctuation).split()
         return [piece for word in words for piece in self._split_word(word)]
 

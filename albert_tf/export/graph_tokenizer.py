@@ -58,7 +58,10 @@ def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
 
 
 class _Graph(tf.Module):
-    """What both have in common. They have `normalize`, and `split` of what it gave.
+    """What both have in common.
+
+    They have `normalize`, and `split` of what it gave; `clean`, in which a space parts what depends
+    on nothing beyond it, and `ids_of` what that gave.
 
     Args:
       vocabulary: The vocabulary.
@@ -81,17 +84,16 @@ class _Graph(tf.Module):
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         lengths = tf.strings.length(texts, "UTF8_CHAR")
         if not self._words_are_apart:
-            return first(self.split(self.normalize(texts).texts)[0], most)
+            return first(self.ids_of(self.clean(texts)), most)
 
         def ids_of(sizes: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-            heads = self.normalize(tf.strings.substr(texts, 0 * sizes, sizes, "UTF8_CHAR")).texts
-            # What is before a space depends on nothing behind it.
+            heads = self.clean(tf.strings.substr(texts, 0 * sizes, sizes, "UTF8_CHAR"))
             words = tf.strings.regex_replace(heads, "(^| )[^ ]*$", "", replace_global=False)
             ends = tf.strings.length(words, "UTF8_CHAR")
             goes_on = tf.strings.length(heads, "UTF8_CHAR") - ends > LONGEST_WORD
             cut = tf.strings.substr(heads, 0 * ends, ends + LONGEST_WORD, "UTF8_CHAR")
             is_whole = sizes >= lengths
-            ids, *_ = self.split(tf.where(is_whole, heads, tf.where(goes_on, cut, words)))
+            ids = self.ids_of(tf.where(is_whole, heads, tf.where(goes_on, cut, words)))
             return ids, is_whole | goes_on | (ids.row_lengths() >= most)
 
         def grow(
@@ -122,6 +124,14 @@ class SentencePieceGraph(_Graph):
         splits = _comma_splits(vocabulary, content)
         self._ids = RowTable([[i for i, _ in row] for row in splits])
         self._lengths = RowTable([[length for _, length in row] for row in splits])
+
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Normalises `<string>[N]`."""
+        return self.normalize(texts).texts
+
+    def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of what `clean` gave."""
+        return self.split(cleaned)[0]
 
     def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
@@ -175,7 +185,7 @@ class WordPieceGraph(_Graph):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         tokenizer = vocabulary.tokenizer
-        self._clean, self._split = _cleaning(tokenizer.do_lower_case), _splitting()
+        self._cleaning, self._splitting = _cleaning(tokenizer.do_lower_case), _splitting()
         self._words = tf_text.WhitespaceTokenizer()
         pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, np.arange(len(pieces)))
@@ -184,10 +194,18 @@ class WordPieceGraph(_Graph):
             self._table, max_bytes_per_word=_MAX_WORD_BYTES, token_out_type=tf.int64
         )
 
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Normalises `<string>[N]` but for punctuation, over which a sigma looks at what follows."""
+        return self._cleaning(texts).texts
+
+    def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of what `clean` gave."""
+        return self.split(self._splitting(cleaned).texts)[0]
+
     def normalize(self, texts: tf.Tensor) -> Normalized:
         """Does to characters of `<string>[N]` what is done before words are split."""
-        cleaned = self._clean(texts)
-        split = self._split(cleaned.texts)
+        cleaned = self._cleaning(texts)
+        split = self._splitting(cleaned.texts)
         origins = split.sources.values + of_rows(
             split.sources, tf.cast(cleaned.sources.row_starts(), tf.int32)
         )

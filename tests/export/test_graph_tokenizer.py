@@ -235,13 +235,16 @@ def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
         graph_tokenizer.build(vocabulary)
 
 
-def test_of_long_texts_the_first_pieces_alone_are_looked_for(golden, monkeypatch):
+@pytest.mark.parametrize(("kind", "limited"), [("SentencePiece", []), ("WordPiece", [5])])
+def test_of_long_texts_the_first_pieces_alone_are_looked_for(
+    kind, limited, small, tmp_path, monkeypatch
+):
     """In one batch: each text is read as far as it needs. Limits are small, so that texts are."""
     for module in (tokenization, graph_tokenizer):
         monkeypatch.setattr(module, "CHARACTERS_PER_PIECE", 1)
         monkeypatch.setattr(module, "GROWTH", 2)
         monkeypatch.setattr(module, "LONGEST_WORD", 64)
-    vocabulary = Vocabulary.read(golden / "spm" / "en_small.model", is_word_piece=False)
+    vocabulary = small if kind == "SentencePiece" else word_piece_vocabulary(tmp_path, True)
     graph, tokenizer = graph_tokenizer.build(vocabulary), vocabulary.tokenizer
     texts = [
         "",
@@ -252,7 +255,13 @@ def test_of_long_texts_the_first_pieces_alone_are_looked_for(golden, monkeypatch
         "a" * 300 + " b",
         "of the " * 30 + "a" * 70,
         "\u03a3" * 200,
+        "\u4e2d\u56fd" * 100,
+        # The letter behind the apostrophe, the 14th, decides on the case of the sigma before it.
+        "aaaaaaaaaa\u0391\u03a3'\u0391 hello hello",
     ]
     found = tf.function(functools.partial(graph.first, most=13))(tf.constant(texts)).to_list()
     assert found == [tokenizer.encode(text, 13) for text in texts]
     assert found[5] == tokenizer.encode("a" * 64, 13)
+    # Elsewhere the limit of a word's length changes nothing.
+    whole = [tokenizer.encode(text)[:13] for text in texts]
+    assert [i for i, ids in enumerate(whole) if ids != found[i]] == limited
