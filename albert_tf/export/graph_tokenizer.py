@@ -195,7 +195,7 @@ class WordPieceGraph(_Graph):
         )
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Normalises `<string>[N]` but for punctuation, over which a sigma looks at what follows."""
+        """Normalises `<string>[N]` but for punctuation: over it a sigma looks at what follows."""
         return self._cleaning(texts).texts
 
     def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
