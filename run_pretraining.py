@@ -70,10 +70,10 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
     """
     row_format = None
     if pretraining_flags.is_dynamic():
-        shared = input_files.check_features(files, compact_spec())
-        row_format = RowFormat(*shared["row_format"].tolist())
+        found = input_files.check_features(files, compact_spec())
+        row_format = RowFormat(*found.features["row_format"].expected)
         _check_row_format(row_format, config)
-        spec = compact_spec(FLAGS.max_seq_length, config.vocab_size).expecting(shared)
+        spec = compact_spec(FLAGS.max_seq_length, config.vocab_size)
     else:
         most = FLAGS.max_predictions_per_seq or input_files.count_prediction_slots(files[0])
         spec = pretraining_spec(
@@ -83,7 +83,7 @@ def check_records(files: list[str], config: AlbertConfig, cache: str | None) -> 
             config.vocab_size,
             config.type_vocab_size,
         )
-    input_files.check_features(files, spec)
+    spec = input_files.check_features(files, spec)
     return Records(files, input_files.count_records(files, cache), spec, row_format)
 
 

@@ -96,11 +96,12 @@ class FeatureSpec:
     contradiction: Callable[[Mapping[str, np.ndarray]], str | None] = lambda values: None
     consistent: Callable[[Mapping[str, tf.Tensor]], tf.Tensor] | None = None
 
-    def expecting(self, shared: Mapping[str, np.ndarray]) -> FeatureSpec:
+    def expecting(self, values: Mapping[str, np.ndarray]) -> FeatureSpec:
         """Returns a spec that refuses records whose shared features have other values."""
         known = {
-            name: dataclasses.replace(self.features[name], expected=tuple(values.tolist()))
-            for name, values in shared.items()
+            name: dataclasses.replace(feature, expected=tuple(values[name].tolist()))
+            for name, feature in self.features.items()
+            if feature.shared
         }
         return dataclasses.replace(self, features={**self.features, **known})
 

@@ -79,7 +79,7 @@ def count_prediction_slots(path: str) -> int:
     return 1
 
 
-def check_features(files: Sequence[str], spec: FeatureSpec) -> dict[str, np.ndarray]:
+def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
     """Compares the first records of each file with what the run expects of them.
 
     The input pipeline checks all of them, but only when it comes to them.
@@ -89,28 +89,17 @@ def check_features(files: Sequence[str], spec: FeatureSpec) -> dict[str, np.ndar
       spec: What the run expects.
 
     Returns:
-      The values of the shared features, by name in memory.
+      A spec that also expects of all records what the first one has of shared features.
 
     Raises:
       ValueError: A feature is missing, of another length, or out of bounds, records contradict
         themselves or each other, or one is damaged; the message says which, where, and what to
         change.
     """
-    shared: dict[str, np.ndarray] = {}
     for path in files:
         for number, record in enumerate(itertools.islice(_read(path), _RECORDS_LOOKED_AT)):
-            where = f"{path}, record {number}"
-            values = _check_record(where, record, spec)
-            for name, feature in spec.features.items():
-                if feature.shared and shared.setdefault(name, values[name]).tolist() != (
-                    values[name].tolist()
-                ):
-                    raise ValueError(
-                        f"{where} has the {name} {values[name].tolist()}, {files[0]} "
-                        f"{shared[name].tolist()}: give files that were generated with the same "
-                        "flags and vocabulary"
-                    )
-    return shared
+            spec = spec.expecting(_check_record(f"{path}, record {number}", record, spec))
+    return spec
 
 
 @contextlib.contextmanager

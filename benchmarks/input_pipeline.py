@@ -69,9 +69,8 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
 
     finish, spec = None, records.pretraining_spec(args.max_seq_length, predictions(args))
     if kind == "dynamic":
-        spec = records.compact_spec()
-        shared = input_files.check_features(files, spec)
-        row_format = records.RowFormat(*shared["row_format"].tolist())
+        spec = input_files.check_features(files, records.compact_spec())
+        row_format = records.RowFormat(*spec.features["row_format"].expected)
         settings = masking.MaskingSettings(
             row_format.vocab_size,
             row_format.mask_id,

@@ -143,8 +143,8 @@ def test_compact_records_are_the_unmasked_rows_of_the_others(run, golden, short_
     path = tmp_path / "compact.tfrecord"
     run(input_file=short_text, masking="dynamic", dupe_factor=None, output_file=path)
     serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    shared = input_files.check_features([str(path)], compact_spec())
-    row_format = RowFormat(*shared["row_format"].tolist())
+    found = input_files.check_features([str(path)], compact_spec())
+    row_format = RowFormat(*found.features["row_format"].expected)
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
     assert row_format == (
         128,

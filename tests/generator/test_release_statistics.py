@@ -64,8 +64,8 @@ def _draw(*args, **changes):
     given = {name: changes.pop(name) for name in mask_flags & changes.keys()}
     epochs = changes.pop("dupe_factor", PASSES)
     output = _run_generator(*args, masking="dynamic", **changes)
-    shared = input_files.check_features([str(output)], records.compact_spec())
-    row_format = records.RowFormat(*shared["row_format"].tolist())
+    found = input_files.check_features([str(output)], records.compact_spec())
+    row_format = records.RowFormat(*found.features["row_format"].expected)
     serialized = list(tf.data.TFRecordDataset(str(output))) * epochs
     examples = records.compact_spec().parse(tf.stack(serialized))
     settings = masking.MaskingSettings(row_format.vocab_size, row_format.mask_id, **given)
