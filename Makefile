@@ -24,8 +24,8 @@ test: $(if $(TF),$(INSTALLED),lint)
 # Against the real transformers, torch, KerasHub and onnxruntime: 1 GB where pip finds torch's build
 # for CPUs, several without.
 test-peers: $(PEERS)
-	$(BIN)/python -m pytest tests/peers tests/conversion tests/export/test_converted.py \
-	  tests/export/test_formats.py tests/benchmarks
+	$(BIN)/python -m pytest tests/peers tests/conversion tests/serving/test_converted.py \
+	  tests/serving/test_formats.py tests/benchmarks
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -7,14 +7,14 @@ from typing import Any
 
 _HOMES = {
     "AlbertConfig": "config",
-    "Tokenizer": "tokenization",
-    "AlbertModel": "modeling",
-    "AlbertForPreTraining": "heads",
-    "AlbertForSequenceClassification": "finetuning",
-    "AlbertForTokenClassification": "finetuning",
-    "AlbertForMultipleChoice": "finetuning",
-    "AlbertForQuestionAnswering": "finetuning",
-    "AlbertForQuestionAnsweringV2": "finetuning",
+    "Tokenizer": "text.tokenization",
+    "AlbertModel": "model.albert",
+    "AlbertForPreTraining": "model.heads",
+    "AlbertForSequenceClassification": "model.finetuning",
+    "AlbertForTokenClassification": "model.finetuning",
+    "AlbertForMultipleChoice": "model.finetuning",
+    "AlbertForQuestionAnswering": "model.finetuning",
+    "AlbertForQuestionAnsweringV2": "model.finetuning",
     "load_config": "conversion",
     "load_weights": "conversion",
 }

@@ -167,10 +167,12 @@ class AlbertConfig:
           FileNotFoundError: There is no such file.
           ValueError: It is not JSON, or not a valid config; or no regular file.
         """
-        try:
-            content = files.read_bytes(path, files.SMALL_BYTES)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist") from None
+        if files.is_dir(path):
+            raise ValueError(f"ALBERT config {os.fspath(path)} is a directory: name the file in it")
+        files.check_regular(path)
+        if not files.is_file(path):
+            raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist")
+        content = files.read_bytes(path, files.SMALL_BYTES)
         try:
             values = json.loads(content)
         except (ValueError, RecursionError) as error:

@@ -42,9 +42,9 @@ def albert_tf(shape: Shape, dtype: str, jit_compile: bool = False) -> Step:
     import tensorflow as tf
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.optimization import create_optimizer
     from albert_tf.tasks.pretraining import PretrainingTask
-    from albert_tf.train_step import TrainStep
+    from albert_tf.training.optimizers import create_optimizer
+    from albert_tf.training.train_step import TrainStep
 
     task = PretrainingTask(
         AlbertConfig.from_json_file(str(CONFIG_FILE)),

@@ -73,12 +73,12 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     import tensorflow as tf
     from contestants import CONFIG_FILE, Shape, synthetic_batch
 
-    import albert_tf.modeling
+    import albert_tf.model.albert
     from albert_tf.config import AlbertConfig
-    from albert_tf.optimization import create_optimizer
-    from albert_tf.repetition import one_by_one, repeat
+    from albert_tf.model.repetition import one_by_one, repeat
     from albert_tf.tasks.pretraining import PretrainingTask
-    from albert_tf.train_step import TrainStep
+    from albert_tf.training.optimizers import create_optimizer
+    from albert_tf.training.train_step import TrainStep
 
     config = dataclasses.replace(
         AlbertConfig.from_json_file(str(CONFIG_FILE)),
@@ -95,7 +95,7 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     features = {name: tf.constant(value) for name, value in batch.items()}
     step = tf.function(lambda: train_step(features))
     chosen = one_by_one if form == "unrolled" else repeat
-    albert_tf.modeling.one_by_one = albert_tf.modeling.repeat = chosen
+    albert_tf.model.albert.one_by_one = albert_tf.model.albert.repeat = chosen
     step.get_concrete_function()
     return step
 

@@ -44,14 +44,14 @@ def albert_tf(
     """This project: the step that the Trainer runs, on its input."""
     import tensorflow as tf
 
-    from albert_tf import length_batches
     from albert_tf.tasks.feature_table import FeatureTable
+    from albert_tf.training import length_buckets
 
     table = FeatureTable.from_rows(_rows(row_lengths))
     allowed = (max_seq_length,)
     if by_length:
-        allowed = length_batches.choose_static_lengths(row_lengths, max_seq_length)
-    plan = length_batches.training_batches(
+        allowed = length_buckets.choose_static_lengths(row_lengths, max_seq_length)
+    plan = length_buckets.training_batches(
         row_lengths, batch_size, allowed, 0, len(row_lengths) // batch_size
     )
     source = table.training_input(plan, first_step=0)
@@ -72,10 +72,10 @@ def _albert_tf_update():
     import tensorflow as tf
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.optimization import create_optimizer
     from albert_tf.tasks.classification import SequenceClassificationTask
     from albert_tf.tasks.supervised import ModelOptions
-    from albert_tf.train_step import TrainStep
+    from albert_tf.training.optimizers import create_optimizer
+    from albert_tf.training.train_step import TrainStep
 
     config = AlbertConfig.from_json_file(CONFIG_FILE)
     task = SequenceClassificationTask(

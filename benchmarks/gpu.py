@@ -50,8 +50,8 @@ def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
     import jax.numpy as jnp
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.heads import AlbertForPreTraining
-    from albert_tf.optimization import create_optimizer
+    from albert_tf.model.heads import AlbertForPreTraining
+    from albert_tf.training.optimizers import create_optimizer
 
     config = AlbertConfig.from_json_file(str(CONFIGS / f"albert_{model}.json"))
     network = AlbertForPreTraining(config, dtype="mixed_bfloat16")

@@ -64,13 +64,14 @@ def measure(kind: str, files: Sequence[str], args: argparse.Namespace, cores: in
 def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Iterator[dict]:
     import tensorflow as tf
 
-    from albert_tf import input_files, input_pipeline, masking, records, training_input
-    from albert_tf.dynamic_masking import DynamicMasking
+    from albert_tf.records import input_files, input_pipeline, masking, specs
+    from albert_tf.records.dynamic_masking import DynamicMasking
+    from albert_tf.training import feeding
 
-    finish, spec = None, records.pretraining_spec(args.max_seq_length, predictions(args))
+    finish, spec = None, specs.pretraining_spec(args.max_seq_length, predictions(args))
     if kind == "dynamic":
-        spec = input_files.check_features(files, records.compact_spec())
-        row_format = records.RowFormat(*spec.features["row_format"].expected)
+        spec = input_files.check_features(files, specs.compact_spec())
+        row_format = specs.RowFormat(*spec.features["row_format"].expected)
         settings = masking.MaskingSettings(
             row_format.vocab_size,
             row_format.mask_id,
@@ -81,7 +82,7 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
     input_fn = functools.partial(
         input_pipeline.training_dataset, files, counts, spec, args.batch_size, 0, 0, finish=finish
     )
-    return training_input.replica_batches(tf.distribute.OneDeviceStrategy("CPU:0"), input_fn)
+    return feeding.replica_batches(tf.distribute.OneDeviceStrategy("CPU:0"), input_fn)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     with multiprocessing.get_context("spawn").Pool(1) as pool:
                         measured = pool.apply(measure, (kind, files[kind], args, cores))
                     rates.setdefault((kind, cores), []).append(measured)
-        from albert_tf import input_files
+        from albert_tf.records import input_files
 
         counts = {kind: sum(input_files.count_records(files[kind])) for kind in KINDS}
     print(f"rows of {args.max_seq_length}, batches of {args.batch_size}")

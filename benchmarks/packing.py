@@ -29,10 +29,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, Tokenizer, input_files, input_pipeline, optimization
-from albert_tf.records import pretraining_spec
+from albert_tf import AlbertConfig, Tokenizer
+from albert_tf.records import input_files, input_pipeline
+from albert_tf.records.specs import pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.train_step import TrainStep
+from albert_tf.training import optimizers
+from albert_tf.training.train_step import TrainStep
 
 ROOT = Path(__file__).parents[1]
 # Sentences of a document, drawn evenly, where the text is cut.
@@ -74,7 +76,7 @@ class Training:
         self.seconds: list[float] = []
         task = PretrainingTask(config, precision)
         model = task.build_model()
-        optimizer = optimization.create_optimizer(1e-4, 10**6, 0, sum_over_replicas=False)
+        optimizer = optimizers.create_optimizer(1e-4, 10**6, 0, sum_over_replicas=False)
         optimizer.build(model.trainable_variables)
         self._step = tf.function(TrainStep(task, model, optimizer))
         self._batches = itertools.cycle(batches)

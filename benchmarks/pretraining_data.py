@@ -40,7 +40,7 @@ from typing import NamedTuple
 import psutil
 import sentencepiece
 
-from albert_tf.example_encoding import frame_records
+from albert_tf.records.example_encoding import frame_records
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_BETWEEN_SAMPLES = 0.05

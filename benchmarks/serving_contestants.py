@@ -44,8 +44,8 @@ def build_model():
 def prepare(folder: str) -> None:
     """Writes the model as a SavedModel and, where that is installed, for onnxruntime."""
     from albert_tf import export
-    from albert_tf.conversion.vocabulary import Vocabulary
-    from albert_tf.export import converted
+    from albert_tf.serving import converted
+    from albert_tf.text.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(_vocabulary(folder), is_word_piece=True)
     served = export.Classifier(build_model(), vocabulary, ("no", "yes"))

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import Tokenizer
-from albert_tf.records import pretraining_spec
+from albert_tf.records.specs import pretraining_spec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_SEQ_LENGTH = 64

@@ -26,4 +26,4 @@ def spm_30k() -> pathlib.Path:
 @pytest.fixture
 def every_chain_fused(monkeypatch) -> None:
     """Has XLA compile chains of a test's few elements, too, as it does those of real sizes."""
-    monkeypatch.setattr("albert_tf.fusion.WORTH_COMPILING", 0)
+    monkeypatch.setattr("albert_tf.model.fusion.WORTH_COMPILING", 0)

@@ -7,8 +7,7 @@ from typing import Any
 
 from absl import flags
 
-import finetune_flags
-import run_finetune
+from albert_tf.cli import finetune, finetune_flags
 from albert_tf.config import AlbertConfig
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -87,4 +86,4 @@ def parse(arguments: list[str]) -> flags.FlagValues:
 
 def main(arguments: list[str]) -> None:
     """Runs run_finetune.py's main here."""
-    run_finetune.main(["run_finetune.py"], parse(arguments))
+    finetune.main(["run_finetune.py"], parse(arguments))

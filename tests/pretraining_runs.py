@@ -21,10 +21,10 @@ import tensorflow as tf
 from absl import app, flags
 from absl.testing import flagsaver
 
-import run_pretraining
+from albert_tf.cli import pretrain
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
-from albert_tf.records import RowFormat, compact_spec, pretraining_spec
+from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
 
 LENGTH, PREDICTIONS = 23, 5
 CONFIG = {
@@ -163,7 +163,7 @@ def main(command: list[str]) -> None:
     """Runs run_pretraining.py's main here, and puts the flags back."""
     with flagsaver.flagsaver():
         flags.FLAGS(["run_pretraining.py", *command])
-        run_pretraining.main(["run_pretraining.py"])
+        pretrain.main(["run_pretraining.py"])
 
 
 @dataclasses.dataclass
@@ -242,7 +242,7 @@ def _main(
     split_cpu(cpus)
     if hold:
         _hold_at(*hold, _release_file(log_file))
-    app.run(run_pretraining.main, ["run_pretraining.py", *flags])
+    app.run(pretrain.main, ["run_pretraining.py", *flags])
 
 
 def split_cpu(count: int) -> None:

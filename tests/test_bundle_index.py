@@ -15,7 +15,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from albert_tf import bundle_index, checkpoint, example_encoding
+from albert_tf import bundle_index, checkpoint
+from albert_tf.records import example_encoding
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 # Values that a field may not survive.

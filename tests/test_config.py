@@ -6,9 +6,9 @@ import pathlib
 
 import pytest
 
-from albert_tf import layers
 from albert_tf.config import AlbertConfig
-from albert_tf.modeling import AlbertModel
+from albert_tf.model import layers
+from albert_tf.model.albert import AlbertModel
 from tests import goldens
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"

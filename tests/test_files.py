@@ -7,15 +7,14 @@ import os
 import pytest
 import tensorflow as tf
 
-from albert_tf import files, input_files, running
+from albert_tf import files, text_files
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import lines
-from albert_tf.tasks import text_files
-from albert_tf.tokenization import Tokenizer
+from albert_tf.records import input_files
+from albert_tf.text.tokenization import Tokenizer
 
 READERS = {
     "config": AlbertConfig.from_json_file,
-    "named config": running.read_config,
     "records": input_files.find_files,
     "task's data": lambda path: list(text_files.utf8_lines(path)),
     "text": lambda path: lines.TextFile(path, "strict"),

@@ -6,7 +6,7 @@ import runpy
 import pytest
 from absl import app, flags
 
-from albert_tf import flag_files
+from albert_tf import scripts
 
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = ("run_pretraining", "run_finetune", "data/create_pretraining_data")
@@ -34,4 +34,4 @@ def test_a_flag_file_that_is_no_text_is_one_line(tmp_path, monkeypatch, script, 
 
 
 def test_what_the_parser_returns_is_returned():
-    assert flag_files.in_one_line(len)(["a", "--flagfile"]) == 2
+    assert scripts.flag_file_in_one_line(len)(["a", "--flagfile"]) == 2

@@ -1,4 +1,4 @@
-"""The library's modules import downwards only, and never read FLAGS.
+"""The library's folders import downwards only, and never read FLAGS.
 
 Can't see: modules loaded by a computed name (`importlib`), as the package's `__init__` does.
 """
@@ -6,185 +6,60 @@ Can't see: modules loaded by a computed name (`importlib`), as the package's `__
 from __future__ import annotations
 
 import ast
+import graphlib
 import pathlib
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
 
-# Lowest first. A module imports those of lower levels only. `tasks` is the package itself.
-LEVELS = (
-    {"files"},
-    {
-        "config",
-        "answers",
-        "characters",
-        "word_starts",
-        "example_encoding",
-        "masking",
-        "metrics",
-        "length_batches",
-        "stop_signals",
-        "flag_files",
-    },
-    {"word_piece", "feature_spec"},
-    {
-        "bundle_index",
-        "tokenization",
-        "records",
-        "fusion",
-        "dropout",
-        "repetition",
-        "schedule",
-        "distribution",
-        "tasks.text_files",
-    },
-    {"rows", "functional", "user_errors"},
-    {
-        "layers",
-        "optimization",
-        "checkpoint",
-        "input_files",
-        "input_pipeline",
-        "dynamic_masking",
-        "progress",
-        "run_lock",
-        "training_input",
-    },
-    {"modeling"},
-    {"heads"},
-    {"conversion.names", "conversion.files", "conversion.hdf5", "conversion.values"},
-    {"conversion.torch_files"},
-    {
-        "conversion.bundles",
-        "conversion.huggingface",
-        "conversion.keras_files",
-        "conversion.kerashub",
-        "conversion.vocabulary",
-    },
-    {"conversion.labels", "conversion.layouts", "export.tables"},
-    {"export.normalization", "export.sequences"},
-    {"export.graph_tokenizer"},
-    {
-        "tasks.task",
-        "tasks.sequence_features",
-        "tasks.alignment",
-        "conversion",
-        "finetuning",
-        "running",
-    },
-    {
-        "tasks.losses",
-        "tasks.squad_text",
-        "tasks.feature_table",
-        "tasks.glue",
-        "tasks.race",
-        "train_step",
-        "row_outputs",
-        "conversion.convert",
-    },
-    {
-        "tasks.pretraining",
-        "tasks.supervised",
-        "tasks.feature_cache",
-        "tasks.squad_predictions",
-        "training",
-        "conversion.__main__",
-        "export.serving",
-    },
-    {
-        "tasks",
-        "tasks.classification",
-        "tasks.question_answering",
-        "tasks.table",
-        "evaluation",
-        "export.saved_model",
-        "export.answering",
-        "export.choosing",
-        "export.converted",
-    },
-    {"supervised_run", "export", "export.trained"},
-    {"export.arguments"},
-    {"export.__main__", "predict"},
-    {
-        "generator.lines",
-        "generator.packing",
-        "generator.pairs",
-        "generator.processes",
-    },
-    {"generator.instances", "generator.formats"},
-    {"generator.report", "generator.documents", "generator.flags"},
-    {"generator.blocks", "generator.extra.plots", "generator.sentencepiece"},
-    {"generator.workers"},
-    {"generator.shards"},
-    {"generator.extra.beam"},
-    {"generator.create", "generator.extra.sotu", "generator.extra", "generator"},
-)
-LEVEL_OF = {module: level for level, modules in enumerate(LEVELS) for module in modules}
-WITHOUT_KERAS = (
-    LEVELS[0]
-    | LEVELS[1]
-    | LEVELS[2]
-    | {"bundle_index", "tokenization", "records", "tasks.text_files"}
-)
-WITHOUT_TENSORFLOW = {
-    "config",
-    "characters",
-    "word_starts",
-    "word_piece",
-    "tokenization",
-    "example_encoding",
-    "masking",
-    "metrics",
-    "length_batches",
-    "functional",
-    "layers",
-    "modeling",
-    "heads",
-    "finetuning",
-    "optimization",
-    "schedule",
-    "tasks.losses",
-    "generator.blocks",
-    "generator.packing",
-    "generator.pairs",
-    "generator.instances",
-    "generator.report",
-    "generator.workers",
-    "generator.processes",
-}
-# What the generator has in common with training: the text, the records and how they are masked.
-OF_THE_GENERATOR = {
-    "files",
-    "flag_files",
-    "user_errors",
-    "tokenization",
-    "example_encoding",
+# Lowest first: a folder imports those before it. "" holds what lies beside the folders.
+FOLDERS = (
+    "",
+    "text",
     "records",
-    "masking",
-    "rows",
-    "checkpoint",
-    "progress",
+    "model",
+    "conversion",
+    "training",
+    "tasks",
+    "generator",
+    "serving",
+    "cli",
+)
+# Public names for what lies in a folder.
+ALIASES = {"export", "optimization", "predict"}
+WITHOUT_KERAS = {
+    *("bundle_index", "checkpoint", "cluster", "config", "directories", "errors"),
+    *("files", "scripts", "text_files"),
+    "text",
+    "records",
+    "tasks.metrics",
+    "training.length_buckets",
+    "training.stop_signals",
 }
+WITHOUT_TENSORFLOW = {
+    *("cluster", "config", "scripts", "text_files"),
+    "text",
+    *("records.example_encoding", "records.masking"),
+    *("model.albert", "model.finetuning", "model.functional", "model.heads", "model.layers"),
+    *("training.length_buckets", "training.optimizers", "training.schedule"),
+    *("tasks.losses", "tasks.metrics"),
+    *("generator.blocks", "generator.packing", "generator.pairs", "generator.instances"),
+    *("generator.report", "generator.workers", "generator.processes"),
+}
+# What the generator has in common with training: the text and the records.
+NOT_THE_GENERATORS = {"model", "conversion", "training", "tasks"}
+ITS_EXCEPTION = "training.progress"
 # Scripts: their flags are their own.
 WITH_FLAGS = {
+    "scripts",
+    "cli",
     "generator.create",
     "generator.flags",
     "generator.sentencepiece",
     "generator.extra.sotu",
 }
-LEAVES = (
-    "data",
-    "benchmarks",
-    "examples",
-    "tests",
-    "tools",
-    "pretraining_flags",
-    "run_pretraining",
-    "run_finetune",
-    "finetune_flags",
-    "finetune_tasks",
-)
+LEAVES = ("data", "benchmarks", "examples", "tests", "tools", "run_pretraining", "run_finetune")
 
 
 def _violations(module: str, source: str) -> list[str]:
@@ -195,46 +70,55 @@ def _violations(module: str, source: str) -> list[str]:
         top = name.partition(".")[0]
         if top in LEAVES:
             found.append(f"{module} imports {name}, which is no part of the library")
-        elif top == "keras" and module in WITHOUT_KERAS:
+        elif top == "keras" and _is_in(module, WITHOUT_KERAS):
             found.append(f"{module} imports keras")
-        elif top == "tensorflow" and module in WITHOUT_TENSORFLOW:
+        elif top == "tensorflow" and _is_in(module, WITHOUT_TENSORFLOW):
             found.append(f"{module} imports tensorflow")
         elif name in ("absl.flags", "absl.app") or name.startswith("absl.flags."):
-            if module not in WITH_FLAGS:
+            if not _is_in(module, WITH_FLAGS):
                 found.append(f"{module} imports {name}")
         elif top == "albert_tf":
             found.extend(_library_violations(module, name))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    if "FLAGS" in names | attributes and module not in WITH_FLAGS:
+    if "FLAGS" in names | attributes and not _is_in(module, WITH_FLAGS):
         found.append(f"{module} reads FLAGS")
     return list(dict.fromkeys(found))
+
+
+def _is_in(module: str, names: set[str]) -> bool:
+    return module in names or module.partition(".")[0] in names
 
 
 def _library_violations(module: str, name: str) -> list[str]:
     imported = _module_of(name)
     if not imported:
         return [f"{module} imports {name}: import it from the module that defines it"]
-    if module not in LEVEL_OF:
-        return []  # Reported once, by test_every_module_has_a_level.
-    is_own = imported.startswith("generator.") or imported in OF_THE_GENERATOR
-    if module.startswith("generator.") and not is_own:
+    if imported in ALIASES:
+        return [f"{module} imports {imported}, an alias: import what it stands for"]
+    folder, other = _folder(module), _folder(imported)
+    if folder == "generator" and other in NOT_THE_GENERATORS and imported != ITS_EXCEPTION:
         return [f"{module} imports {imported}, which is not the generator's business"]
-    if imported not in LEVEL_OF or LEVEL_OF[imported] >= LEVEL_OF[module]:
+    if module not in ALIASES and FOLDERS.index(other) > FOLDERS.index(folder):
         return [f"{module} imports {imported}, which is not below it"]
     return []
 
 
+def _folder(module: str) -> str:
+    top = module.partition(".")[0]
+    return top if top in FOLDERS else ""
+
+
 def _module_of(name: str) -> str:
-    """Returns the module of "albert_tf.tasks.task.Task": "tasks.task"; "" for the package."""
+    """Returns the module of "albert_tf.training.task.Task": "training.task"; "" for the package."""
     parts = name.split(".")[1:]
-    while parts and ".".join(parts) not in LEVEL_OF and not _path(parts).exists():
+    while parts and not any(path.exists() for path in _paths(parts)):
         parts.pop()
     return ".".join(parts)
 
 
-def _path(parts: list[str]) -> pathlib.Path:
-    return ROOT.joinpath(*parts).with_suffix(".py")
+def _paths(parts: list[str]) -> tuple[pathlib.Path, pathlib.Path]:
+    return ROOT.joinpath(*parts).with_suffix(".py"), ROOT.joinpath(*parts, "__init__.py")
 
 
 def _imports(tree: ast.AST, module: str) -> list[str]:
@@ -263,46 +147,54 @@ def _modules() -> dict[str, str]:
 
 def test_the_library_imports_downwards_and_reads_no_flags():
     modules = _modules()
-    assert "optimization" in modules
+    assert "training.optimizers" in modules
     found = [line for name, source in modules.items() for line in _violations(name, source)]
     assert not found, "\n".join(found)
 
 
-def test_every_module_has_a_level():
-    assert set(_modules()) <= set(LEVEL_OF), "add the new module to LEVELS"
+def test_no_module_imports_itself_through_others():
+    graph = {
+        name: {_module_of(each) for each in _imports(ast.parse(source), name)} - {""}
+        for name, source in _modules().items()
+    }
+    assert "text.tokenization" in graph["text.vocabulary"]
+    graphlib.TopologicalSorter(graph).prepare()  # Raises CycleError.
+
+
+def test_every_folder_has_a_level_and_says_what_it_is():
+    folders = {path.parent.name: path for path in ROOT.glob("*/__init__.py")}
+    assert {"", *folders} == set(FOLDERS)
+    for path in folders.values():
+        assert ast.get_docstring(ast.parse(path.read_text()))
 
 
 @pytest.mark.parametrize(
     ("module", "source", "expected"),
     [
         ("config", "import keras", "config imports keras"),
-        ("layers", "def f():\n  import tensorflow as tf", "layers imports tensorflow"),
-        ("layers", "from albert_tf import modeling", "layers imports modeling, which is not"),
-        ("layers", "from . import optimization", "layers imports optimization, which is not"),
-        ("layers", "import albert_tf.heads as h", "layers imports heads, which is not"),
-        ("tasks.task", "from ..training import Trainer", "tasks.task imports training, which"),
-        (
-            "tasks.glue",
-            "from albert_tf.tasks import classification",
-            "tasks.glue imports tasks.classification,",
-        ),
-        ("tasks.glue", "from . import race", "tasks.glue imports tasks.race, which is not"),
-        ("training", "from albert_tf.tasks import TASKS", "training imports tasks, which is"),
-        ("layers", "from albert_tf.heads import A, B", "layers imports heads, which is not"),
-        ("heads", "from albert_tf import AlbertModel", "heads imports albert_tf.AlbertModel: im"),
-        ("records", "from data import documents", "records imports data.documents, which is no"),
-        ("training", "import run_pretraining", "training imports run_pretraining, which is no"),
+        ("records.masking", "import keras.ops", "records.masking imports keras"),
+        ("model.layers", "def f():\n  import tensorflow as tf", "model.layers imports tensorflow"),
+        ("config", "from albert_tf.text import word_piece", "config imports text.word_piece, whi"),
+        ("model.layers", "from ..training import optimizers", "model.layers imports training.opt"),
+        ("text.tokenization", "import albert_tf.model.heads as h", "text.tokenization imports mo"),
+        ("training.task", "from ..tasks.glue import GLUE", "training.task imports tasks.glue, wh"),
+        ("training.trainer", "from albert_tf import tasks", "training.trainer imports tasks, whi"),
+        ("tasks.glue", "from albert_tf.cli.checks import A, B", "tasks.glue imports cli.checks, w"),
+        ("tasks.glue", "from albert_tf import optimization", "tasks.glue imports optimization, a"),
+        ("model.heads", "from albert_tf import AlbertModel", "model.heads imports albert_tf.Albe"),
+        ("records.specs", "from data import documents", "records.specs imports data.documents, w"),
+        ("cli.pretrain", "import run_pretraining", "cli.pretrain imports run_pretraining, which"),
         (
             "generator.pairs",
-            "import albert_tf.config",
-            "generator.pairs imports config, which is no",
+            "import albert_tf.training.trainer",
+            "generator.pairs imports training.trainer, which is not the generator's",
         ),
         ("generator.pairs", "import tensorflow", "generator.pairs imports tensorflow"),
-        ("training", "from albert_tf.generator import pairs", "training imports generator.pairs,"),
-        ("training", "from absl import flags", "training imports absl.flags"),
-        ("training", "from absl.flags import DEFINE_bool", "training imports absl.flags.DEFINE"),
-        ("training", "x = FLAGS.init_lr", "training reads FLAGS"),
-        ("training", "x = flags.FLAGS", "training reads FLAGS"),
+        ("tasks.glue", "from albert_tf.generator import pairs", "tasks.glue imports generator.pa"),
+        ("tasks.glue", "from absl import flags", "tasks.glue imports absl.flags"),
+        ("tasks.glue", "from absl.flags import DEFINE_bool", "tasks.glue imports absl.flags.DEF"),
+        ("tasks.glue", "x = FLAGS.init_lr", "tasks.glue reads FLAGS"),
+        ("tasks.glue", "x = flags.FLAGS", "tasks.glue reads FLAGS"),
     ],
 )
 def test_the_checker_catches(module, source, expected):
@@ -313,12 +205,13 @@ def test_the_checker_catches(module, source, expected):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("heads", "from albert_tf.modeling import AlbertModel, ConfiguredModel"),
+        ("model.heads", "from albert_tf.model.albert import AlbertModel, ConfiguredModel"),
         ("tasks.squad_predictions", "from albert_tf.tasks import squad_text"),
-        ("tasks.glue", "from albert_tf.tasks.task import Task\nfrom absl import logging"),
-        ("records", "import tensorflow as tf\nimport numpy.random"),
-        ("tasks", "from albert_tf.tasks.glue import GlueTask"),
+        ("tasks.glue", "from albert_tf.training.task import Task\nfrom absl import logging"),
+        ("records.specs", "import tensorflow as tf\nimport numpy.random"),
+        ("optimization", "from albert_tf.training.optimizers import AdamW"),
         ("generator.create", "from absl import flags\nx = flags.FLAGS"),
+        ("generator.create", "from albert_tf.training import progress"),
     ],
 )
 def test_the_checker_lets_pass(module, source):

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import predict
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
+from albert_tf.serving import predict
 from albert_tf.tasks import race, squad_text, table
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 from tests import finetune_runs as runs
 
 FEATURES = runs.GOLDEN / "features"

@@ -17,7 +17,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, layouts
 from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.names import ENCODER, POOLER, tf1_name
-from albert_tf.modeling import ConfiguredModel
+from albert_tf.model.albert import ConfiguredModel
 
 __all__ = [
     "LoadReport",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import user_errors
+from albert_tf import errors
 from albert_tf.conversion import convert, huggingface
 
 
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    with user_errors.in_one_line():
+    with errors.in_one_line():
         done = convert.convert(
             args.source,
             args.to,

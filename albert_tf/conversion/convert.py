@@ -11,11 +11,13 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf import conversion, finetuning, heads, modeling, running
+from albert_tf import conversion, directories
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import bundles, files, huggingface, kerashub, labels, layouts, vocabulary
+from albert_tf.conversion import bundles, huggingface, kerashub, labels, layouts
 from albert_tf.conversion.names import ENCODER, POOLER
-from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf.model import albert, finetuning, heads
+from albert_tf.text import vocabulary
+from albert_tf.text.vocabulary import Vocabulary
 
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 
@@ -100,7 +102,7 @@ def convert(
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     if architecture and layout != "huggingface":
         raise ValueError("an architecture is Hugging Face's: leave it out, or convert to that")
-    files.check_free(output_dir)
+    directories.check_free(output_dir)
     source = _read(path, config_file, drop)
     words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
     if words is None:
@@ -109,7 +111,7 @@ def convert(
         words.check(source.config)
     names = labels.find(path, source.num_labels)
     source = dataclasses.replace(source, vocabulary=words, labels=names)
-    with files.whole_directory(output_dir) as directory:
+    with directories.whole_directory(output_dir) as directory:
         what = _WRITERS[layout](directory, source, architecture)
         lost = source.config.differences(layouts.load_config(directory), ())
         if labels.find(directory, source.num_labels) != source.labels:
@@ -124,7 +126,7 @@ def convert(
 def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     layout = layouts.find(path)
     if config_file:
-        config = running.read_config(config_file)
+        config = AlbertConfig.from_json_file(config_file)
         layouts.check_config(config, layout, path, replace=True)
     else:
         config = layout.read_config(path)
@@ -260,7 +262,7 @@ def _model(source: Source) -> keras.Model:
     """Makes the model here that has exactly the stored weights."""
     config, count = source.config, source.num_labels
     makers: dict[frozenset[str], Any] = {
-        frozenset(): lambda: modeling.AlbertModel(config),
+        frozenset(): lambda: albert.AlbertModel(config),
         frozenset(_HEADS[:2]): lambda: heads.AlbertForPreTraining(config),
         frozenset(_HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, count),
         frozenset(_HEADS[3:4]): lambda: finetuning.AlbertForQuestionAnswering(config),
@@ -280,7 +282,7 @@ def _write_keras(directory: str, source: Source, architecture: None) -> str:
     for name, value in source.weights.items():
         named[name].assign(value)
     model.save(os.path.join(directory, "model.keras"))
-    files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
+    directories.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
     _copy_beside(source, directory)
     return type(model).__name__
 

@@ -11,10 +11,11 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
+from albert_tf import directories
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import files, names, torch_files, values
-from albert_tf.functional import LAYER_NORM_EPSILON
-from albert_tf.tokenization import Tokenizer
+from albert_tf.conversion import names, torch_files, values
+from albert_tf.model.functional import LAYER_NORM_EPSILON
+from albert_tf.text.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
@@ -73,7 +74,7 @@ ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
 def matches(path: str) -> bool:
     """Tells whether a directory is of this layout."""
     config = os.path.join(path, _CONFIG)
-    return os.path.isfile(config) and "model_type" in files.read_json(config)
+    return os.path.isfile(config) and "model_type" in directories.read_json(config)
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -89,7 +90,7 @@ def read_config(path: str) -> AlbertConfig:
       ValueError: It is no ALBERT, or one that is not built here.
     """
     file = os.path.join(path, _CONFIG)
-    theirs = files.read_json(file)
+    theirs = directories.read_json(file)
     if theirs.get("model_type") != "albert":
         raise ValueError(f"{file} is of a model of type {theirs.get('model_type')!r}, not 'albert'")
     for key, value in _FIXED.items():
@@ -122,7 +123,7 @@ def read_labels(path: str) -> tuple[str, ...]:
       ValueError: They are no names by id, or not different ones.
     """
     file = os.path.join(path, _CONFIG)
-    by_id = files.read_json(file).get("id2label") or {}
+    by_id = directories.read_json(file).get("id2label") or {}
     ids = [str(i) for i in range(len(by_id))]
     if not isinstance(by_id, dict) or set(by_id) != set(ids):
         raise ValueError(f"{file}: id2label must be an object of names by id, from 0")
@@ -196,7 +197,7 @@ def _read_tensors(path: str) -> dict[str, np.ndarray]:
 
 
 def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
-    weight_map = files.read_json(index).get("weight_map")
+    weight_map = directories.read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index} must have an object weight_map, of file names by weight")
     for name, shard in weight_map.items():
@@ -255,7 +256,7 @@ def write(
         theirs |= {"pad_token_id": tokenizer.pad_id}
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     text = json.dumps(theirs, indent=2, sort_keys=True)
-    files.write_text(os.path.join(directory, _CONFIG), text)
+    directories.write_text(os.path.join(directory, _CONFIG), text)
 
 
 def _their_config(config: AlbertConfig, architecture: str) -> dict[str, Any]:

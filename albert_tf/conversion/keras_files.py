@@ -13,7 +13,7 @@ import numpy as np
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import hdf5, names, values
-from albert_tf.conversion.files import check_not_compressed, parse_json
+from albert_tf.directories import check_not_compressed, parse_json
 from albert_tf.files import SMALL_BYTES
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"

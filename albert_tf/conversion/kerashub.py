@@ -16,8 +16,9 @@ import h5py
 import keras
 import numpy as np
 
+from albert_tf import directories
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import files, hdf5, names, values
+from albert_tf.conversion import hdf5, names, values
 
 LOOKED_FOR = "config.json with registered_name keras_hub>AlbertBackbone (KerasHub)"
 _CONFIG = "config.json"
@@ -59,7 +60,7 @@ _KEYS = {
 def matches(path: str) -> bool:
     """Tells whether a directory is of this layout."""
     config = os.path.join(path, _CONFIG)
-    return os.path.isfile(config) and "registered_name" in files.read_json(config)
+    return os.path.isfile(config) and "registered_name" in directories.read_json(config)
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -75,7 +76,7 @@ def read_config(path: str) -> AlbertConfig:
       ValueError: It is no ALBERT, or a value is impossible.
     """
     file = os.path.join(path, _CONFIG)
-    preset = files.read_json(file)
+    preset = directories.read_json(file)
     if preset["registered_name"] not in _BACKBONE:
         raise ValueError(f"{file} is of {preset['registered_name']!r}, not of {_BACKBONE[0]!r}")
     theirs = preset.get("config")
@@ -218,7 +219,7 @@ def write(
         _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
     _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
     for name, content in configs.items():
-        files.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
+        directories.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
 
 
 def _backbone(config: AlbertConfig) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf import checkpoint
 from albert_tf.conversion import huggingface
-from albert_tf.tasks.text_files import parse_json
+from albert_tf.text_files import parse_json
 
 LABELS_FILE = "labels.jsonl"
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from albert_tf import scripts
 from albert_tf.files import list_files
 from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
@@ -105,7 +106,7 @@ def run_locally(
       OSError: If the text can't be read, or the shards can't be written.
     """
     from albert_tf.generator import shards
-    from albert_tf.progress import ProgressBar
+    from albert_tf.training.progress import ProgressBar
 
     if num_processes is None:
         num_processes = processes.count_cores()
@@ -166,10 +167,10 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     """Writes the records that the flags describe, and logs what they are."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    from albert_tf import user_errors  # Worker processes do without TensorFlow.
+    from albert_tf import errors  # Worker processes do without TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with user_errors.in_one_line(ImportError), _ended_by_sigterm():
+    with errors.in_one_line(ImportError), _ended_by_sigterm():
         report = create_pretraining_data(flag_values)
     for line in report.lines():
         logging.info("%s", line)
@@ -177,4 +178,4 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    generator_flags.run_script(main, generator_flags.define_flags, __doc__)
+    scripts.run_script(main, generator_flags.define_flags, __doc__)

@@ -1,19 +1,19 @@
-"""The flags of the scripts, how they start, and the recipe that those of the generator ask for."""
+"""The flags of the scripts, and the recipe that those of the generator ask for."""
 
 from __future__ import annotations
 
 import functools
 import math
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags, logging
+from absl import flags, logging
 
-from albert_tf import flag_files, masking
+from albert_tf import scripts
 from albert_tf.generator import instances
 from albert_tf.generator.pairs import PairSettings
-from albert_tf.tokenization import Tokenizer
+from albert_tf.records import masking
+from albert_tf.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.generator.formats import TextSettings
@@ -38,30 +38,6 @@ _MASKING_FLAGS = (
     "do_whole_word_mask",
     "do_permutation",
 )
-
-
-def run_script(
-    main: Callable[[Sequence[str]], None], define: Callable[[flags.FlagValues], None], doc: str
-) -> None:
-    """Runs a script on the process's command line.
-
-    Args:
-      main: What it does; takes the arguments that are no flags, with the script's name before.
-      define: Adds its flags.
-      doc: What --help begins with; the flags follow.
-    """
-    define(flags.FLAGS)
-    # absl lists the flags that the file of the command line defines, which only starts the script.
-    sys.modules["__main__"].__doc__ = doc
-    for name in _names(define):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    app.run(main, flags_parser=flag_files.in_one_line(app.parse_flags_with_usage))
-
-
-def _names(define: Callable[[flags.FlagValues], None]) -> list[str]:
-    own = flags.FlagValues()
-    define(own)
-    return list(own)
 
 
 def define_text_flags(flag_values: flags.FlagValues) -> None:
@@ -203,7 +179,7 @@ def _definers(flag_values: flags.FlagValues) -> list[Callable[..., Any]]:
 
 def list_settings(flag_values: flags.FlagValues) -> dict[str, Any]:
     """Returns the flags that the records are a function of, by name."""
-    names = _names(define_flags)
+    names = scripts.flag_names(define_flags)
     return {name: flag_values[name].value for name in names if name not in _WITHOUT_EFFECT}
 
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf import masking
 from albert_tf.generator.pairs import PairSettings, SegmentPair, draw_pairs
-from albert_tf.records import NUM_SPECIALS, RowFormat
-from albert_tf.rows import Rows
-from albert_tf.tokenization import Tokenizer
+from albert_tf.records import masking
+from albert_tf.records.rows import Rows
+from albert_tf.records.specs import NUM_SPECIALS, RowFormat
+from albert_tf.text.tokenization import Tokenizer
 
 _PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for
 

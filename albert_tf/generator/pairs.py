@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.records import NUM_SPECIALS
+from albert_tf.records.specs import NUM_SPECIALS
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 _SHORTEST_TARGET = 2

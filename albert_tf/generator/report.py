@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.generator import instances
 from albert_tf.generator.pairs import SegmentPair
-from albert_tf.records import NUM_SPECIALS
+from albert_tf.records.specs import NUM_SPECIALS
 
 SCHEMA_VERSION = 2
 # Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.

@@ -19,11 +19,11 @@ import sentencepiece
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import user_errors
+from albert_tf import errors, scripts
 from albert_tf.files import list_files
 from albert_tf.generator import documents
-from albert_tf.generator.flags import define_text_flags, read_text_settings, run_script
-from albert_tf.tokenization import preprocess_text
+from albert_tf.generator.flags import define_text_flags, read_text_settings
+from albert_tf.text.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
 RECIPE = {
@@ -174,7 +174,7 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     """Trains and writes the model that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    with user_errors.in_one_line():
+    with errors.in_one_line():
         files = list_files(flag_values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
         settings = read_text_settings(flag_values, mode="rb")
@@ -198,4 +198,4 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    run_script(main, define_flags, __doc__)
+    scripts.run_script(main, define_flags, __doc__)

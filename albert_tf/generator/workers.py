@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf import files, records
-from albert_tf.example_encoding import frame_records
+from albert_tf import files
 from albert_tf.generator import instances, packing
 from albert_tf.generator.blocks import Place, TextBlock
 from albert_tf.generator.report import Report
-from albert_tf.tokenization import Tokenizer
+from albert_tf.records import specs
+from albert_tf.records.example_encoding import frame_records
+from albert_tf.text.tokenization import Tokenizer
 
 _BATCH_SIZE = 256
 
@@ -164,11 +165,11 @@ def _make_records(
         return
     if recipe.masking:
         build = instances.build_examples
-        spec = records.pretraining_spec(
+        spec = specs.pretraining_spec(
             recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
         )
     else:
-        build, spec = instances.build_compact_examples, records.compact_spec()
+        build, spec = instances.build_compact_examples, specs.compact_spec()
     drawn = instances.draw_instances(block, recipe, word_starts)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))

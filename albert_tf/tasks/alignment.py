@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.tokenization import preprocess_text
-from albert_tf.word_starts import SPACE_MARK
+from albert_tf.text.tokenization import preprocess_text
+from albert_tf.text.word_starts import SPACE_MARK
 
 _UNALIGNED = -1
 # A text of which fewer characters find their like is given up.

@@ -11,15 +11,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoint, files, finetuning, metrics
-from albert_tf.tasks import losses, sequence_features
+from albert_tf import checkpoint, files
+from albert_tf.model import finetuning
+from albert_tf.tasks import losses, metrics, sequence_features
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
-from albert_tf.tasks.task import Features
-from albert_tf.tasks.text_files import json_member, parse_json
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text_files import json_member, parse_json
+from albert_tf.training.task import Features
 
 
 class ScoringTask(SupervisedTask):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.length_batches import LengthBatches
 from albert_tf.tasks.sequence_features import PADDING
-from albert_tf.training_input import InputByLength, InputFn
+from albert_tf.training.feeding import InputByLength, InputFn
+from albert_tf.training.length_buckets import LengthBatches
 
 # Read before a step asks for them: those of two steps on eight replicas.
 _BATCHES_AHEAD = 16

@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.tasks.task import Features
+from albert_tf.training.task import Features
 
 
 def classification_loss(labels: Any, logits: Any) -> Any:

@@ -8,8 +8,8 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.heads import AlbertForPreTraining
-from albert_tf.tasks.task import Features, Task
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.training.task import Features, Task
 
 
 class PretrainingTask(Task):

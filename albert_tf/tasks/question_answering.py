@@ -14,14 +14,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, files, finetuning, metrics
-from albert_tf.tasks import losses, squad_predictions, squad_text
+from albert_tf import checkpoint, files
+from albert_tf.model import finetuning
+from albert_tf.tasks import losses, metrics, squad_predictions, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.squad_predictions import Predictions
 from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 from albert_tf.tasks.supervised import SupervisedTask
-from albert_tf.tasks.task import Features
-from albert_tf.tasks.text_files import parse_json
+from albert_tf.text_files import parse_json
+from albert_tf.training.task import Features
 
 # Of a window, what places its pieces in the paragraph: for each position, as all sequences are.
 _PLACES = ("char_starts", "char_ends", "is_max_context")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from albert_tf import files
-from albert_tf.tasks.text_files import json_member, parse_json
+from albert_tf.text_files import json_member, parse_json
 
 LEVELS = ("middle", "high")
 NUM_CHOICES = 4

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 
 # What a padded position holds, where it isn't 0: no answer can start or end there.
 PADDING = {"p_mask": 1}

@@ -12,8 +12,8 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.tasks import alignment, sequence_features
-from albert_tf.tasks.text_files import json_member, parse_json
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text_files import json_member, parse_json
 
 
 @dataclasses.dataclass(frozen=True)

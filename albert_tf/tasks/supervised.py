@@ -11,8 +11,8 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.task import Features, Task
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.training.task import Features, Task
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.text_files import (
-    CARRIAGE_RETURN,
-    finite_number,
-    parse_json,
-    tab_cells,
-    utf8_lines,
-)
+from albert_tf.text_files import CARRIAGE_RETURN, finite_number, parse_json, tab_cells, utf8_lines
 
 _FORMATS = (".csv", ".tsv", ".jsonl")
 

@@ -15,9 +15,9 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import checkpoint, conversion
+from albert_tf import checkpoint, conversion, directories
 from albert_tf.conversion import __main__ as command
-from albert_tf.conversion import files, layouts
+from albert_tf.conversion import layouts
 from albert_tf.conversion.convert import convert
 from tests import goldens
 from tests.conversion.untrusted import assert_refused, encoder
@@ -304,8 +304,8 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
         "../file/a/b": "can't be written: Not a directory",
     }.items():
         with pytest.raises(ValueError, match=message):
-            files.check_free(path)
-    files.check_free("new/deep")
+            directories.check_free(path)
+    directories.check_free("new/deep")
     assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -318,7 +318,7 @@ def test_a_target_that_is_not_local(copy_of, tmp_path):
     with pytest.raises(ValueError, match="^ram://converted/target is there already: name a dir"):
         convert(str(tmp_path / "target"), "keras", "ram://converted/target")
     with pytest.raises(ValueError, match="^nowhere://b/x can't be written: .*nowhere"):
-        files.check_free("nowhere://b/x")
+        directories.check_free("nowhere://b/x")
 
 
 def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
@@ -333,7 +333,7 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "copy", fail_at_last)
     with (
         pytest.raises(OSError, match="the disk is full"),
-        files.whole_directory("ram://partly/model") as folder,
+        directories.whole_directory("ram://partly/model") as folder,
     ):
         for name in ("saved_model.pb", "fingerprint.pb", "variables/variables.index"):
             path = pathlib.Path(folder, name)

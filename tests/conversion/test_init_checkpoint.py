@@ -10,8 +10,8 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-import run_pretraining
 from albert_tf import checkpoint, conversion
+from albert_tf.cli import pretrain
 from albert_tf.conversion.convert import convert
 from tests import goldens
 from tests import pretraining_runs as runs
@@ -33,7 +33,7 @@ def prepare(records, tmp_path, caplog):
         with flagsaver.flagsaver():
             flags.FLAGS(["run_pretraining.py", *command, *arguments])
             with contextlib.ExitStack() as held:
-                return run_pretraining.prepare(held)[0]
+                return pretrain.prepare(held)[0]
 
     return prepare
 

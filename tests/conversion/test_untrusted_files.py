@@ -17,8 +17,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf.conversion import torch_files, vocabulary
+from albert_tf.conversion import torch_files
 from albert_tf.conversion.convert import convert
+from albert_tf.text import vocabulary
 from tests.conversion.untrusted import DEEP, assert_refused, encoder
 
 

@@ -15,14 +15,14 @@ from absl import app, flags
 from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
 
-from albert_tf import input_files
 from albert_tf.generator import create, extra, instances, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.generator.formats import TextSettings
-from albert_tf.records import RowFormat, compact_spec
-from albert_tf.rows import Rows
-from albert_tf.tokenization import Tokenizer
+from albert_tf.records import input_files
+from albert_tf.records.rows import Rows
+from albert_tf.records.specs import RowFormat, compact_spec
+from albert_tf.text.tokenization import Tokenizer
 
 # Names and defaults: the release's, and then ours.
 RELEASED_FLAGS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert_tf import records
 from albert_tf.generator import packing
+from albert_tf.records import specs
 
 COUNT, S, P, K = 211, 43, 7, 5
 PAD = 3
@@ -90,7 +90,7 @@ def test_every_example_is_there_once_and_whole(examples, packed):
 
 
 def test_rows_are_records_and_what_is_free_is_padding(examples, packed):
-    spec = records.pretraining_spec(S, P, K)
+    spec = specs.pretraining_spec(S, P, K)
     for row in range(len(packed["input_ids"])):
         spec.serialize({name: values[row] for name, values in packed.items()})
     free = packed["input_mask"] == 0

@@ -15,13 +15,13 @@ import pytest
 from absl import flags
 from record_statistics import count_words, read_records
 
-from albert_tf import masking
 from albert_tf.generator import create, instances
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.extra import plots
 from albert_tf.generator.pairs import PairSettings
 from albert_tf.generator.report import Report, report_path
-from albert_tf.tokenization import Tokenizer
+from albert_tf.records import masking
+from albert_tf.text.tokenization import Tokenizer
 
 CLS_ID, SEP_ID = 2, 3
 

@@ -10,7 +10,7 @@ import sentencepiece
 from absl import app, flags
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 
 WORDS = [
     "sea",

@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 from tests import goldens, tolerances
 
 GLUE_NAME = {"classifier": "mnli", "cola": "cola", "stsb": "sts-b"}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import length_batches
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.sequence_features import pad_features
+from albert_tf.training import length_buckets
 
 LENGTHS = (11, 17, 23)
 COUNT = 29
@@ -47,7 +47,7 @@ def assert_batch(batch: dict, examples: list[dict], chosen: np.ndarray, length: 
 def test_training_batches_hold_the_rows_of_their_steps(choices):
     examples = rows(choices)
     table = FeatureTable.from_rows(examples)
-    plan = length_batches.training_batches(table.lengths, 6, LENGTHS, 1, 21)
+    plan = length_buckets.training_batches(table.lengths, 6, LENGTHS, 1, 21)
     source = table.training_input(plan, first_step=4)
     datasets = {length: make(ONE_REPLICA) for length, make in source.input_fns.items()}
     assert set(datasets) == set(plan.lengths.tolist()) == set(LENGTHS)
@@ -64,7 +64,7 @@ def test_training_batches_hold_the_rows_of_their_steps(choices):
 def test_evaluation_batches_tell_rows_and_weights():
     examples = rows()
     table = FeatureTable.from_rows(examples)
-    plan = length_batches.evaluation_batches(table.lengths, 6, LENGTHS)
+    plan = length_buckets.evaluation_batches(table.lengths, 6, LENGTHS)
     seen, step = [], 0
     for make in table.evaluation_inputs(plan):
         for batch in make(ONE_REPLICA):
@@ -80,7 +80,7 @@ def test_evaluation_batches_tell_rows_and_weights():
 def test_hosts_and_replicas_share_each_batch_in_order():
     """Two hosts of two replicas: the parts of a step, put together, are its batch."""
     table = FeatureTable.from_rows(rows())
-    plan = length_batches.training_batches(table.lengths, 12, LENGTHS, 1, 8)
+    plan = length_buckets.training_batches(table.lengths, 12, LENGTHS, 1, 8)
     source = table.training_input(plan, first_step=0)
     hosts = [tf.distribute.InputContext(2, host, 4) for host in range(2)]
     for length, make in source.input_fns.items():

@@ -12,7 +12,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
 from albert_tf.tasks.squad_predictions import Predictions
 from albert_tf.tasks.squad_text import Answer, SquadExample
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 from tests import goldens, squad_goldens
 
 EXAMPLES = [

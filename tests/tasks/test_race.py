@@ -5,7 +5,7 @@ import json
 import pytest
 
 from albert_tf.tasks import race
-from albert_tf.tokenization import Tokenizer, preprocess_text
+from albert_tf.text.tokenization import Tokenizer, preprocess_text
 
 PASSAGE = {
     "id": "middle7.txt",

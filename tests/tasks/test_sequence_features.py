@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.tasks import glue, race, sequence_features
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 
 LENGTH = 32
 

@@ -6,8 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from albert_tf import metrics
-from albert_tf.tasks import squad_predictions, squad_text
+from albert_tf.tasks import metrics, squad_predictions, squad_text
 from tests import goldens, squad_goldens, tolerances
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from albert_tf.tasks import sequence_features, squad_text
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 from tests import squad_goldens
 
 KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "dev")]

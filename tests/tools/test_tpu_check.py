@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.optimization import create_optimizer
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.train_step import TrainStep
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.train_step import TrainStep
 from tests import goldens
 from tools.tpu_check.pure import without_variables
 from tools.tpu_check.steps import TASKS, features, make_step

@@ -1,4 +1,4 @@
-"""Exported models and what people ask them, read as `python -m albert_tf.predict` does."""
+"""Exported models and what people ask them, read as `python -m albert_tf.serving.predict` does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import io
 import pathlib
 
 import albert_tf
-from albert_tf import export, predict
-from albert_tf.conversion.vocabulary import Vocabulary
+from albert_tf import export
+from albert_tf.serving import predict
+from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens
 from tests.random_weights import randomise
 from tools.campaign import kinds, mutators

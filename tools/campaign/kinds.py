@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from albert_tf import user_errors
-from albert_tf.training import NonFiniteLossError
+from albert_tf import errors
+from albert_tf.training.trainer import NonFiniteLossError
 from tools.campaign import outcomes
 from tools.campaign.mutators import Mutator
 from tools.campaign.outcomes import Outcome
@@ -151,8 +151,8 @@ class Bench:
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
     """What stands around the work of every script; nothing is printed beside."""
-    errors = user_errors.in_one_line(NonFiniteLossError, ImportError)
-    with contextlib.redirect_stdout(io.StringIO()), errors:
+    expected = errors.in_one_line(NonFiniteLossError, ImportError)
+    with contextlib.redirect_stdout(io.StringIO()), expected:
         yield
 
 

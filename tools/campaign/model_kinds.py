@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 import albert_tf
-from albert_tf import conversion, running
+from albert_tf import conversion
+from albert_tf.config import AlbertConfig
 from albert_tf.conversion.convert import convert
-from albert_tf.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer
 from tests import goldens
 from tools.campaign import kinds, mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -73,7 +74,7 @@ def _make_config(folder: pathlib.Path) -> None:
 
 
 def _read_config(folder: pathlib.Path) -> dict[str, Any]:
-    return running.read_config(str(folder / "albert_config.json")).to_dict()
+    return AlbertConfig.from_json_file(folder / "albert_config.json").to_dict()
 
 
 def _judge_config(evidence: Evidence) -> str | None:

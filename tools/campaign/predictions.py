@@ -7,7 +7,7 @@ import threading
 
 import tensorflow as tf
 
-from albert_tf import predict
+from albert_tf.serving import predict
 from tools.campaign import export_kinds, outcomes
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import CONTEXT, Program, Running, judge

@@ -7,12 +7,10 @@ from typing import Any
 
 from absl import flags
 
-import finetune_flags
-import run_finetune
-import run_pretraining
-from albert_tf.export import __main__ as export_script
+from albert_tf.cli import finetune, finetune_flags, pretrain
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
+from albert_tf.serving import export as export_script
 from tests import finetune_runs
 from tests import pretraining_runs as runs
 from tools.campaign.processes import CONTEXT, Program
@@ -43,7 +41,7 @@ def _finetune(arguments: list[str]) -> None:
     values = flags.FlagValues()
     finetune_flags.define_flags(values)
     values(["run_finetune.py", *arguments])
-    run_finetune.main(["run_finetune.py"], values)
+    finetune.main(["run_finetune.py"], values)
 
 
 def _make_finetuning(folder: pathlib.Path) -> None:
@@ -149,7 +147,7 @@ def _exported(out: pathlib.Path) -> dict[str, bytes]:
 
 def _pretrain(arguments: list[str]) -> None:
     flags.FLAGS(["run_pretraining.py", *arguments])
-    run_pretraining.main(["run_pretraining.py"])
+    pretrain.main(["run_pretraining.py"])
 
 
 def _pretrained(out: pathlib.Path) -> dict[str, Any]:

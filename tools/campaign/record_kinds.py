@@ -12,9 +12,9 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
-import run_pretraining
-from albert_tf import input_files, input_pipeline
-from albert_tf.example_encoding import frame_records
+from albert_tf.cli import pretrain
+from albert_tf.records import input_files, input_pipeline
+from albert_tf.records.example_encoding import frame_records
 from tests import pretraining_runs as runs
 from tools.campaign import mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -79,7 +79,7 @@ def _read(changes: dict[str, Any], folder: pathlib.Path) -> list[bytes]:
         flags.FLAGS(["run_pretraining.py", *arguments])
         values = flags.FLAGS
         found = input_files.find_files(values.input_file)
-        checked = run_pretraining.check_records(found, runs.config(), None)
+        checked = pretrain.check_records(found, runs.config(), None)
         make = functools.partial(
             input_pipeline.evaluation_dataset,
             checked.files,

@@ -14,11 +14,13 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-import finetune_flags
-from albert_tf import checkpoint, evaluation, flag_files, input_files, running
+from albert_tf import checkpoint, scripts
+from albert_tf.cli import checks, finetune_flags
 from albert_tf.conversion import labels
 from albert_tf.generator import blocks, report, shards, workers
+from albert_tf.records import input_files
 from albert_tf.tasks import feature_cache
+from albert_tf.training import evaluation
 from tests import pretraining_runs as runs
 from tools.campaign import kinds, mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -36,7 +38,7 @@ def _make_checkpoints(folder: pathlib.Path) -> None:
 
 
 def _read_list(folder: pathlib.Path) -> list[str]:
-    running.check_fresh_or_own(str(folder))
+    checks.check_fresh_or_own(str(folder))
     return [pathlib.Path(path).name for path in checkpoint.listed(str(folder))]
 
 
@@ -141,7 +143,7 @@ def _read_flags(folder: pathlib.Path) -> dict[str, Any]:
     finetune_flags.define_flags(values)
     command = ["run_finetune.py", f"--flagfile={folder / 'flags.txt'}"]
     try:
-        flag_files.in_one_line(values)(command)
+        scripts.flag_file_in_one_line(values)(command)
     except flags.Error as error:
         raise ValueError(" ".join(str(error).split())) from error  # absl prints it, with the usage.
     finetune_flags.set_task_defaults(values)

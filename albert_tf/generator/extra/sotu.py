@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import app, flags
 
-from albert_tf.generator.flags import run_script
+from albert_tf import scripts
 
 # 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
 # and a written version of one message would give each other away.
@@ -161,4 +161,4 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    run_script(main, define_flags, __doc__)
+    scripts.run_script(main, define_flags, __doc__)

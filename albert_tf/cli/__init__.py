@@ -1,0 +1,1 @@
+"""The scripts of training: flags -> checks, a task, a Trainer."""

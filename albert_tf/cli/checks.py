@@ -1,0 +1,125 @@
+"""What a script checks before long work: the config, the output directory, the sizes of batches."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from albert_tf import checkpoint
+from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
+from albert_tf.conversion import layouts
+
+
+def write_config(config: AlbertConfig, output_dir: str) -> None:
+    """Puts the config beside the checkpoints of a run."""
+    checkpoint.write_text(os.path.join(output_dir, CONFIG_FILE), config.to_json())
+
+
+def check_same_model(config: AlbertConfig, output_dir: str) -> None:
+    """Compares the config with that of the run whose checkpoints are there: dropout may change.
+
+    Raises:
+      ValueError: It is another model's, even if its weights would fit.
+    """
+    stored = os.path.join(output_dir, CONFIG_FILE)
+    if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
+        return
+    before = AlbertConfig.from_json_file(stored)
+    changed = [
+        f"{name} {getattr(before, name)} before, {getattr(config, name)} now"
+        for name in config.differences(before, DROPOUT_FIELDS)
+    ]
+    if changed:
+        raise ValueError(
+            f"--output_dir holds a run of another model ({'; '.join(changed)}): name another "
+            "directory, or the config it was started with"
+        )
+
+
+def check_fresh_or_own(output_dir: str) -> None:
+    """Checks that a run goes on with its own checkpoints, or begins where there is no model.
+
+    Raises:
+      ValueError: If there is another model, of which the run would replace or delete files.
+    """
+    if checkpoint.latest(output_dir):
+        return
+    found = checkpoint.unlisted(output_dir)
+    try:
+        layouts.find(output_dir)
+        found = [output_dir]
+    except FileNotFoundError:
+        pass
+    except ValueError:  # Several models, of which one must be named.
+        found = found or [os.path.join(output_dir, "...")]
+    if found:
+        raise ValueError(
+            f"--output_dir {output_dir} holds a model, and no run that could go on there: name "
+            f"another directory, and --init_checkpoint={found[0]} to start from that model"
+        )
+
+
+def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
+    """Checks that the model has a position for each piece of a sequence.
+
+    Raises:
+      ValueError: It has not.
+    """
+    if max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"--max_seq_length {max_seq_length} is beyond the config's position table "
+            f"(max_position_embeddings {config.max_position_embeddings})"
+        )
+
+
+def check_batch_size(flag: str, batch_size: int, strategy: tf.distribute.Strategy) -> None:
+    """Checks that the replicas can share a batch to evaluate.
+
+    Raises:
+      ValueError: They can't.
+    """
+    num_replicas = strategy.num_replicas_in_sync
+    if batch_size % num_replicas:
+        raise ValueError(
+            f"--{flag} {batch_size} can't be shared by {num_replicas} replicas: make it a "
+            f"multiple of {num_replicas}"
+        )
+
+
+def check_train_batch_size(
+    batch_size: int, accumulation_steps: int, strategy: tf.distribute.Strategy
+) -> None:
+    """Checks that the replicas can share a batch to train on, each in so many parts.
+
+    Raises:
+      ValueError: They can't.
+    """
+    num_replicas = strategy.num_replicas_in_sync
+    parts = num_replicas * accumulation_steps
+    if batch_size % parts:
+        raise ValueError(
+            f"--train_batch_size {batch_size} can't be shared by {num_replicas} replica(s) in "
+            f"{accumulation_steps} part(s) each: make it a multiple of {parts}"
+        )
+
+
+def make_output_dir(path: str) -> None:
+    """Makes the output directory and writes to it once.
+
+    Raises:
+      ValueError: That is not possible.
+    """
+    probe = os.path.join(path, ".write_test")
+    try:
+        tf.io.gfile.makedirs(path)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
+
+
+def describe(strategy: tf.distribute.Strategy) -> str:
+    """Returns a strategy's name and its number of replicas, for a person."""
+    return f"{type(strategy).__name__} with {strategy.num_replicas_in_sync} replica(s)"

@@ -1,0 +1,322 @@
+"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD, one's own.
+
+Its flags are in finetune_flags.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+from absl import app, flags, logging
+
+from albert_tf import checkpoint, conversion, directories, errors, scripts
+from albert_tf.cli import checks, finetune_flags, finetune_tasks
+from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.conversion import layouts
+from albert_tf.tasks import feature_cache
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
+from albert_tf.training import distribution, evaluation, optimizers, run_lock
+from albert_tf.training.length_buckets import MOST_ROWS, choose_static_lengths
+from albert_tf.training.trainer import NonFiniteLossError, Trainer
+
+# A split -> the flag of what needs it, and that of its batch size.
+SPLITS = {
+    "train": ("do_train", "train_batch_size"),
+    "dev": ("do_eval", "eval_batch_size"),
+    "test": ("do_predict", "predict_batch_size"),
+}
+
+
+def check_weights(values: flags.FlagValues) -> None:
+    """Checks that there are weights to start from.
+
+    Raises:
+      ValueError: There are none, and nobody asked for random ones; or output_dir holds others.
+    """
+    if values.do_train:
+        checks.check_fresh_or_own(values.output_dir)
+    if _stored(values) or finetune_flags.initial_weights(values):
+        return
+    if not values.from_scratch:
+        raise ValueError(
+            f"no weights to start from: {values.output_dir} holds no checkpoint yet; set "
+            "--init_checkpoint, or --from_scratch to train from noise"
+        )
+    if not values.do_train:
+        raise ValueError("--from_scratch without --do_train would evaluate noise")
+
+
+def _stored(values: flags.FlagValues) -> str | None:
+    """Returns the checkpoint of output_dir that the run goes on with: training, not with a best."""
+    newest = checkpoint.latest(values.output_dir)
+    return newest if values.do_train else newest or checkpoint.best(values.output_dir)
+
+
+def load_config(values: flags.FlagValues) -> AlbertConfig:
+    """Reads the model's config, with the dropout that the flags ask for."""
+    config = _stored_config(values)
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    given = {name: values[name].value for name in names if values[name].value is not None}
+    return dataclasses.replace(config, **given)
+
+
+def _stored_config(values: flags.FlagValues) -> AlbertConfig:
+    """Reads the config as named, or of the run that goes on, or beside the weights."""
+    if values.albert_config_file:
+        return AlbertConfig.from_json_file(values.albert_config_file)
+    beside = os.path.join(values.output_dir, CONFIG_FILE)
+    if _stored(values) and tf.io.gfile.exists(beside):
+        return AlbertConfig.from_json_file(beside)
+    initial = finetune_flags.initial_weights(values)
+    if not initial:
+        raise ValueError("no config: set --albert_config_file")
+    return conversion.load_config(initial)
+
+
+def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
+    """Reads the examples of the splits that are needed."""
+    return {split: read(split) for split, (flag, _) in SPLITS.items() if values[flag].value}
+
+
+def make_splits(
+    values: flags.FlagValues, task: SupervisedTask, examples: dict[str, list[Any]]
+) -> dict[str, Split]:
+    """Makes the features of examples, or finds them made."""
+    splits = {}
+    for name, (_, batch_size) in SPLITS.items():
+        if name in examples:
+            is_training = name == "train"
+            features = feature_cache.load_or_make(
+                examples[name],
+                functools.partial(task.rows, is_training=is_training),
+                {**task.settings, "is_training": is_training},
+                _feature_stem(values, is_training),
+            )
+            lengths = _static_lengths(values, features)
+            splits[name] = Split(examples[name], features, values[batch_size].value, lengths)
+    return splits
+
+
+def _static_lengths(values: flags.FlagValues, features: FeatureTable) -> tuple[int, ...]:
+    if values.static_lengths == 1:
+        return (values.max_seq_length,)
+    return choose_static_lengths(features.lengths, values.max_seq_length, values.static_lengths)
+
+
+def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
+    # Where "dev" and "test" are the same examples, they share a file.
+    folder = values.cached_dir or os.path.join(values.output_dir, "features")
+    default = os.path.join(folder, f"{values.task_name}_{'train' if is_training else 'predict'}")
+    return (values.train_feature_file if is_training else values.predict_feature_file) or default
+
+
+def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
+    """Chooses the devices, which must be able to share the batches."""
+    strategy = distribution.create_strategy(
+        values.use_tpu,
+        values.tpu_name,
+        values.tpu_zone,
+        values.gcp_project,
+        values.master,
+        values.num_tpu_cores,
+    )
+    if values.do_train:
+        checks.check_train_batch_size(
+            values.train_batch_size, values.gradient_accumulation_steps, strategy
+        )
+    for name in ("eval_batch_size", "predict_batch_size"):
+        checks.check_batch_size(name, values[name].value, strategy)
+    return strategy
+
+
+def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[SupervisedRun, int]:
+    """Checks everything, and returns a run with its first weights, and its last step.
+
+    The output directory is the run's until `held` closes.
+    """
+    check_weights(values)
+    config = load_config(values)
+    checks.check_positions(config, values.max_seq_length)
+    checks.check_same_model(config, values.output_dir)
+    # Before any other TensorFlow operation: workers can be connected only then.
+    strategy = create_strategy(values)
+    task, read = finetune_tasks.make_task(values, config)
+    if values.export_dir:
+        import_exporters()
+        finetune_tasks.serving(values, task)
+    examples = read_splits(values, read)
+    num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
+    if values.export_dir and not (_is_done(values, num_train_steps) and _is_exported(values)):
+        directories.check_free(values.export_dir)
+    chief = distribution.is_chief(strategy)
+    if chief:
+        checks.make_output_dir(values.output_dir)
+        held.enter_context(run_lock.hold(values.output_dir))
+    rates = (
+        config.hidden_dropout_prob,
+        config.attention_probs_dropout_prob,
+        values.dropout_prob,
+    )
+    logging.info("%s; dropout: hidden %g, attention %g, head %g", checks.describe(strategy), *rates)
+    trainer = Trainer(
+        task,
+        strategy,
+        values.output_dir,
+        functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
+        seed=values.random_seed,
+        jit_compile=values.jit_compile and not values.use_tpu,
+        accumulation_steps=values.gradient_accumulation_steps,
+    )
+    start = trainer.initialise(finetune_flags.initial_weights(values)) if values.do_train else None
+    splits = make_splits(values, task, examples)
+    if values.do_train and chief:
+        if start != "resume":
+            evaluation.begin(values.output_dir)
+        checks.write_config(config, values.output_dir)
+        finetune_tasks.write_labels(values, task)
+    initial = finetune_flags.initial_weights(values)
+    return SupervisedRun(task, trainer, splits, initial), num_train_steps
+
+
+def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
+    num_steps = values.train_step
+    if values.num_train_epochs is not None:
+        num_steps = max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
+    if num_steps * values.train_batch_size > MOST_ROWS:
+        raise ValueError(
+            f"{num_steps} updates of {values.train_batch_size} examples are more than the "
+            f"{MOST_ROWS} examples that a run can plan: lower --train_step or "
+            "--num_train_epochs"
+        )
+    return num_steps
+
+
+def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
+    share = values.warmup_proportion
+    num_warmup_steps = values.warmup_step if share is None else int(share * num_train_steps)
+    return optimizers.create_optimizer(
+        values.learning_rate,
+        num_train_steps,
+        num_warmup_steps,
+        values.optimizer,
+        sum_over_replicas=False,
+    )
+
+
+def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int) -> None:
+    """Trains, evaluates, predicts and exports, as the flags say."""
+    if values.do_train:
+        finished = run.train(
+            num_train_steps,
+            values.random_seed,
+            steps_per_loop=values.iterations_per_loop,
+            save_steps=values.save_checkpoints_steps,
+            keep_max=values.keep_checkpoint_max,
+        )
+        if not finished:
+            return
+    if values.do_eval and not run.evaluate_saved() and not values.do_train:
+        run.evaluate_best()
+    if values.do_predict:
+        run.predict_best()
+    if values.export_dir and distribution.is_chief(run.trainer.strategy):
+        export_best(values, run.task)
+
+
+def import_exporters() -> tuple[ModuleType, ModuleType]:
+    """Returns export.saved_model and export.trained, which alone need tensorflow_text.
+
+    Raises:
+      ImportError: If that is not installed.
+    """
+    # Not on top: the script also runs where there is no tensorflow_text.
+    try:
+        from albert_tf.serving import saved_model, trained
+    except ImportError as error:
+        raise ImportError(
+            f"--export_dir needs the package {error.name!r}, which is not installed: install the "
+            "one of TensorFlow's version, or leave --export_dir out and export elsewhere"
+        ) from error
+    return saved_model, trained
+
+
+def _is_done(values: flags.FlagValues, num_train_steps: int) -> bool:
+    newest = checkpoint.latest(values.output_dir) if values.do_train else None
+    return not values.do_train or bool(newest and int(newest.rpartition("-")[2]) >= num_train_steps)
+
+
+def _to_export(values: flags.FlagValues) -> str | None:
+    found = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
+    return found or finetune_flags.initial_weights(values)
+
+
+def _is_exported(values: flags.FlagValues) -> bool:
+    path = _to_export(values)
+    return bool(path) and layouts.holds_weights_of(values.export_dir, path)
+
+
+def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
+    """Writes the best checkpoint as a SavedModel that takes raw text, unless it is there."""
+    if _is_exported(values):
+        logging.info("%s is an export of %s already", values.export_dir, _to_export(values))
+        return
+    kind, options = finetune_tasks.serving(values, task)
+    saved_model, trained = import_exporters()
+    stored = trained.Stored(
+        _to_export(values),
+        values.albert_config_file,
+        values.spm_model_file,
+        None if values.spm_model_file else values.vocab_file,
+        values.do_lower_case,
+    )
+    saved_model.save(trained.serve(kind, stored, options), values.export_dir)
+    logging.info("exported %s to %s", stored.path, values.export_dir)
+
+
+def combine(values: flags.FlagValues) -> None:
+    """Averages the predictions of several output directories."""
+    task, read = finetune_tasks.make_task(values, None)
+    examples = read_splits(values, read)
+    found = {
+        split: task.average(values.ensemble_dirs, split, examples[split]) for split in examples
+    }
+    checks.make_output_dir(values.output_dir)
+    source = f"the ensemble of {', '.join(values.ensemble_dirs)}"
+    for split, predictions in found.items():
+        write_predictions(task, values.output_dir, source, split, examples[split], predictions)
+
+
+def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """Does what the flags say."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    finetune_flags.set_task_defaults(values)
+    expected = errors.in_one_line(ImportError, NonFiniteLossError)
+    with expected, contextlib.ExitStack() as held:
+        finetune_flags.check_flags(values)
+        if values.ensemble_dirs:
+            combine(values)
+            return
+        run, num_train_steps = prepare(values, held)
+        do_steps(values, run, num_train_steps)
+
+
+def run() -> None:
+    """Runs this script on the process's command line."""
+    finetune_flags.define_flags(flags.FLAGS)
+    flags.adopt_module_key_flags(finetune_flags)
+    app.run(main, flags_parser=scripts.flag_file_in_one_line(app.parse_flags_with_usage))
+
+
+if __name__ == "__main__":
+    run()

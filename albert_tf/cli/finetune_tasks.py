@@ -1,0 +1,211 @@
+"""The task that the flags of run_finetune.py name, and what reads its examples."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+
+from albert_tf import checkpoint
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import labels as labels_file
+from albert_tf.tasks import table
+from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
+from albert_tf.tasks.glue import GLUE_TASKS, read_glue
+from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task, is_labelled
+from albert_tf.tasks.race import LETTERS, LEVELS, read_race
+from albert_tf.tasks.squad_text import SquadExample, read_squad
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
+
+# The tasks of a table of one's own.
+_TABLES = ("classification", "regression", "choice")
+# A split -> the flag of what needs it.
+_STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+# From the name of a split to its examples.
+Reader = Callable[[str], list[Any]]
+
+
+def make_task(
+    values: flags.FlagValues, config: AlbertConfig | None
+) -> tuple[SupervisedTask, Reader]:
+    """Returns the task, and what reads the examples of a split.
+
+    Args:
+      values: The flags.
+      config: The model's; None if only files of predictions are read.
+
+    Raises:
+      ValueError: There is no such task, or it needs another flag, or the vocabulary is not the
+        model's.
+    """
+    options = tokenizer = None
+    if config:
+        dtype = "mixed_bfloat16" if values.precision == "bfloat16" else "float32"
+        options = ModelOptions(config, values.dropout_prob, dtype, values.recompute)
+        tokenizer = _tokenizer(values, config)
+    common = (options, tokenizer, values.max_seq_length)
+    name = values.task_name
+    if name in GLUE_TASKS:
+        row = GLUE_TASKS[name]
+        file = f"{row.submission or row.folder}.tsv"
+        task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
+        return task, functools.partial(read_glue, name, _folder(values))
+    if name == "race":
+        task = MultipleChoiceTask(values.max_qa_length, *common, LETTERS)
+        # Without a model nothing is made of the texts.
+        preprocess = tokenizer.preprocess if tokenizer else str
+        read = functools.partial(read_race, levels=_levels(values), preprocess=preprocess)
+        return task, functools.partial(read, _folder(values))
+    read = functools.partial(_read_squad, values)
+    windows = (values.doc_stride, values.max_query_length)
+    answers = (values.n_best_size, values.max_answer_length)
+    if name == "squad_v1":
+        return SquadV1Task(*windows, *answers, *common), read
+    if name == "squad_v2":
+        beam = (values.start_n_top, values.end_n_top)
+        return SquadV2Task(*beam, *windows, *answers, *common), read
+    if name in _TABLES:
+        return _table_task(values, common)
+    known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2", *_TABLES])
+    raise ValueError(f"--task_name {name!r} is none of {known}")
+
+
+def serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[str, Any]]:
+    """Returns what the task is for export.trained.serve, and the options of what serves it.
+
+    Raises:
+      ValueError: There is a threshold, and nothing that it divides.
+    """
+    options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
+    threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
+    if isinstance(task, SquadTask):
+        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+        options |= {name: values[name].value for name in names}
+    if isinstance(task, SquadV2Task):
+        options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
+        options |= {"null_threshold": threshold} if threshold is not None else {}
+        return "answer_v2", options
+    binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
+    if threshold is not None and not binary:
+        raise ValueError(
+            f"--threshold_to_export is for tasks of two classes and squad_v2: {values.task_name} "
+            "has no use of it"
+        )
+    if isinstance(task, SquadV1Task):
+        return "answer_v1", options
+    if isinstance(task, MultipleChoiceTask):
+        sizes = {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
+        return "choose", options | sizes
+    row = GLUE_TASKS.get(values.task_name)
+    pairs = bool(row.text_b if row else values.text_pair_column)
+    return "classify", options | {"labels": task.classes, "pairs": pairs, "threshold": threshold}
+
+
+def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
+    """Stores a classifier's classes beside its checkpoints, for what goes on with those."""
+    if isinstance(task, SequenceClassificationTask) and task.classes:
+        labels_file.write(values.output_dir, task.classes)
+
+
+def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[SupervisedTask, Reader]:
+    name = values.task_name
+    columns = table.TableColumns(
+        values.text_column, values.text_pair_column, values.label_column, (*values.choice_columns,)
+    )
+    if (name == "choice") != bool(columns.choices):
+        raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
+    if name == "choice":
+        task = MultipleChoiceTask(values.max_qa_length, *common, columns.choices)
+
+        def read(split: str) -> list[Any]:
+            return table.read_choices(_file(values, split), columns, split != "test")
+
+        return task, read
+    labels = _labels(values, columns) if name == "classification" else ()
+    key_metric = "eval_accuracy" if labels else "pearson"
+    task = SequenceClassificationTask(*common, labels, key_metric)
+
+    def read(split: str) -> list[Any]:
+        return table.read_texts(_file(values, split), columns, labels, split != "test")
+
+    return task, read
+
+
+def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
+    """Returns the classes: those once trained on, or those of the file that a fresh run reads."""
+    if values.ensemble_dirs:
+        return _shared_labels(values.ensemble_dirs)
+    path = os.path.join(values.output_dir, labels_file.LABELS_FILE)
+    goes_on = checkpoint.latest(values.output_dir) and tf.io.gfile.exists(path)
+    if values.do_train and not goes_on:
+        return table.find_labels(_file(values, "train"), columns)
+    return labels_file.read(values.output_dir)
+
+
+def _shared_labels(directories: Sequence[str]) -> tuple[str, ...]:
+    first, *others = directories
+    labels = labels_file.read(first)
+    for other in others:
+        found = labels_file.read(other)
+        if found != labels:
+            raise ValueError(
+                f"--ensemble_dirs {first} and {other} hold runs of other classes "
+                f"({', '.join(labels)}; {', '.join(found)}): name those of the same classes"
+            )
+    return labels
+
+
+def _levels(values: flags.FlagValues) -> tuple[str, ...]:
+    if values.high_only:
+        return ("high",)
+    return ("middle",) if values.middle_only else LEVELS
+
+
+def _file(values: flags.FlagValues, split: str) -> str:
+    flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
+    if not values[flag].value:
+        raise ValueError(f"--{_STEPS[split]} of {values.task_name} reads --{flag}: set that too")
+    return values[flag].value
+
+
+def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
+    # The release evaluates on what it predicts.
+    path = _file(values, "test" if split == "dev" and not values.eval_file else split)
+    examples = read_squad(path)
+    if split == "dev" and not is_labelled(examples):
+        raise ValueError(
+            f"{path} has no answers to evaluate with: name another file with --eval_file, or set "
+            "--do_eval=false"
+        )
+    if values.task_name == "squad_v1" and (split == "train" or is_labelled(examples)):
+        without = [each.qas_id for each in examples if each.is_impossible or not each.answers]
+        if without:
+            raise ValueError(
+                f"{path}: question {without[0]} has no answer, as squad_v1 expects of each: set "
+                "--task_name=squad_v2"
+            )
+    return examples
+
+
+def _folder(values: flags.FlagValues) -> str:
+    if not values.data_dir:
+        raise ValueError(f"--task_name={values.task_name} reads files in --data_dir: set that too")
+    return values.data_dir
+
+
+def _tokenizer(values: flags.FlagValues, config: AlbertConfig) -> Tokenizer:
+    """Reads the vocabulary, which must be the model's."""
+    if not values.spm_model_file and not values.vocab_file:
+        raise ValueError("no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one")
+    # The release prefers the SentencePiece model where both are named.
+    path = values.spm_model_file or values.vocab_file
+    vocabulary = Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
+    vocabulary.check(config)
+    return vocabulary.tokenizer

@@ -1,0 +1,47 @@
+"""TF_CONFIG: the processes that train together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+
+def hosts() -> dict[str, list[str]]:
+    """Returns TF_CONFIG's hosts by job; none where it isn't set, or names no cluster."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
+        if not cluster or _is_complete(cluster, config["task"]):
+            return cluster
+    raise ValueError(
+        'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
+        f'"index": 0}}}} with the place of this process as its task, not {text}'
+    )
+
+
+def _is_complete(cluster: dict, task: dict) -> bool:
+    listed = all(
+        isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
+        for hosts in cluster.values()
+    )
+    job = task["type"]
+    return listed and job in ("chief", "worker") and int(task["index"]) in range(len(cluster[job]))
+
+
+def num_workers() -> int:
+    """Returns how many processes train together; 0 where TF_CONFIG names none."""
+    jobs = hosts()
+    return len(jobs.get("worker", [])) + len(jobs.get("chief", []))
+
+
+def has_chief() -> bool:
+    """Returns whether one of them is called the chief."""
+    return bool(hosts().get("chief"))
+
+
+def describe_task(job: str, index: int) -> str:
+    """Returns a worker's name and, if TF_CONFIG has it, its address: "worker 1 (10.0.0.2:2222)"."""
+    addresses = hosts().get(job, [])
+    return f"{job} {index} ({addresses[index]})" if index < len(addresses) else f"{job} {index}"

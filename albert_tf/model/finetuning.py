@@ -1,0 +1,299 @@
+"""The models of fine-tuning: a head on an AlbertModel. Axis letters: see modeling.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import dropout
+from albert_tf.model.albert import AlbertModel, ConfiguredModel
+from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
+
+
+class FineTunedModel(ConfiguredModel):
+    """Base of the models here: an encoder, and a head with a dropout of its own.
+
+    Args:
+      config: The AlbertConfig, or its dictionary (as .keras files hold it).
+      classifier_dropout_prob: Share that the head drops in training. It is a third setting beside
+        the config's `hidden_dropout_prob` and `attention_probs_dropout_prob`.
+      recompute: See ConfiguredModel.
+      **kwargs: keras.Model's.
+
+    Raises:
+      ValueError: `classifier_dropout_prob` is outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        classifier_dropout_prob: float = 0.1,
+        recompute: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, **kwargs)
+        if not 0 <= classifier_dropout_prob < 1:
+            raise ValueError(
+                f"classifier_dropout_prob must be in [0, 1), got {classifier_dropout_prob}"
+            )
+        self.classifier_dropout_prob = classifier_dropout_prob
+        self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
+        self.seed_generator = keras.random.SeedGenerator() if classifier_dropout_prob else None
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates all weights; their shapes follow from the config alone."""
+        for layer in self.layers:
+            if not layer.built:
+                layer.build()
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "classifier_dropout_prob": self.classifier_dropout_prob}
+
+    def encode(
+        self, inputs: dict[str, Any], training: bool | None, dropout_seed: Any
+    ) -> tuple[dict[str, Any], Any]:
+        """Encodes a batch.
+
+        Args:
+          inputs: AlbertModel's.
+          training: Whether dropout acts.
+          dropout_seed: See AlbertModel.call.
+
+        Returns:
+          AlbertModel's outputs, and the head's seed `<int>[2]`, None where nothing is dropped.
+        """
+        if training and dropout_seed is None and self.seed_generator is not None:
+            dropout_seed = self.seed_generator.next()
+        outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
+        blocks = self.config.num_hidden_layers * self.config.inner_group_num
+        site = 1 + dropout.SITES_PER_BLOCK * blocks
+        return outputs, dropout.fold_in(dropout_seed if training else None, site)
+
+    def add_classifier(self, num_outputs: int, name: str) -> ClassifierHead:
+        """Returns a head of `num_outputs` classes with this model's dropout and dtype."""
+        return ClassifierHead(
+            self.config,
+            num_outputs,
+            self.classifier_dropout_prob,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForSequenceClassification(FineTunedModel):
+    """Classifies a text or a pair of texts; with one label, a regression.
+
+    Called on AlbertModel's inputs, it returns logits `<float32>[B, C]`.
+
+    Args:
+      config: See FineTunedModel.
+      num_labels: Number of classes C; 1 for a regression.
+      classifier_dropout_prob: Of the pooled vector; the default is the release's.
+      recompute: See ConfiguredModel.
+      name: Of the model.
+      **kwargs: keras.Model's.
+
+    Source: classifier_utils.py, create_model.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        num_labels: int,
+        classifier_dropout_prob: float = 0.1,
+        recompute: bool = False,
+        name: str = "albert_for_sequence_classification",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        self.num_labels = num_labels
+        self.classifier = self.add_classifier(num_labels, "classifier")
+        self.build()
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "num_labels": self.num_labels}
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> Any:
+        """Scores the classes of a batch; see AlbertModel.call."""
+        outputs, seed = self.encode(inputs, training, dropout_seed)
+        return self.classifier(outputs["pooled_output"], seed=seed)
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForTokenClassification(AlbertForSequenceClassification):
+    """Classifies each position: called on AlbertModel's inputs, it returns `<float32>[B, S, C]`.
+
+    Args: see AlbertForSequenceClassification.
+
+    Differs: the release has no such model.
+    """
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> Any:
+        """Scores the classes of each position; see AlbertModel.call."""
+        outputs, seed = self.encode(inputs, training, dropout_seed)
+        return self.classifier(outputs["sequence_output"], seed=seed)
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForMultipleChoice(FineTunedModel):
+    """Scores the choices of a question.
+
+    Called on AlbertModel's inputs with an axis of choices, `<int32>[B, C, S]`, it returns logits
+    `<float32>[B, C]`.
+
+    Args: see FineTunedModel; the dropout is that of the pooled vector.
+
+    Source: race_utils.py, create_model.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        classifier_dropout_prob: float = 0.1,
+        recompute: bool = False,
+        name: str = "albert_for_multiple_choice",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        self.classifier = self.add_classifier(1, "classifier")
+        self.build()
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> Any:
+        """Scores the choices of a batch; see AlbertModel.call."""
+        _, choices, length = ops.shape(inputs["input_ids"])
+        rows = {
+            name: ops.reshape(inputs[name], (-1, length))
+            for name in ("input_ids", "input_mask", "segment_ids")
+            if inputs.get(name) is not None
+        }
+        outputs, seed = self.encode(rows, training, dropout_seed)
+        return ops.reshape(self.classifier(outputs["pooled_output"], seed=seed), (-1, choices))
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForQuestionAnswering(FineTunedModel):
+    """Finds the span that answers a question (SQuAD v1.1).
+
+    Called on AlbertModel's inputs, it returns `start_logits` and `end_logits` `<float32>[B, S]`,
+    padding and question not excluded.
+
+    Args: see FineTunedModel; the release's head has no dropout, hence the default of 0.
+
+    Source: squad_utils.py, create_v1_model.
+    """
+
+    reads_pooler = False
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        classifier_dropout_prob: float = 0.0,
+        recompute: bool = False,
+        name: str = "albert_for_question_answering",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        self.span = self.add_classifier(2, "span")
+        self.build()
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        """Scores all positions of a batch; see AlbertModel.call."""
+        outputs, seed = self.encode(inputs, training, dropout_seed)
+        logits = self.span(outputs["sequence_output"], seed=seed)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForQuestionAnsweringV2(FineTunedModel):
+    """Finds the span that answers a question, and tells whether there is one (SQuAD v2.0).
+
+    Called on AlbertModel's inputs and `p_mask` `<int32>[B, S]`, 1 where no answer can start or
+    end, it returns `cls_logits` `<float32>[B]` (larger: no answer) and,
+
+    - if `start_positions` `<int32>[B]` is among the inputs, `start_log_probs` and, given that
+      start, `end_log_probs`, both `<float32>[B, S]`;
+    - if not, a beam: the K best starts, `start_top_log_probs` and `start_top_index` `[B, K]`, and
+      the J best ends of each, `end_top_log_probs` and `end_top_index` `[B, K * J]`, those of the
+      best start first.
+
+    Args:
+      config: See FineTunedModel.
+      start_n_top: Beam of starts K.
+      end_n_top: Beam of ends J for each start.
+      classifier_dropout_prob: Of the answerability's hidden layer.
+      recompute: See ConfiguredModel.
+      name: Of the model.
+      **kwargs: keras.Model's.
+
+    Source: squad_utils.py, create_v2_model.
+    Differs: the release conditions on the true start in training only, not by what it is given.
+    """
+
+    reads_pooler = False
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        start_n_top: int = 5,
+        end_n_top: int = 5,
+        classifier_dropout_prob: float = 0.1,
+        recompute: bool = False,
+        name: str = "albert_for_question_answering_v2",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        self.start_n_top = start_n_top
+        self.end_n_top = end_n_top
+        policy = self.dtype_policy
+        self.span = ConditionalSpanHead(self.config, name="conditional_span", dtype=policy)
+        self.answerability = AnswerabilityHead(
+            self.config, classifier_dropout_prob, name="answerability", dtype=policy
+        )
+        self.build()
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        beam = {"start_n_top": self.start_n_top, "end_n_top": self.end_n_top}
+        return {**super().get_config(), **beam}
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        """Scores a batch; see the class and AlbertModel.call."""
+        outputs, seed = self.encode(inputs, training, dropout_seed)
+        sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
+        start_logits = self.span(sequence, p_mask)
+        start_log_probs = ops.log_softmax(start_logits, axis=-1)
+        result = {"cls_logits": self.answerability(sequence, start_logits, seed=seed)}
+        if inputs.get("start_positions") is not None:
+            end_logits = self.span.end_logits(sequence, inputs["start_positions"][:, None], p_mask)
+            end_log_probs = ops.log_softmax(end_logits[:, 0], axis=-1)
+            return {**result, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
+        start_top_log_probs, start_top_index = ops.top_k(start_log_probs, self.start_n_top)
+        end_logits = self.span.end_logits(sequence, start_top_index, p_mask)
+        end_top_log_probs, end_top_index = ops.top_k(
+            ops.log_softmax(end_logits, axis=-1), self.end_n_top
+        )
+        beam = self.start_n_top * self.end_n_top
+        return {
+            **result,
+            "start_top_log_probs": start_top_log_probs,
+            "start_top_index": start_top_index,
+            "end_top_log_probs": ops.reshape(end_top_log_probs, (-1, beam)),
+            "end_top_index": ops.reshape(end_top_index, (-1, beam)),
+        }

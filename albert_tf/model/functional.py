@@ -1,0 +1,110 @@
+"""The functions that layers are made of. Axis letters: see modeling.py."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.model import dropout
+from albert_tf.model.fusion import fused
+
+LAYER_NORM_EPSILON = 1e-12
+# What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
+# masked must still give finite numbers, and the release's.
+MASKED_SCORE = -10000.0
+
+
+def get_activation(name: str) -> Any:
+    """Returns the function of a config's `hidden_act`; gelu is the tanh approximation."""
+    if name == "gelu":
+        return lambda x: ops.gelu(x, approximate=True)
+    return keras.activations.get(name)
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
+    """Normalises the last axis, in float32 whatever the dtype of x.
+
+    Args:
+      x: `<float>[..., H]`.
+      gamma: `<float32>[H]` scale.
+      beta: `<float32>[H]` offset.
+
+    Returns:
+      `<float>[..., H]`, of x's dtype.
+
+    Source: tf.contrib.layers.layer_norm: epsilon 1e-12, biased variance.
+    """
+    y = ops.cast(x, "float32")
+    mean = ops.mean(y, axis=-1, keepdims=True)
+    centred = y - mean
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    y = centred * (ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma) + beta
+    return ops.cast(y, x.dtype)
+
+
+@fused
+def add_and_norm(
+    x: Any, y: Any, bias: Any, gamma: Any, beta: Any, rate: float = 0.0, seed: Any = None
+) -> Any:
+    """Ends a sublayer: x `<float>[..., H]` plus its product y and bias, dropped out, normalised."""
+    y = dropout.apply(ops.cast(y, "float32") + ops.cast(bias, "float32"), rate, seed)
+    return ops.cast(layer_norm(ops.cast(x, "float32") + y, gamma, beta), x.dtype)
+
+
+@fused
+def biased_activation(x: Any, bias: Any, name: str) -> Any:
+    """Applies `hidden_act`, in float32, to a product x `<float>[..., I]` plus its bias."""
+    x_and_bias = ops.cast(x, "float32") + ops.cast(bias, "float32")
+    return ops.cast(get_activation(name)(x_and_bias), x.dtype)
+
+
+def attention_probs(
+    scores: Any, scale: float, masked_scores: Any, rate: float = 0.0, seed: Any = None
+) -> Any:
+    """Turns products of queries and keys, `<float>[B, N, P, S]`, into what each key counts."""
+    return dropout.apply(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
+
+
+def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: Any) -> Any:
+    del masked_scores  # Where they are large, the probabilities are 0.
+    probs = ops.cast(probs, "float32")
+    products = probs * ops.cast(upstream, "float32")
+    gradient = (products - probs * ops.sum(products, axis=-1, keepdims=True)) * scale
+    return ops.cast(gradient, upstream.dtype)
+
+
+@functools.partial(fused, gradient=_softmax_gradient)
+def _softmax(scores: Any, scale: float, masked_scores: Any) -> Any:
+    probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
+    return ops.cast(probs, scores.dtype)
+
+
+def example_starts(cls_positions: Any, length: int) -> Any:
+    """Tells at each position of a packed row where the example that it belongs to begins.
+
+    Args:
+      cls_positions: `<int32>[B, K]`, where examples begin; the first at 0, empty slots are 0 too.
+      length: S.
+
+    Returns:
+      `<int32>[B, S]`; padding behind the last example counts as a part of it.
+    """
+    firsts = cls_positions[:, :, None]
+    begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]
+    return ops.max(ops.where(begun, firsts, 0), axis=1)
+
+
+def gather_positions(sequence: Any, positions: Any) -> Any:
+    """Picks the vectors at some positions of each sequence.
+
+    Args:
+      sequence: `<float>[B, S, H]`.
+      positions: `<int32>[B, P]`, in [0, S).
+
+    Returns:
+      `<float>[B, P, H]`.
+    """
+    return ops.take_along_axis(sequence, ops.expand_dims(positions, 2), axis=1)

@@ -1,0 +1,265 @@
+"""What stands on the encoder: the heads, and the model of pre-training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import dropout, functional, layers
+from albert_tf.model.albert import AlbertModel, ConfiguredModel
+
+# The release's for classes and spans, whatever the config's initializer_range is.
+_CLASSIFIER_STDDEV = 0.02
+# What a position scores at which no answer can start or end.
+_MASKED_LOGIT = -1e30
+
+
+class MaskedLMHead(layers.AlbertLayer):
+    """Predicts the piece at each masked position.
+
+    Dense (H to E), activation, normalisation, then the word embeddings themselves as the output
+    matrix, plus a bias for each piece.
+
+    Source: run_pretraining.py, get_masked_lm_output.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the transform `<float32>[H, E]` and the output bias `<float32>[V]`."""
+        config = self.config
+        self.transform_kernel = self.add_matrix(
+            "transform_kernel", config.hidden_size, config.embedding_size
+        )
+        self.transform_bias = self.add_bias("transform_bias", config.embedding_size)
+        self.norm = self.add_norm("transform_LayerNorm", config.embedding_size)
+        self.output_bias = self.add_bias("output_bias", config.vocab_size)
+        self.built = True
+
+    def call(self, x: Any, word_embeddings: Any) -> Any:
+        """Scores all pieces at some positions.
+
+        Args:
+          x: `<float>[B, P, H]`, the encoder's output at these positions.
+          word_embeddings: `<float32>[V, E]`.
+
+        Returns:
+          `<float32>[B, P, V]` logits.
+        """
+        x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
+        x = x + ops.cast(self.transform_bias, x.dtype)
+        x = functional.layer_norm(functional.get_activation(self.config.hidden_act)(x), *self.norm)
+        logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
+        return ops.cast(logits, "float32") + self.output_bias
+
+
+class SentenceOrderHead(layers.AlbertLayer):
+    """Tells segments in their order (0) from swapped ones (1).
+
+    Source: run_pretraining.py, get_sentence_order_output.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the weights `<float32>[2, H]`, as the release lays them out, and a bias."""
+        self.output_weights = self.add_matrix("output_weights", 2, self.config.hidden_size)
+        self.output_bias = self.add_bias("output_bias", 2)
+        self.built = True
+
+    def call(self, pooled_output: Any) -> Any:
+        """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
+        weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
+        return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
+
+
+class ClassifierHead(layers.AlbertLayer):
+    """Scores classes: dropout and one dense map, over the last axis of what it is called on.
+
+    Args:
+      config: The model's AlbertConfig.
+      num_outputs: Number of classes C.
+      dropout_prob: Share of its input that is dropped in training.
+      **kwargs: keras.layers.Layer's.
+
+    Source: classifier_utils.py, race_utils.py and squad_utils.py (v1), create_model.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, num_outputs: int, dropout_prob: float, **kwargs: Any
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.num_outputs = num_outputs
+        self.dropout_prob = dropout_prob
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the weights `<float32>[C, H]`, as the release lays them out, and a bias."""
+        self.output_weights = self.add_matrix(
+            "output_weights", self.num_outputs, self.config.hidden_size, stddev=_CLASSIFIER_STDDEV
+        )
+        self.output_bias = self.add_bias("output_bias", self.num_outputs)
+        self.built = True
+
+    def call(self, x: Any, seed: Any = None) -> Any:
+        """Maps `<float>[..., H]` to `<float32>[..., C]` logits; a seed `<int>[2]` drops out."""
+        x = dropout.apply(x, self.dropout_prob, seed)
+        weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
+        return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
+
+
+class ConditionalSpanHead(layers.AlbertLayer):
+    """Scores where an answer starts, and where it ends if it starts at a given position.
+
+    Source: squad_utils.py, create_v2_model.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the maps of the start `[H, 1]` and of the end `[2H, H]`, `[H, 1]`."""
+        width = self.config.hidden_size
+        self.start = _add_dense(self, "start", width, 1)
+        self.end_0 = _add_dense(self, "end_0", 2 * width, width)
+        self.norm = self.add_norm("end_LayerNorm", width)
+        self.end_1 = _add_dense(self, "end_1", width, 1)
+        self.built = True
+
+    def call(self, sequence_output: Any, p_mask: Any) -> Any:
+        """Scores all positions as starts.
+
+        Args:
+          sequence_output: `<float>[B, S, H]`.
+          p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
+
+        Returns:
+          `<float32>[B, S]` logits, about -1e30 where masked.
+        """
+        logits = _dense(sequence_output, self.start)[..., 0]
+        return _mask(ops.cast(logits, "float32"), p_mask)
+
+    def end_logits(self, sequence_output: Any, starts: Any, p_mask: Any) -> Any:
+        """Scores all positions as ends of answers that start at K given positions.
+
+        Args:
+          sequence_output: `<float>[B, S, H]`.
+          starts: `<int32>[B, K]`; one outside [0, S) stands for a vector of zeros.
+          p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
+
+        Returns:
+          `<float32>[B, K, S]` logits, about -1e30 where masked.
+        """
+        width = self.config.hidden_size
+        chosen = ops.one_hot(starts, ops.shape(sequence_output)[1], dtype=sequence_output.dtype)
+        start_features = ops.matmul(chosen, sequence_output)  # [B, K, S] x [B, S, H]
+        # The map of [position, start], whose two halves are the same for all of the other's.
+        kernel, bias = self.end_0
+        kernel = ops.cast(kernel, sequence_output.dtype)
+        x = ops.matmul(sequence_output, kernel[:width])[:, None]
+        x = x + ops.matmul(start_features, kernel[width:])[:, :, None]
+        x = ops.tanh(x + ops.cast(bias, x.dtype))
+        x = functional.layer_norm(x, *self.norm)
+        logits = ops.cast(_dense(x, self.end_1)[..., 0], "float32")
+        return _mask(logits, p_mask[:, None])
+
+
+class AnswerabilityHead(layers.AlbertLayer):
+    """Tells whether a question has no answer, from [CLS] and the positions likely to start one.
+
+    Args:
+      config: The model's AlbertConfig.
+      dropout_prob: Share of its hidden layer that is dropped in training.
+      **kwargs: keras.layers.Layer's.
+
+    Source: squad_utils.py, create_v2_model.
+    """
+
+    def __init__(self, config: AlbertConfig, dropout_prob: float, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.dropout_prob = dropout_prob
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the maps `[2H, H]` and, without a bias, `[H, 1]`."""
+        width = self.config.hidden_size
+        self.dense_0 = _add_dense(self, "dense_0", 2 * width, width)
+        self.dense_1_kernel = self.add_matrix("dense_1_kernel", width, 1)
+        self.built = True
+
+    def call(self, sequence_output: Any, start_logits: Any, seed: Any = None) -> Any:
+        """Maps `<float>[B, S, H]` and masked `<float32>[B, S]` to `<float32>[B]` logits."""
+        start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
+        start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
+        x = ops.concatenate([start_feature, sequence_output[:, 0]], axis=-1)
+        x = dropout.apply(ops.tanh(_dense(x, self.dense_0)), self.dropout_prob, seed)
+        logits = ops.matmul(x, ops.cast(self.dense_1_kernel, x.dtype))
+        return ops.cast(logits[:, 0], "float32")
+
+
+def _add_dense(layer: layers.AlbertLayer, name: str, inputs: int, outputs: int) -> tuple[Any, Any]:
+    kernel = layer.add_matrix(f"{name}_kernel", inputs, outputs)
+    return kernel, layer.add_bias(f"{name}_bias", outputs)
+
+
+def _dense(x: Any, weights: tuple[Any, Any]) -> Any:
+    kernel, bias = weights
+    # A product of two matrices: TensorFlow 2.21's batch product of [B, 1, S, H] overruns its memory
+    # on a CPU (Keras 3.13 and later avoid it themselves).
+    y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), ops.cast(kernel, x.dtype))
+    return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
+
+
+def _mask(logits: Any, p_mask: Any) -> Any:
+    return ops.where(ops.cast(p_mask, "bool"), _MASKED_LOGIT, logits)
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForPreTraining(ConfiguredModel):
+    """ALBERT with both heads of pre-training.
+
+    Called on AlbertModel's inputs and `masked_lm_positions` `<int32>[B, P]`, it returns
+    AlbertModel's outputs and
+
+    - `masked_lm_logits` `<float32>[B, P, V]`,
+    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), of which 1 means
+      swapped.
+
+    Args: see ConfiguredModel.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig | dict[str, Any],
+        recompute: bool = False,
+        name: str = "albert_for_pretraining",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, name=name, **kwargs)
+        policy = self.dtype_policy
+        self.albert = AlbertModel(self.config, recompute, dtype=policy)
+        self.predictions = MaskedLMHead(self.config, name="predictions", dtype=policy)
+        self.seq_relationship = SentenceOrderHead(
+            self.config, name="seq_relationship", dtype=policy
+        )
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates all weights; their shapes follow from the config alone."""
+        if not self.built:
+            self.predictions.build()
+            self.seq_relationship.build()
+            self.built = True
+
+    def call(
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+    ) -> dict[str, Any]:
+        """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
+        outputs = self.albert(
+            inputs,
+            training=training,
+            dropout_seed=dropout_seed,
+            positions=inputs["masked_lm_positions"],
+        )
+        masked_lm_logits = self.predictions(
+            outputs.pop("gathered_output"), self.albert.embeddings.word_embeddings
+        )
+        return {
+            **outputs,
+            "masked_lm_logits": masked_lm_logits,
+            "sentence_order_logits": self.seq_relationship(outputs["pooled_output"]),
+        }

@@ -1,0 +1,265 @@
+"""The layers of the encoder. Axis letters: see modeling.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import dropout, functional
+
+
+class AlbertLayer(keras.layers.Layer):
+    """Base of the layers here: weights are float32 and initialised as the release does.
+
+    Args:
+      config: The model's AlbertConfig.
+      **kwargs: keras.layers.Layer's.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
+        """Adds a weight drawn from the truncated normal of stddev, by default `initializer_range`.
+
+        keras draws the standard deviation before the cut at two of them, as the release does.
+        """
+        if stddev is None:
+            stddev = self.config.initializer_range
+        return self._add(name, shape, keras.initializers.TruncatedNormal(stddev=stddev))
+
+    def add_bias(self, name: str, size: int) -> keras.Variable:
+        """Adds a weight `<float32>[size]` of zeros."""
+        return self._add(name, (size,), "zeros")
+
+    def add_norm(self, name: str, size: int) -> tuple[keras.Variable, keras.Variable]:
+        """Adds gamma (ones) and beta (zeros) of a normalisation, each `<float32>[size]`."""
+        gamma = self._add(f"{name}_gamma", (size,), "ones")
+        beta = self._add(f"{name}_beta", (size,), "zeros")
+        return gamma, beta
+
+    def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
+        # No autocast: each layer says itself what is cast, so that a weight is cast once a pass.
+        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+
+
+class Embeddings(AlbertLayer):
+    """Sums the word, token-type and position embeddings and normalises them.
+
+    Source: albert/modeling.py, embedding_lookup and embedding_postprocessor.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the three tables `<float32>[..., E]` and the normalisation."""
+        config = self.config
+        width = config.embedding_size
+        self.word_embeddings = self.add_matrix("word_embeddings", config.vocab_size, width)
+        self.token_type_embeddings = self.add_matrix(
+            "token_type_embeddings", config.type_vocab_size, width
+        )
+        self.position_embeddings = self.add_matrix(
+            "position_embeddings", config.max_position_embeddings, width
+        )
+        self.norm = self.add_norm("LayerNorm", width)
+        self.built = True
+
+    def call(self, input_ids: Any, segment_ids: Any, starts: Any = None, seed: Any = None) -> Any:
+        """Embeds tokens.
+
+        Args:
+          input_ids: `<int32>[B, S]` in [0, V); padding is embedded like any piece.
+          segment_ids: `<int32>[B, S]` in [0, type_vocab_size).
+          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows.
+          seed: `<int>[2]` of the forward pass; None when not training.
+
+        Returns:
+          `<float>[B, S, E]`.
+
+        Raises:
+          ValueError: S is beyond the position table.
+        """
+        length = input_ids.shape[1]
+        if length is not None and length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a sequence of {length} tokens is longer than the position table of the config "
+                f"(max_position_embeddings {self.config.max_position_embeddings}): shorten it"
+            )
+        words = ops.take(self.word_embeddings, input_ids, axis=0)
+        # A product with a one-hot matrix: the table has two rows, and its gradient stays dense.
+        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
+        types = ops.matmul(types, self.token_type_embeddings)
+        positions = self.position_embeddings[: ops.shape(input_ids)[1]]
+        if starts is not None:
+            columns = ops.arange(ops.shape(input_ids)[1], dtype=starts.dtype)
+            positions = ops.take(positions, columns - starts, axis=0)
+        x = functional.layer_norm(words + types + positions, *self.norm)
+        return dropout.apply(ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed)
+
+
+class SelfAttention(AlbertLayer):
+    """Multi-head self-attention, its output projection, residual and normalisation.
+
+    The encoder applies it many times in one forward pass: `read` casts the weights once, `apply`
+    is the sublayer itself and takes all that it uses as arguments.
+
+    Source: albert/modeling.py, attention_layer and attention_ffn_block.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates kernels `<float32>[H, H]`, biases `<float32>[H]` and the normalisation."""
+        width = self.config.hidden_size
+        for name in ("query", "key", "value", "output"):
+            setattr(self, f"{name}_kernel", self.add_matrix(f"{name}_kernel", width, width))
+            setattr(self, f"{name}_bias", self.add_bias(f"{name}_bias", width))
+        self.norm = self.add_norm("LayerNorm", width)
+        self.built = True
+
+    def read(self) -> tuple[Any, ...]:
+        """Returns the tensors that `apply` needs, matrices in the compute dtype.
+
+        The projections of query, key and value are one product: `<float>[H, 3H]`.
+        """
+        dtype = self.compute_dtype
+        kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
+        biases = [self.query_bias, self.key_bias, self.value_bias]
+        return (
+            ops.cast(ops.concatenate([ops.convert_to_tensor(k) for k in kernels], axis=1), dtype),
+            ops.cast(ops.concatenate([ops.convert_to_tensor(b) for b in biases], axis=0), dtype),
+            ops.cast(self.output_kernel, dtype),
+            ops.cast(self.output_bias, dtype),
+            *(ops.cast(weight, "float32") for weight in self.norm),
+        )
+
+    def apply(
+        self,
+        weights: tuple[Any, ...],
+        x: Any,
+        masked_scores: Any,
+        seed: Any,
+        positions: Any = None,
+    ) -> Any:
+        """Lets positions attend to all unmasked ones.
+
+        Args:
+          weights: What `read` returned.
+          x: `<float>[B, S, H]`.
+          masked_scores: `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, added to the
+            scores: 0 or `MASKED_SCORE`.
+          seed: `<int>[2]` of this block; None when not training.
+          positions: `<int32>[B, P]`, the only positions to compute; None for all, P = S.
+
+        Returns:
+          `<float>[B, P, H]`.
+        """
+        qkv_kernel, qkv_bias, output_kernel, output_bias, gamma, beta = weights
+        config = self.config
+        width = config.hidden_size
+        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        heads, head_size = config.num_attention_heads, width // config.num_attention_heads
+
+        qkv = ops.matmul(ops.reshape(x, (-1, width)), qkv_kernel) + qkv_bias  # [B * S, 3 * H]
+        qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
+        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+        if positions is not None:
+            x = functional.gather_positions(x, positions)
+            query = ops.take_along_axis(query, ops.expand_dims(positions, (1, 3)), axis=2)
+
+        probs = functional.attention_probs(
+            ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
+            scale=1 / math.sqrt(head_size),
+            masked_scores=masked_scores,
+            rate=config.attention_probs_dropout_prob,
+            seed=seed,
+        )
+        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
+
+        output = ops.matmul(ops.reshape(context, (-1, width)), output_kernel)
+        return functional.add_and_norm(
+            x,
+            ops.reshape(output, ops.shape(x)),
+            output_bias,
+            gamma,
+            beta,
+            rate=config.hidden_dropout_prob,
+            seed=dropout.fold_in(seed, 1),
+        )
+
+
+class FeedForward(AlbertLayer):
+    """Two dense layers with an activation between, residual and normalisation.
+
+    `read` and `apply` as in SelfAttention.
+
+    Source: albert/modeling.py, attention_ffn_block.
+    """
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates kernels `<float32>[H, I]`, `<float32>[I, H]`, biases and the normalisation."""
+        width, inner = self.config.hidden_size, self.config.intermediate_size
+        self.intermediate_kernel = self.add_matrix("intermediate_kernel", width, inner)
+        self.intermediate_bias = self.add_bias("intermediate_bias", inner)
+        self.output_kernel = self.add_matrix("output_kernel", inner, width)
+        self.output_bias = self.add_bias("output_bias", width)
+        self.norm = self.add_norm("LayerNorm_1", width)
+        self.built = True
+
+    def read(self) -> tuple[Any, ...]:
+        """Returns the tensors that `apply` needs, matrices in the compute dtype."""
+        matrices = (
+            self.intermediate_kernel,
+            self.intermediate_bias,
+            self.output_kernel,
+            self.output_bias,
+        )
+        return (
+            *(ops.cast(weight, self.compute_dtype) for weight in matrices),
+            *(ops.cast(weight, "float32") for weight in self.norm),
+        )
+
+    def apply(self, weights: tuple[Any, ...], x: Any, seed: Any) -> Any:
+        """Transforms every position by itself.
+
+        Args:
+          weights: What `read` returned.
+          x: `<float>[B, S, H]`.
+          seed: `<int>[2]` of this block; None when not training.
+
+        Returns:
+          `<float>[B, S, H]`.
+        """
+        intermediate_kernel, intermediate_bias, output_kernel, output_bias, gamma, beta = weights
+        config = self.config
+        inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), intermediate_kernel)
+        inner = functional.biased_activation(
+            inner, intermediate_bias, name=config.hidden_act
+        )  # [B * S, I]
+        output = ops.reshape(ops.matmul(inner, output_kernel), ops.shape(x))
+        return functional.add_and_norm(
+            x,
+            output,
+            output_bias,
+            gamma,
+            beta,
+            rate=config.hidden_dropout_prob,
+            seed=dropout.fold_in(seed, 2),
+        )
+
+
+class Pooler(AlbertLayer):
+    """Summarises an example: dense and tanh over the vector of its [CLS]."""
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
+        self.kernel = self.add_matrix("kernel", self.config.hidden_size, self.config.hidden_size)
+        self.bias = self.add_bias("bias", self.config.hidden_size)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        """Maps `<float>[..., H]` to `<float>[..., H]`."""
+        pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
+        return ops.tanh(pooled + ops.cast(self.bias, x.dtype))

@@ -1,0 +1,1 @@
+"""Ids -> TFRecord files -> batches: what a record holds, how it is masked, written and read."""

@@ -1,0 +1,222 @@
+"""What a record holds: one declaration writes it, reads it back and says what is allowed in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from albert_tf.records.example_encoding import Column, encode_examples
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_KIND_OF_TYPE = {"f": "float_list", "i": "int64_list", "b": "bytes_list"}
+_BITS_OF_A_BYTE = (128, 64, 32, 16, 8, 4, 2, 1)
+_BAD_RECORD = "a record holds values that it may not hold"
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of a record.
+
+    Attributes:
+        dtype: np.int32 (stored as int64_list), np.float32 (stored as float_list) or np.bool_
+            (stored as a bytes_list of one string that holds eight values a byte, the first one
+            in the highest bit).
+        shape: shape of one example, without the batch axis; (None,) is any length. np.bool_ has
+            (None,).
+        below: integers are from 0 to this minus one. Floats are weights: 0 or 1.
+        stored_as: name on disk, where it differs from the name in memory.
+        parsed: False for a feature that `parse` ignores: it is for other readers.
+        shared: True for one that is the same in all records of a run: `parse` doesn't return it.
+        expected: its values, where they are known: `parse` refuses others.
+        flag: name of the flag that its length comes from, if any.
+    """
+
+    dtype: type[np.generic]
+    shape: tuple[int | None, ...]
+    below: int = 1 << 31
+    stored_as: str | None = None
+    parsed: bool = True
+    shared: bool = False
+    expected: tuple[int, ...] | None = None
+    flag: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The protobuf field that holds the values."""
+        return _KIND_OF_TYPE[np.dtype(self.dtype).kind]
+
+    def read(self, stored: tf.train.Feature) -> np.ndarray | None:
+        """Values of one example, flat; whole bytes of bits. None if stored as another kind."""
+        if stored.WhichOneof("kind") != self.kind:
+            return None
+        values = getattr(stored, self.kind).value
+        if self.kind == "bytes_list":
+            return np.unpackbits(np.frombuffer(b"".join(values), np.uint8)).astype(np.bool_)
+        return np.array(values)
+
+    def column(self, examples: np.ndarray | Sequence[np.ndarray]) -> Column:
+        """What encode_examples takes for the values of B examples.
+
+        Raises:
+            ValueError: an example has another shape.
+        """
+        if self.shape != (None,):
+            column = np.asarray(examples, self.dtype)
+            if column.shape[1:] != self.shape:
+                raise ValueError(f"expected shape {self.shape}, got {column.shape[1:]}")
+            return column
+        rows = [np.asarray(example, self.dtype) for example in examples]
+        for row in rows:
+            if row.ndim != 1:
+                raise ValueError(f"expected shape {self.shape}, got {row.shape}")
+        if self.kind == "bytes_list":
+            return [np.packbits(row).tobytes() for row in rows]
+        return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSpec:
+    """One declaration that both writes and parses a tf.train.Example.
+
+    Attributes:
+        features: in-memory name -> Feature.
+        strangers: names on disk that only another kind of record has -> what to do about it.
+        contradiction: says how the values of one example, each as `Feature.read` returns it,
+            contradict each other, or None if they don't.
+        consistent: the same of a batch, before it is filled up: <bool>[B].
+    """
+
+    features: Mapping[str, Feature]
+    strangers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    contradiction: Callable[[Mapping[str, np.ndarray]], str | None] = lambda values: None
+    consistent: Callable[[Mapping[str, tf.Tensor]], tf.Tensor] | None = None
+
+    def expecting(self, values: Mapping[str, np.ndarray]) -> FeatureSpec:
+        """Returns a spec that refuses records whose shared features have other values."""
+        known = {
+            name: dataclasses.replace(feature, expected=tuple(values[name].tolist()))
+            for name, feature in self.features.items()
+            if feature.shared
+        }
+        return dataclasses.replace(self, features={**self.features, **known})
+
+    def serialize(self, example: Mapping[str, np.ndarray]) -> bytes:
+        """Encodes one example, without a batch axis; see `serialize_batch`."""
+        return self.serialize_batch({name: [value] for name, value in example.items()})[0]
+
+    def serialize_batch(
+        self, examples: Mapping[str, np.ndarray | Sequence[np.ndarray]]
+    ) -> list[bytes]:
+        """Encodes a batch of examples, each as a serialized tf.train.Example.
+
+        The same example always gives the same bytes.
+
+        Args:
+            examples: in-memory name -> [B, *declared shape], as a sequence of B arrays where
+                lengths differ.
+
+        Raises:
+            ValueError: a feature is missing, not declared, or of another shape.
+        """
+        if examples.keys() != self.features.keys():
+            raise ValueError(
+                f"expected the features {sorted(self.features)}, got {sorted(examples)}"
+            )
+        columns = {}
+        for name, feature in self.features.items():
+            try:
+                columns[feature.stored_as or name] = feature.column(examples[name])
+            except ValueError as error:
+                raise ValueError(f"feature {name}: {error}") from None
+        return encode_examples(columns)
+
+    def parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Decodes a batch of serialized examples; works eagerly and inside Dataset.map.
+
+        Args:
+            serialized: <string>[B].
+
+        Returns:
+            in-memory name -> <declared dtype>[B, *declared shape]. Features of any length are
+            filled up with zeros, at least to the longest of the batch.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If an example lacks a feature, has one of another
+                length, or holds what the spec does not allow.
+                input_files.naming_bad_records finds out which and where.
+        """
+        import tensorflow as tf  # Writers of records do without it.
+
+        wanted = {
+            name: feature
+            for name, feature in self.features.items()
+            if feature.parsed and (feature.expected or not feature.shared)
+        }
+        on_disk = {feature.stored_as or name: _on_disk(feature) for name, feature in wanted.items()}
+        parsed = tf.io.parse_example(serialized, on_disk)
+        stored = {name: parsed[feature.stored_as or name] for name, feature in wanted.items()}
+        # Before the cast, in which 2^32 + 9 would be 9.
+        allowed = [_is_allowed(stored[name], feature) for name, feature in wanted.items()]
+        if self.consistent:
+            allowed.append(tf.reduce_all(self.consistent(stored)))
+        check = tf.debugging.Assert(tf.reduce_all(allowed), [_BAD_RECORD])
+        with tf.control_dependencies([check] if check is not None else []):
+            return {
+                name: _finish(stored[name], feature)
+                for name, feature in wanted.items()
+                if not feature.shared
+            }
+
+
+def _on_disk(
+    feature: Feature,
+) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    import tensorflow as tf
+
+    if feature.kind == "bytes_list":
+        return tf.io.FixedLenFeature((), tf.string)
+    dtype = tf.float32 if feature.kind == "float_list" else tf.int64
+    if feature.shape == (None,):
+        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+    return tf.io.FixedLenFeature(feature.shape, dtype)
+
+
+def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor:
+    """Whether all values of a feature, as they are stored, are what it may hold: <bool>[]."""
+    import tensorflow as tf
+
+    if feature.expected:
+        return tf.reduce_all(values == tf.constant(feature.expected, values.dtype))
+    if feature.kind == "bytes_list":
+        return tf.constant(True)
+    if feature.kind == "float_list":
+        # NaN, too, is not what it is as a truth value.
+        return tf.reduce_all(values == tf.cast(tf.cast(values, tf.bool), values.dtype))
+    flat = values.values if feature.shape == (None,) else values
+    # Without its sign a negative number is large. A few microseconds for 16,384 values.
+    return tf.reduce_max(tf.bitcast(flat, tf.uint64)) < feature.below
+
+
+def _finish(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor:
+    import tensorflow as tf
+
+    if feature.kind == "bytes_list":
+        return _unpack_bits(values)
+    if feature.shape == (None,):
+        values = values.to_tensor()
+    return tf.cast(values, feature.dtype)
+
+
+def _unpack_bits(strings: tf.Tensor) -> tf.Tensor:
+    """<bool>[B, 8 * bytes of the longest] from <string>[B]."""
+    import tensorflow as tf
+
+    size = tf.maximum(tf.reduce_max(tf.strings.length(strings)), 1)
+    octets = tf.io.decode_raw(strings, tf.uint8, fixed_length=size)
+    bits = tf.bitwise.bitwise_and(octets[:, :, None], tf.constant(_BITS_OF_A_BYTE, tf.uint8))
+    return tf.reshape(bits > 0, [tf.shape(octets)[0], 8 * size])

@@ -1,0 +1,251 @@
+"""TFRecord files: found, counted, and compared with what a run expects, before it starts."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import errors
+from albert_tf.files import check_regular, dump_sealed, list_files, load_sealed, replace
+from albert_tf.records.feature_spec import Feature, FeatureSpec
+
+_READ_BYTES = 8 << 20
+_RECORDS_LOOKED_AT = 64
+_BATCH = 1024
+# What a TFRecord file holds of a record beside its bytes: their length and two checksums.
+_FRAME_BYTES = 16
+
+
+def find_files(patterns: str) -> list[str]:
+    """Lists the files of a comma-separated list of names and globs, in order and once each.
+
+    Raises:
+      FileNotFoundError: If a pattern matches nothing.
+      ValueError: If there is no pattern at all, one matches directories only, or a file is empty.
+    """
+    files = list(dict.fromkeys(list_files(patterns)))
+    for path in files:
+        check_regular(path)
+        if tf.io.gfile.stat(path).length == 0:
+            raise ValueError(f"input file {path} is empty: generate it again or leave it out")
+    return files
+
+
+def count_records(files: Sequence[str], cache_file: str | None = None) -> list[int]:
+    """Counts the records of TFRecord files and so verifies every checksum in them.
+
+    Args:
+      files: Paths.
+      cache_file: A JSON file that keeps counts between runs; a file is read again when its size
+        or time has changed, and all are where the JSON was.
+
+    Returns:
+      The number of records of each file.
+
+    Raises:
+      ValueError: A file holds no record, or a damaged one; the message says which.
+    """
+    known = _read_cache(cache_file)
+    stamps = {path: _stamp(path) for path in files}
+    unread = [path for path in files if known.get(path, {}).get("stamp") != stamps[path]]
+    with futures.ThreadPoolExecutor(max_workers=8) as pool:
+        for path, count in zip(unread, pool.map(_count_file, unread), strict=True):
+            known[path] = {"stamp": stamps[path], "records": count}
+    if cache_file and unread:
+        # A training run and its evaluation share the file, and may write it at the same time.
+        counted = {path: known[path] for path in unread}
+        text = dump_sealed({"files": {**_read_cache(cache_file), **counted}})
+        replace(cache_file, text.encode())
+    return [known[path]["records"] for path in files]
+
+
+def count_prediction_slots(path: str) -> int:
+    """Masked pieces that the records of a file have room for, by its first one; 1 at least.
+
+    Raises:
+      ValueError: The record is damaged.
+    """
+    for record in itertools.islice(_read(path), 1):
+        stored = _parse(f"{path}, record 0", record)
+        if "masked_lm_ids" in stored:
+            return max(1, len(stored["masked_lm_ids"].int64_list.value))
+    return 1
+
+
+def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
+    """Compares the first records of each file with what the run expects of them.
+
+    The input pipeline checks all of them, but only when it comes to them.
+
+    Args:
+      files: TFRecord files.
+      spec: What the run expects.
+
+    Returns:
+      A spec that also expects of all records what the first one has of shared features.
+
+    Raises:
+      ValueError: A feature is missing, of another length, or out of bounds, records contradict
+        themselves or each other, or one is damaged; the message says which, where, and what to
+        change.
+    """
+    for path in files:
+        for number, record in enumerate(itertools.islice(_read(path), _RECORDS_LOOKED_AT)):
+            spec = spec.expecting(_check_record(f"{path}, record {number}", record, spec))
+    return spec
+
+
+@contextlib.contextmanager
+def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None]:
+    """Turns the error of a batch that the spec refuses into one that names the record.
+
+    The files are read again for it: the input pipeline itself doesn't know where a record is from.
+
+    Raises:
+      ValueError: If the body meets a record that is damaged, or not what the spec says.
+    """
+    try:
+        yield
+    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError):
+        logging.info("looking for a record that can't be read, in %d files", len(files))
+        for path in files:
+            _check_all(path, spec)
+        raise
+
+
+def _check_all(path: str, spec: FeatureSpec) -> None:
+    first = 0
+    for batch in _batches(path):
+        try:
+            spec.parse(tf.constant(batch))
+        except tf.errors.InvalidArgumentError:
+            for number, record in enumerate(batch, start=first):
+                _check_record(f"{path}, record {number}", record, spec)
+        first += len(batch)
+
+
+def _batches(path: str) -> Iterator[list[bytes]]:
+    records = _read(path)
+    while batch := list(itertools.islice(records, _BATCH)):
+        yield batch
+
+
+def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
+    """Returns the values of all features that are not for other readers, by name in memory."""
+    stored = _parse(where, record)
+    for name, advice in spec.strangers.items():
+        if name in stored:
+            raise ValueError(f"{where} {advice}")
+    values = {}
+    for name, feature in spec.features.items():
+        if feature.parsed:
+            on_disk = feature.stored_as or name
+            found = feature.read(stored[on_disk]) if on_disk in stored else None
+            _check_length(where, on_disk, found, feature)
+            _check_values(where, on_disk, found, feature)
+            values[name] = found
+    contradiction = spec.contradiction(values)
+    if contradiction:
+        raise ValueError(f"{where} contradicts itself ({contradiction}): generate it again")
+    return values
+
+
+def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
+    try:
+        return tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # protobuf's DecodeError is of no public stable home.
+        raise ValueError(f"{where} is no tf.train.Example: {error}") from None
+
+
+def _read_cache(cache_file: str | None) -> dict[str, dict]:
+    if not cache_file or not tf.io.gfile.exists(cache_file):
+        return {}
+    with tf.io.gfile.GFile(cache_file, "rb") as file:
+        content = file.read()
+    try:
+        return load_sealed(content)["files"]
+    except ValueError:
+        return {}
+
+
+def _stamp(path: str) -> list[int]:
+    stat = tf.io.gfile.stat(path)
+    return [stat.length, stat.mtime_nsec]
+
+
+def _count_file(path: str) -> int:
+    def add(totals: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+        sizes = tf.strings.length(batch) + _FRAME_BYTES
+        return totals + tf.cast([tf.size(sizes), tf.reduce_sum(sizes)], tf.int64)
+
+    records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).batch(1024)
+    try:
+        count, size = records.reduce(np.zeros(2, np.int64), add).numpy()
+    except tf.errors.DataLossError:
+        collections.deque(_read(path), maxlen=0)  # Finds out which record, and raises.
+        raise
+    # A file that ends within a record's length is read without complaint.
+    if size < tf.io.gfile.stat(path).length:
+        raise ValueError(_damaged(path, count, "the file ends within it"))
+    return int(count)
+
+
+def _read(path: str) -> Iterator[bytes]:
+    count = 0
+    try:
+        for record in tf.data.TFRecordDataset(path):
+            yield record.numpy()
+            count += 1
+    except tf.errors.DataLossError as error:
+        raise ValueError(_damaged(path, count, errors.reason(error))) from None
+
+
+def _damaged(path: str, number: int, reason: str) -> str:
+    return (
+        f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
+        "again"
+    )
+
+
+def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:
+    if values is None:
+        raise ValueError(f"{where} holds no feature {name} of the right type: generate it again")
+    if feature.shape == (None,):
+        return
+    expected = int(np.prod(feature.shape))
+    if len(values) != expected:
+        remedy = "generate it again"
+        if feature.flag and len(values):
+            remedy = f"set --{feature.flag}={len(values)}"
+        raise ValueError(
+            f"{where} holds {len(values)} values of {name}, this run expects {expected}: {remedy}"
+        )
+
+
+def _check_values(where: str, name: str, values: np.ndarray, feature: Feature) -> None:
+    if feature.kind == "bytes_list" or not values.size:
+        return
+    if feature.kind == "float_list":
+        bad = values[(values != 0) & (values != 1)]
+        if bad.size:
+            raise ValueError(
+                f"{where} holds {name} of {bad[0]}, expected 0 or 1: generate it again"
+            )
+    elif feature.expected and tuple(values.tolist()) != feature.expected:
+        raise ValueError(
+            f"{where} has the {name} {values.tolist()}, others {list(feature.expected)}: give "
+            "files that were generated with the same flags and vocabulary"
+        )
+    elif values.min() < 0 or values.max() >= feature.below:
+        raise ValueError(
+            f"{where} holds {name} from {values.min()} to {values.max()}, expected 0 to "
+            f"{feature.below - 1}: use the config (vocab_size...) that the records were generated "
+            "for, or generate it again"
+        )

@@ -1,0 +1,152 @@
+"""The records on disk: one declaration per kind of record writes it and reads it back.
+
+This is the only home of on-disk feature names. In memory a feature may be called otherwise
+(`next_sentence_labels` is `sentence_order_labels` here, 1 = swapped): the name changes once, in
+`FeatureSpec`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.records.feature_spec import Feature, FeatureSpec
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Tokens of a row beside its two segments: [CLS], [SEP], [SEP].
+NUM_SPECIALS = 3
+
+
+def pretraining_spec(
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    max_examples_per_row: int = 1,
+    vocab_size: int = 1 << 31,
+    type_vocab_size: int = 2,
+) -> FeatureSpec:
+    """The eight features of a pre-training record (S = max_seq_length, P = predictions).
+
+    `token_boundary` is written, as the release does, and not read: nothing in training uses it.
+
+    A packed row, where max_examples_per_row is above 1, holds several examples one after the
+    other: their tokens and predictions are the row's, each has a slot of its own for its order
+    label, and two more features tell which slots are filled (`sentence_order_weights`, 1 or 0)
+    and where each example's [CLS] stands (`cls_positions`, rising; 0 in an empty slot).
+
+    Ids are below vocab_size, and segments below type_vocab_size: the model's.
+
+    Source: create_pretraining_data.py, write_instance_to_example_files.
+    """
+    sequence = functools.partial(Feature, shape=(max_seq_length,), flag="max_seq_length")
+    predictions = functools.partial(
+        Feature, shape=(max_predictions_per_seq,), flag="max_predictions_per_seq"
+    )
+    slots = functools.partial(Feature, shape=(max_examples_per_row,), flag="max_examples_per_row")
+    packed = max_examples_per_row > 1
+    packed_only = {
+        "sentence_order_weights": slots(np.float32, stored_as="next_sentence_weights"),
+        "cls_positions": slots(np.int32, below=max_seq_length),
+    }
+    return FeatureSpec(
+        {
+            "input_ids": sequence(np.int32, below=vocab_size),
+            "input_mask": sequence(np.int32, below=2),
+            "segment_ids": sequence(np.int32, below=type_vocab_size),
+            "token_boundary": sequence(np.int32, parsed=False),
+            "masked_lm_positions": predictions(np.int32, below=max_seq_length),
+            "masked_lm_ids": predictions(np.int32, below=vocab_size),
+            "masked_lm_weights": predictions(np.float32),
+            # Shape () and not (1,): both store one value, and the batch is then <int32>[B].
+            "sentence_order_labels": slots(
+                np.int32,
+                shape=(max_examples_per_row,) if packed else (),
+                below=2,
+                stored_as="next_sentence_labels",
+            ),
+            **(packed_only if packed else {}),
+        },
+        strangers={"starts": "holds no masks: set --masking=dynamic"},
+    )
+
+
+class RowFormat(NamedTuple):
+    """What rows are laid out and masked with: of the generator and its vocabulary.
+
+    Attributes:
+        max_seq_length: S.
+        vocab_size: V.
+        pad_id: id of <pad> or [PAD].
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+        mask_id: id of [MASK].
+    """
+
+    max_seq_length: int
+    vocab_size: int
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+
+def compact_spec(max_seq_length: int = 1 << 31, vocab_size: int = 1 << 31) -> FeatureSpec:
+    """The features of a compact record: a row before its masks, without specials and padding.
+
+    `token_ids` are those of segment A and B one after the other, `segment_lengths` the numbers of
+    them, `word_starts` says which of them begin a word. Every record tells the RowFormat, so that
+    it can be read without the vocabulary. Names on disk are short, since each record repeats them.
+
+    With its specials a row is no longer than max_seq_length, and ids are below vocab_size.
+    """
+    most_tokens = max_seq_length - NUM_SPECIALS
+    return FeatureSpec(
+        {
+            "token_ids": Feature(np.int32, (None,), vocab_size, stored_as="ids"),
+            "segment_lengths": Feature(np.int32, (2,), most_tokens, stored_as="lengths"),
+            "word_starts": Feature(np.bool_, (None,), stored_as="starts"),
+            "sentence_order_labels": Feature(np.int32, (), 2, stored_as="labels"),
+            "row_format": Feature(
+                np.int32, (len(RowFormat._fields),), stored_as="format", shared=True
+            ),
+        },
+        strangers={
+            "masked_lm_positions": "holds masks: set --masking=static, without --masked_lm_budget"
+        },
+        contradiction=_compact_contradiction,
+        consistent=functools.partial(_are_consistent, most_tokens=most_tokens),
+    )
+
+
+def _compact_contradiction(values: Mapping[str, np.ndarray]) -> str | None:
+    num_tokens, num_flags = len(values["token_ids"]), len(values["word_starts"])
+    lengths = values["segment_lengths"]
+    row_format = RowFormat(*values["row_format"].tolist())
+    if not _is_row(num_tokens, lengths[0], lengths[1], num_flags // 8):
+        return f"{num_tokens} tokens in segments of {lengths.tolist()}, {num_flags} flags of words"
+    if num_tokens + NUM_SPECIALS > row_format.max_seq_length:
+        places = row_format.max_seq_length
+        return f"{num_tokens} tokens and {NUM_SPECIALS} specials for {places} places"
+    if not 0 <= min(row_format[2:]) <= max(row_format[2:]) < row_format.vocab_size:
+        return f"specials {row_format[2:]} for a vocabulary of {row_format.vocab_size}"
+    return None
+
+
+def _are_consistent(stored: Mapping[str, tf.Tensor], most_tokens: int) -> tf.Tensor:
+    import tensorflow as tf
+
+    num_tokens = stored["token_ids"].row_lengths()
+    lengths_a, lengths_b = tf.unstack(stored["segment_lengths"], axis=1)
+    num_bytes = tf.strings.length(stored["word_starts"])
+    row = _is_row(num_tokens, lengths_a, lengths_b, tf.cast(num_bytes, tf.int64))
+    return row & (num_tokens <= most_tokens)
+
+
+def _is_row(num_tokens: Any, length_a: Any, length_b: Any, num_bytes: Any) -> Any:
+    """Whether numbers of a compact record fit together; of one, or of tensors."""
+    fits = (length_a >= 1) & (length_b >= 1) & (length_a + length_b == num_tokens)
+    return fits & (num_bytes == (num_tokens + 7) // 8)

@@ -1,0 +1,1 @@
+"""A trained model -> a SavedModel, TFLite or ONNX model for raw text; answers of either."""

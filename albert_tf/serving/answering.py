@@ -1,0 +1,308 @@
+"""Questions on texts of any length -> answers as strings, in the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.model.finetuning import AlbertForQuestionAnsweringV2
+from albert_tf.serving.graph_tokenizer import Pieces
+from albert_tf.serving.normalization import SPACES
+from albert_tf.serving.sequences import Features
+from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.tables import dense, ranges
+from albert_tf.text.vocabulary import Vocabulary
+
+# For each answer wanted, so many spans are looked at.
+_CANDIDATES = 8
+_IMPOSSIBLE = -float("inf")
+# So many positions of windows the model reads at once, or one window: its memory does not grow with
+# the texts.
+_POSITIONS_AT_ONCE = 4096
+
+
+class QuestionAnswerer(ServedModel):
+    """Finds the answer to a question in a context.
+
+    A context that is too long for a sequence is read in windows. The signature of raw texts gives
+    the `answer` `<string>[B]`, the N best `answers` `<string>[B, N]`, the best first, and their
+    `probabilities` among them `<float32>[B, N]` (where there are fewer: "" and 0). A model that
+    tells whether there is an answer adds `null_odds` `<float32>[B]`: where they are not below the
+    threshold, the `answer` is "". The other signatures give what the model gives.
+
+    Args:
+      model: An AlbertForQuestionAnswering or AlbertForQuestionAnsweringV2.
+      vocabulary: Its vocabulary.
+      null_threshold: See above; what evaluation found (`best_f1_thresh`).
+      doc_stride: Pieces from one window to the next.
+      max_query_length: Most pieces of a question.
+      max_answer_length: Most pieces of an answer.
+      n_best_size: N, and how many starts and ends of a window are tried.
+      max_seq_length: See ServedModel.
+
+    Raises:
+      ValueError: A number is not positive, a question leaves no room for the context, or a beam is
+        wider than a sequence.
+
+    Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
+    Differs: which characters a piece stands for is known from normalising, not found by aligning;
+    nothing is given up. Without any answer it is "", not "empty". Equal answers are merged among
+    the N best.
+    """
+
+    text_names = ("question", "context")
+
+    def __init__(
+        self,
+        model: keras.Model,
+        vocabulary: Vocabulary,
+        *,
+        null_threshold: float = 0.0,
+        doc_stride: int = 128,
+        max_query_length: int = 64,
+        max_answer_length: int = 30,
+        n_best_size: int = 20,
+        max_seq_length: int | None = None,
+    ) -> None:
+        super().__init__(model, vocabulary, max_seq_length)
+        if min(doc_stride, max_query_length, max_answer_length, n_best_size) < 1:
+            raise ValueError(
+                "doc_stride, max_query_length, max_answer_length and n_best_size must be positive, "
+                f"got {doc_stride}, {max_query_length}, {max_answer_length} and {n_best_size}"
+            )
+        if max_query_length > self.joiner.max_seq_length - 4:
+            raise ValueError(
+                f"a question of max_query_length {max_query_length} leaves no room for the context "
+                f"in sequences of {self.joiner.max_seq_length}: at most "
+                f"{self.joiner.max_seq_length - 4}"
+            )
+        self.null_threshold = null_threshold
+        self.doc_stride = doc_stride
+        self.max_query_length = max_query_length
+        self.max_answer_length = max_answer_length
+        self.n_best_size = n_best_size
+        self.may_be_impossible = isinstance(model, AlbertForQuestionAnsweringV2)
+        if self.may_be_impossible:
+            beam = (model.start_n_top, model.end_n_top)
+            if not 1 <= min(beam) <= max(beam) <= self.joiner.max_seq_length:
+                raise ValueError(
+                    f"start_n_top and end_n_top must be from 1 to {self.joiner.max_seq_length} "
+                    f"(max_seq_length), got {beam[0]} and {beam[1]}"
+                )
+            self.widest_beam = max(beam)
+
+    def answer(self, features: Features) -> Features:
+        """Scores positions; see the model."""
+        return self.numbers(features)
+
+    def numbers(self, features: Features) -> Features:
+        """See ServedModel; where an answer may be follows from the segments."""
+        if not self.may_be_impossible:
+            return self.apply(features)
+        # A beam takes as many positions as it is wide, of a sequence that has fewer padding too.
+        lacking = tf.maximum(self.widest_beam - tf.shape(features["input_ids"])[1], 0)
+        features = {k: tf.pad(values, [[0, 0], [0, lacking]]) for k, values in features.items()}
+        ids, keep = features["input_ids"], features["input_mask"]
+        is_context = (features["segment_ids"] * keep == 1) & (ids != self.joiner.sep_id)
+        may_answer = is_context | (tf.range(tf.shape(ids)[1]) == 0)
+        return self.apply({**features, "p_mask": 1 - tf.cast(may_answer, tf.int32)})
+
+    def answer_texts(self, question: tf.Tensor, context: tf.Tensor) -> Features:
+        """Reads windows, and takes the best answers in any of them."""
+        query = self.tokenizer.first(question, self.max_query_length)
+        pieces = self.tokenizer(context)
+        windows = self._windows(query, pieces)
+        always = tf.ones_like(windows.examples, tf.bool)
+        queries = tf.gather(query, windows.examples)
+        outputs = self._run_in_parts(self.joiner.join(queries, windows.ids, always))
+        spans = self._beam(outputs) if self.may_be_impossible else self._pairs(outputs)
+        answers = self._best(windows, pieces, tf.size(question), *spans)
+        if not self.may_be_impossible:
+            return answers
+        null_odds = tf.math.unsorted_segment_min(
+            outputs["cls_logits"], windows.examples, tf.size(question)
+        )
+        is_answered = null_odds < self.null_threshold
+        answer = tf.where(is_answered, answers["answer"], "")
+        return {**answers, "answer": answer, "null_odds": null_odds}
+
+    def _run_in_parts(self, features: Features) -> Features:
+        """Scores positions `<int32>[W, S]` of all windows, a few of them at a time."""
+        rows, width = tf.unstack(tf.shape(features["input_ids"]))
+        size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
+        number = tf.maximum(-(-rows // size), 1)
+        specs = self.run.get_concrete_function().structured_outputs
+        # The parts of an output are as wide as the features, or the beam.
+        parts = {
+            name: tf.TensorArray(spec.dtype, number, infer_shape=False)
+            for name, spec in specs.items()
+        }
+
+        def add(i: tf.Tensor, parts: dict[str, tf.TensorArray]) -> Any:
+            part = {name: values[i * size : (i + 1) * size] for name, values in features.items()}
+            outputs = self.run(part)
+            return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
+
+        # One after the other: together they would take the memory of all.
+        _, parts = tf.while_loop(
+            lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
+        )
+        return {
+            name: tf.ensure_shape(array.concat(), specs[name].shape)
+            for name, array in parts.items()
+        }
+
+    def _windows(self, query: tf.RaggedTensor, pieces: Pieces) -> _Windows:
+        lengths = tf.cast(pieces.ids.row_lengths(), tf.int32)
+        room = self.joiner.max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
+        step = tf.minimum(room, self.doc_stride)
+        number = 1 + -(-tf.maximum(lengths - room, 0) // step)
+        examples, index = ranges(number)
+        starts = index * tf.gather(step, examples)
+        widths = tf.minimum(tf.gather(room, examples), tf.gather(lengths, examples) - starts)
+        of_window, places = ranges(widths)
+        bases = tf.cast(pieces.ids.row_starts(), tf.int32)
+        flat = tf.gather(tf.gather(bases, examples) + starts, of_window) + places
+        # A piece counts in the window that shows most on its poorer side, the first of equals.
+        width = tf.gather(widths, of_window)
+        shown = 100 * tf.minimum(places, width - 1 - places) + width
+        total = tf.size(pieces.ids.values)
+        most = tf.gather(tf.math.unsorted_segment_max(shown, flat, total), flat)
+        candidates = tf.where(shown == most, of_window, tf.size(widths))
+        best = tf.gather(tf.math.unsorted_segment_min(candidates, flat, total), flat)
+
+        def rows(values: tf.Tensor) -> tf.RaggedTensor:
+            lengths = tf.cast(widths, tf.int64)
+            return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+
+        return _Windows(
+            ids=rows(tf.gather(pieces.ids.values, flat)),
+            examples=examples,
+            offsets=2 + tf.gather(tf.cast(query.row_lengths(), tf.int32), examples),
+            flat=dense(rows(flat), 0, least=1),
+            counts=dense(rows(best == of_window), False, least=1),
+            widths=widths,
+        )
+
+    def _pairs(self, outputs: Features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns starts, ends and scores `[W, P]` of all pairs of the best starts and ends."""
+        best = tf.minimum(self.n_best_size, tf.shape(outputs["start_logits"])[1])
+        start_scores, starts = tf.math.top_k(outputs["start_logits"], best)
+        end_scores, ends = tf.math.top_k(outputs["end_logits"], best)
+        shape = [tf.shape(starts)[0], best, best]
+        return tuple(
+            tf.reshape(tf.broadcast_to(values, shape), [shape[0], best * best])
+            for values in (
+                starts[:, :, None],
+                ends[:, None],
+                start_scores[:, :, None] + end_scores[:, None],
+            )
+        )
+
+    def _beam(self, outputs: Features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns starts, ends and scores `[W, P]` of the model's beam."""
+        ends, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
+        of_start = tf.shape(ends)[1] // tf.shape(outputs["start_top_index"])[1]
+        starts, start_scores = (
+            tf.repeat(outputs[f"start_top_{what}"], of_start, axis=1)
+            for what in ("index", "log_probs")
+        )
+        return starts, ends, start_scores + end_scores
+
+    def _best(
+        self,
+        windows: _Windows,
+        pieces: Pieces,
+        batch: tf.Tensor,
+        starts: tf.Tensor,
+        ends: tf.Tensor,
+        scores: tf.Tensor,
+    ) -> Features:
+        firsts, lasts = starts - windows.offsets[:, None], ends - windows.offsets[:, None]
+        width = windows.widths[:, None]
+        valid = (firsts >= 0) & (firsts <= lasts) & (lasts < width)
+        valid &= lasts < firsts + self.max_answer_length
+        in_window = [tf.clip_by_value(p, 0, tf.maximum(width - 1, 0)) for p in (firsts, lasts)]
+        valid &= tf.gather(windows.counts, in_window[0], batch_dims=1)
+        scores = tf.where(valid, scores, _IMPOSSIBLE)
+        first_piece, last_piece = (
+            tf.gather(windows.flat, place, batch_dims=1) for place in in_window
+        )
+
+        def of_examples(values: tf.Tensor, default: float | int) -> tf.Tensor:
+            """From `[W, P]` to `[B, all of an example]`, at least N of them."""
+            rows = tf.RaggedTensor.from_value_rowids(values, windows.examples, batch)
+            return dense(rows.merge_dims(1, 2), default, least=self.n_best_size)
+
+        # More than wanted: some are the same text. Of each window first: an example may have
+        # thousands, and all are as wide as the one with most.
+        count = _CANDIDATES * self.n_best_size
+        scores, first_piece, last_piece = _best_of(count, scores, first_piece, last_piece)
+        scores, first_piece, last_piece = _best_of(
+            count,
+            of_examples(scores, _IMPOSSIBLE),
+            of_examples(first_piece, 0),
+            of_examples(last_piece, 0),
+        )
+        texts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
+        scores, order = tf.math.top_k(_without_repeats(texts, scores), self.n_best_size)
+        texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
+        shares = tf.exp(scores - tf.maximum(scores[:, :1], scores.dtype.min))
+        probabilities = shares / tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
+        return {"answer": texts[:, 0], "answers": texts, "probabilities": probabilities}
+
+
+def _best_of(count: int, scores: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+    """Returns of each row `[A, P]` the `count` best scores, or all, and what stands beside them."""
+    scores, order = tf.math.top_k(scores, tf.minimum(count, tf.shape(scores)[1]))
+    return [scores, *(tf.gather(other, order, batch_dims=1) for other in others)]
+
+
+def _texts(
+    pieces: Pieces, first_piece: tf.Tensor, last_piece: tf.Tensor, is_answer: tf.Tensor
+) -> tf.Tensor:
+    """Returns the raw texts from some pieces `<int32>[B, N]` to others, without outer spaces."""
+    # Of characters: a copy of its whole text for each of the N would be cut otherwise.
+    codes = tf.strings.unicode_decode(pieces.raw, "UTF-8")
+    starts, ends = (tf.pad(part.values, [[0, 1]]) for part in (pieces.starts, pieces.ends))
+    starts = tf.gather(starts, first_piece)
+    lengths = tf.where(is_answer, tf.maximum(tf.gather(ends, last_piece) - starts, 0), 0)
+    starts += tf.cast(codes.row_starts(), tf.int32)[:, None]
+    places = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(starts + lengths, [-1]))
+    found = places.with_values(tf.gather(codes.values, places.values))
+    texts = tf.reshape(tf.strings.unicode_encode(found, "UTF-8"), tf.shape(starts))
+    return tf.strings.regex_replace(texts, f"^{SPACES}+|{SPACES}+$", "")
+
+
+def _without_repeats(texts: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """Returns scores `[B, N]` without those of texts that stand further in front as well."""
+    equal = texts[:, :, None] == texts[:, None]
+    before = tf.linalg.band_part(tf.ones_like(equal[0], tf.int32), -1, 0) - tf.eye(
+        tf.shape(texts)[1], dtype=tf.int32
+    )
+    repeated = tf.reduce_any(equal & (before == 1), axis=2)
+    return tf.where(repeated, _IMPOSSIBLE, scores)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Windows:
+    """W windows on contexts.
+
+    Attributes:
+      ids: `<int32>[W, (L)]`, pieces of the context.
+      examples: `<int32>[W]`, which example each is of.
+      offsets: `<int32>[W]`, position of the first of these pieces in the sequence.
+      flat: `<int32>[W, L]`, which of all pieces of the batch's contexts each is.
+      counts: `<bool>[W, L]`, whether no other window shows more around the piece.
+      widths: `<int32>[W]`, number of pieces.
+    """
+
+    ids: tf.RaggedTensor
+    examples: tf.Tensor
+    offsets: tf.Tensor
+    flat: tf.Tensor
+    counts: tf.Tensor
+    widths: tf.Tensor

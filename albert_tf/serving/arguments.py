@@ -1,0 +1,109 @@
+"""Arguments of commands that read a trained model to serve it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from albert_tf.serving import trained
+from albert_tf.serving.served_models import ServedModel
+
+_BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
+# Arguments that only some tasks have: what they are called in the class that serves the task.
+_OPTIONS = {
+    "labels": ("classify",),
+    "pairs": ("classify",),
+    "threshold": ("classify",),
+    "top_k": ("fill_mask",),
+    "num_choices": ("choose",),
+    "max_qa_length": ("choose",),
+    "null_threshold": ("answer_v2",),
+    "start_n_top": ("answer_v2",),
+    "end_n_top": ("answer_v2",),
+    "doc_stride": ("answer_v1", "answer_v2"),
+    "max_query_length": ("answer_v1", "answer_v2"),
+    "max_answer_length": ("answer_v1", "answer_v2"),
+    "n_best_size": ("answer_v1", "answer_v2"),
+    "max_seq_length": trained.TASKS,
+}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments; what isn't given keeps the default of the task's class."""
+    for name in _BESIDE:
+        parser.add_argument(f"--{name}", help="Where none is beside the weights.")
+    parser.add_argument(
+        "--do_lower_case",
+        action=argparse.BooleanOptionalAction,
+        help="Whether the model is uncased, as it is if nothing says otherwise.",
+    )
+    add = parser.add_argument_group("for some tasks").add_argument
+    add(
+        "--labels",
+        help="classify: names of the classes by id, separated by commas, where none are beside the "
+        "weights.",
+    )
+    add("--pairs", action="store_true", default=None, help="classify: pairs of texts.")
+    add(
+        "--threshold_to_export",
+        dest="threshold",
+        type=float,
+        help="classify: of two labels, the probability that makes it the second one.",
+    )
+    add("--top_k", type=int, help="fill_mask: pieces for each [MASK].")
+    add("--num_choices", type=int, help="choose: endings of an example.")
+    add("--max_qa_length", type=int, help="choose: most pieces of an ending.")
+    add("--null_threshold", type=float, help="answer_v2: null odds from which on none is given.")
+    add("--start_n_top", type=int, help="answer_v2: beam of starts.")
+    add("--end_n_top", type=int, help="answer_v2: beam of ends for each start.")
+    add("--doc_stride", type=int, help="answer: pieces from one window to the next.")
+    add("--max_query_length", type=int, help="answer: most pieces of a question.")
+    add("--max_answer_length", type=int, help="answer: most pieces of an answer.")
+    add("--n_best_size", type=int, help="answer: number of answers.")
+    add("--max_seq_length", type=int, help="Most pieces of a sequence; by default the model's.")
+
+
+def serve(args: argparse.Namespace) -> ServedModel:
+    """Reads the trained model that `--model` and `--task` name; what is raised is trained.serve's.
+
+    Raises:
+      ValueError: Something is given that the task has not.
+    """
+    stored = trained.Stored(
+        args.model,
+        args.albert_config_file,
+        args.spm_model_file,
+        args.vocab_file,
+        args.do_lower_case,
+    )
+    return trained.serve(args.task, stored, _options(args))
+
+
+def check_none(args: argparse.Namespace) -> None:
+    """Checks that nothing is asked of a model that is exported already.
+
+    Raises:
+      ValueError: Something is.
+    """
+    for name in (*_BESIDE, "do_lower_case", *_OPTIONS):
+        if getattr(args, name) is not None:
+            raise ValueError(
+                f"--{_flag(name)} is for trained models, whose --task is named: leave it out, as "
+                f"{args.model} is exported"
+            )
+
+
+def _flag(name: str) -> str:
+    return "threshold_to_export" if name == "threshold" else name
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
+    for name in given:
+        if args.task not in _OPTIONS[name]:
+            raise ValueError(
+                f"--{_flag(name)} is for {' and '.join(_OPTIONS[name])}, not {args.task}"
+            )
+    if "labels" in given:
+        given["labels"] = tuple(label.strip() for label in given["labels"].split(","))
+    return given

@@ -1,0 +1,46 @@
+"""Exports a trained model: python -m albert_tf.export --help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from albert_tf import directories, errors
+from albert_tf.serving import arguments, converted, saved_model, trained
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m albert_tf.export",
+        description="Writes a trained model for serving, by default one that takes raw text.",
+    )
+    parser.add_argument("--model", required=True, help="Directory, checkpoint prefix or file.")
+    parser.add_argument("--task", required=True, choices=trained.TASKS, help="What it is for.")
+    parser.add_argument("--export_dir", required=True, help="Empty, or not there yet.")
+    parser.add_argument(
+        "--format",
+        default="saved_model",
+        choices=("saved_model", *converted.FORMATS),
+        help="tflite and onnx take features: their text must be split by Tokenizer.",
+    )
+    arguments.add(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Does what the arguments say."""
+    args = _parser().parse_args(argv)
+    with errors.in_one_line():
+        directories.check_free(args.export_dir)
+        served = arguments.serve(args)
+        if args.format == "saved_model":
+            saved_model.save(served, args.export_dir)
+            what = f"a SavedModel that takes {' and '.join(served.text_names)}"
+        else:
+            drift = converted.save(served, args.export_dir, args.format)
+            what = f"{args.format} that takes features; {drift}; not kept: {converted.NOT_KEPT}"
+    print(f"{args.export_dir}: {what}")
+
+
+if __name__ == "__main__":
+    main()

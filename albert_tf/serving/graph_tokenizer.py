@@ -1,0 +1,287 @@
+"""albert_tf.Tokenizer in the graph, by tensorflow-text: strings -> the same ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import unicodedata
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert_tf import files
+from albert_tf.serving.normalization import SIGMA, Normalized, Normalizer
+from albert_tf.serving.sequences import first
+from albert_tf.serving.tables import RowTable, of_rows, with_origins
+from albert_tf.text.characters import CleanedCharacters, SplitPunctuation
+from albert_tf.text.tokenization import (
+    CHARACTERS_PER_PIECE,
+    GROWTH,
+    LONGEST_WORD,
+    ends_in_digit_comma,
+    preprocess_text,
+)
+from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.text.word_piece import MAX_WORD_CHARS
+from albert_tf.text.word_starts import SPACE_MARK
+
+# No word has so many bytes unless it has more than MAX_WORD_CHARS characters.
+_MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Texts as pieces.
+
+    Attributes:
+      ids: `<int32>[N, (T)]`.
+      starts: `<int32>[N, (T)]`, the character of the raw text at which each piece starts.
+      ends: `<int32>[N, (T)]`, the one after its last.
+      raw: `<string>[N]`, the texts as UTF-8 without what was none.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    raw: tf.Tensor
+
+
+def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
+    """Returns what maps `<string>[N]` to Pieces in the graph, as the vocabulary's tokenizer does.
+
+    Raises:
+      ValueError: A SentencePiece vocabulary has no comma.
+    """
+    return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
+
+
+class _Graph(tf.Module):
+    """What both have in common.
+
+    They have `normalize`, and `split` of what it gave; `clean`, in which a space parts what depends
+    on nothing beyond it, and `ids_of` what that gave.
+
+    Args:
+      vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._words_are_apart = vocabulary.tokenizer.words_are_apart
+
+    def __call__(self, texts: tf.Tensor) -> Pieces:
+        """Splits `<string>[N]`."""
+        text = self.normalize(texts)
+        return _pieces(text, *self.split(text.texts))
+
+    def first(self, texts: tf.Tensor, most: int) -> tf.RaggedTensor:
+        """Returns the first ids `<int32>[N, (T)]` of texts, up to `most`, as Tokenizer.encode does.
+
+        Of long texts only as much is read as it takes to know them.
+        """
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        lengths = tf.strings.length(texts, "UTF8_CHAR")
+        if not self._words_are_apart:
+            return first(self.ids_of(self.clean(texts)), most)
+
+        def ids_of(sizes: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+            heads = self.clean(tf.strings.substr(texts, 0 * sizes, sizes, "UTF8_CHAR"))
+            words = tf.strings.regex_replace(heads, "(^| )[^ ]*$", "", replace_global=False)
+            ends = tf.strings.length(words, "UTF8_CHAR")
+            goes_on = tf.strings.length(heads, "UTF8_CHAR") - ends > LONGEST_WORD
+            cut = tf.strings.substr(heads, 0 * ends, ends + LONGEST_WORD, "UTF8_CHAR")
+            is_whole = sizes >= lengths
+            ids = self.ids_of(tf.where(is_whole, heads, tf.where(goes_on, cut, words)))
+            return ids, is_whole | goes_on | (ids.row_lengths() >= most)
+
+        def grow(
+            sizes: tf.Tensor, _: tf.RaggedTensor, known: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
+            sizes = tf.where(known, sizes, sizes * GROWTH)
+            return sizes, *ids_of(sizes)
+
+        sizes = tf.fill(tf.shape(texts), CHARACTERS_PER_PIECE * most)
+        _, ids, _ = tf.while_loop(
+            lambda sizes, ids, known: ~tf.reduce_all(known), grow, (sizes, *ids_of(sizes))
+        )
+        return first(ids, most)
+
+
+class SentencePieceGraph(_Graph):
+    """A SentencePiece model with the release's digit-comma rule.
+
+    Args:
+      vocabulary: The model.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary)
+        content = files.read_bytes(vocabulary.path)
+        self.normalize = _preprocessing(vocabulary.tokenizer.do_lower_case)
+        self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
+        splits = _comma_splits(vocabulary, content)
+        self._ids = RowTable([[i for i, _ in row] for row in splits])
+        self._lengths = RowTable([[length for _, length in row] for row in splits])
+
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Normalises `<string>[N]`."""
+        return self.normalize(texts).texts
+
+    def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of what `clean` gave."""
+        return self.split(cleaned)[0]
+
+    def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
+        pieces = self._model.tokenize_with_offsets(texts)
+        ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
+        parts, origins, places = self._ids.lookup(ids.values)
+        # The parts of a piece end where what follows them begins.
+        following, _, _ = self._lengths.lookup(ids.values)
+        ends = tf.gather(ends.values, origins) - following
+        starts = tf.where(
+            places == 0,
+            tf.gather(starts.values, origins),
+            tf.concat([[0], ends], axis=0)[:-1],
+        )
+        ids = with_origins(ids, parts, origins)
+        return ids, ids.with_values(starts), ids.with_values(ends)
+
+
+def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int, int]]]:
+    """Returns, for each piece, what takes its place: ids, and how many bytes of it follow each."""
+    tokenizer = vocabulary.tokenizer
+    pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+    (comma,) = tokenizer.convert_tokens_to_ids([","])
+    if comma == tokenizer.unk_id:
+        raise ValueError(
+            f"{vocabulary.path} has no piece for a comma: the digit-comma rule of such a "
+            "vocabulary can't be exported"
+        )
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(content)
+    splits = []
+    for i, piece in enumerate(pieces):
+        if not ends_in_digit_comma(piece):
+            splits.append([(i, 0)])
+            continue
+        parts = processor.encode(piece[:-1].replace(SPACE_MARK, ""), out_type=str)
+        lengths = [len(part.replace(SPACE_MARK, "").encode()) for part in parts]
+        following = [sum(lengths[k + 1 :]) + 1 for k in range(len(parts))]
+        ids = tokenizer.convert_tokens_to_ids(parts)
+        splits.append([*zip(ids, following, strict=True), (comma, 0)])
+    return splits
+
+
+class WordPieceGraph(_Graph):
+    """A WordPiece vocabulary with BERT's splitting into words.
+
+    Args:
+      vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary)
+        tokenizer = vocabulary.tokenizer
+        self._cleaning, self._splitting = _cleaning(tokenizer.do_lower_case), _splitting()
+        self._words = tf_text.WhitespaceTokenizer()
+        pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+        initializer = tf.lookup.KeyValueTensorInitializer(pieces, np.arange(len(pieces)))
+        self._table = tf.lookup.StaticVocabularyTable(initializer, num_oov_buckets=1)
+        self._model = tf_text.WordpieceTokenizer(
+            self._table, max_bytes_per_word=_MAX_WORD_BYTES, token_out_type=tf.int64
+        )
+
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Normalises `<string>[N]` but for punctuation: over it a sigma looks at what follows."""
+        return self._cleaning(texts).texts
+
+    def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of what `clean` gave."""
+        return self.split(self._splitting(cleaned).texts)[0]
+
+    def normalize(self, texts: tf.Tensor) -> Normalized:
+        """Does to characters of `<string>[N]` what is done before words are split."""
+        cleaned = self._cleaning(texts)
+        split = self._splitting(cleaned.texts)
+        origins = split.sources.values + of_rows(
+            split.sources, tf.cast(cleaned.sources.row_starts(), tf.int32)
+        )
+        sources = split.sources.with_values(tf.gather(cleaned.sources.values, origins))
+        return Normalized(cleaned.raw, split.texts, sources)
+
+    def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
+        found = self._words.tokenize_with_offsets(texts)
+        words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
+        too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARS
+        words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
+        pieces = self._model.tokenize_with_offsets(words)
+        ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
+        # From places in the word to those in the text.
+        firsts, limits = (of_rows(ids.values, t.values) for t in (word_starts, word_ends))
+        starts = starts.merge_dims(1, 2)
+        starts = starts.with_values(starts.values + firsts)
+        ends = ends.merge_dims(1, 2)
+        ends = ends.with_values(tf.minimum(ends.values + firsts, limits))
+        return ids.merge_dims(1, 2), starts, ends
+
+
+# Of all characters there are: made once.
+@functools.cache
+def _preprocessing(lower: bool) -> Normalizer:
+    """What preprocess_text does."""
+
+    def replace(char: str) -> str:
+        plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
+        return "".join(c if c == SIGMA or not lower else c.lower() for c in plain)
+
+    return Normalizer(replace, lower, collapse_spaces=True)
+
+
+@functools.cache
+def _cleaning(lower: bool) -> Normalizer:
+    """What WordPiece does to characters before it splits words."""
+    cleaned = CleanedCharacters()
+
+    def replace(char: str) -> str:
+        text = char.translate(cleaned)
+        if lower:
+            text = "".join(c if c == SIGMA else c.lower() for c in text)
+            decomposed = unicodedata.normalize("NFD", text)
+            text = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        return "".join(" " if c.isspace() else c for c in text)
+
+    return Normalizer(replace, lower, collapse_spaces=False)
+
+
+@functools.cache
+def _splitting() -> Normalizer:
+    """Puts marks of punctuation between spaces.
+
+    By itself: within a word they don't keep a sigma from being its last letter.
+    """
+    split = SplitPunctuation()
+    return Normalizer(lambda char: char.translate(split), False, collapse_spaces=False)
+
+
+def _pieces(
+    text: Normalized, ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+) -> Pieces:
+    """Finds the characters of the raw text that bytes of its normalised form stem from."""
+    _, offsets = tf.strings.unicode_decode_with_offsets(text.texts, "UTF-8")
+    lengths = tf.strings.length(text.texts)
+    bases = tf.cumsum(lengths, exclusive=True)
+    places = tf.cast(offsets.values, tf.int32) + of_rows(offsets, bases)
+
+    def characters(of_bytes: tf.Tensor) -> tf.Tensor:
+        of_bytes = tf.minimum(of_bytes, of_rows(ids, lengths) - 1) + of_rows(ids, bases)
+        found = tf.searchsorted(places, of_bytes, side="right") - 1
+        return tf.gather(text.sources.values, found)
+
+    first = characters(starts.values)
+    after = characters(tf.maximum(starts.values, ends.values - 1)) + 1
+    after = tf.where(ends.values > starts.values, after, first)
+    return Pieces(ids, ids.with_values(first), ids.with_values(after), text.raw)

@@ -1,0 +1,177 @@
+"""Normalisation of text in the graph, by tables that Python's own Unicode tables were asked for.
+
+TensorFlow's functions for this follow another version of Unicode, and its lower-casing the locale
+of the process ("I" becomes a dotless one in Turkish). The normalisations of ALBERT change each
+character by itself, but for one: a capital sigma becomes another letter at the end of a word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.serving.tables import RowTable, keep, of_rows, with_origins
+
+_PAGE_SIZE = 256
+# In a table: this character stays as it is.
+_KEPT = -1
+SIGMA = "Σ"
+_FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
+# What a character is to a sigma beside it.
+_OTHER, _CASED, _IGNORED = range(3)
+# Without surrogates, and without the planes that hold no characters.
+_CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xF0000))
+
+
+def _pattern_of(characters: Iterable[str]) -> str:
+    """Returns a class of RE2 of ascending characters."""
+    ranges: list[list[int]] = []
+    for code in map(ord, characters):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "[" + "".join(rf"\x{{{a:x}}}-\x{{{b:x}}}" for a, b in ranges) + "]"
+
+
+_SPACE_CODES = [code for code in range(0x10000) if chr(code).isspace()]
+# What str.strip takes off, as a class of RE2.
+SPACES = _pattern_of(map(chr, _SPACE_CODES))
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalized:
+    """Texts after a normalisation.
+
+    Attributes:
+      raw: `<string>[N]`, the texts as UTF-8 without what was none.
+      texts: `<string>[N]`.
+      sources: `<int32>[N, (L)]`, for each character of `texts` the one of `raw` that it is from.
+    """
+
+    raw: tf.Tensor
+    texts: tf.Tensor
+    sources: tf.RaggedTensor
+
+
+class Normalizer:
+    """Normalises texts, character by character.
+
+    Args:
+      replace: Gives for a character what takes its place.
+      lower: Whether capital sigmas, which `replace` leaves, become small ones.
+      collapse_spaces: Whether, before all that, runs of white space become one space, and those at
+        both ends go.
+    """
+
+    def __init__(self, replace: Callable[[str], str], lower: bool, collapse_spaces: bool) -> None:
+        table = {code: replace(chr(code)) for code in itertools.chain(*_CODES)}
+        self._changed = _Pages({c: text for c, text in table.items() if text != chr(c)})
+        self._collapse_spaces = collapse_spaces
+        self._sigmas = _Sigmas(sorted(set("".join(table.values())))) if lower else None
+
+    def __call__(self, texts: tf.Tensor) -> Normalized:
+        """Normalises `<string>[N]`; bytes that are not UTF-8 go."""
+        raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        codes = tf.strings.unicode_decode(raw, "UTF-8")
+        sources = tf.ragged.range(tf.cast(codes.row_lengths(), tf.int32))
+        if self._collapse_spaces:
+            codes, stays = _collapse(codes)
+            codes, sources = keep(codes, stays), keep(sources, stays)
+        codes, origins = self._changed.replace(codes)
+        sources = codes.with_values(tf.gather(sources.values, origins))
+        if self._sigmas:
+            found = tf.reduce_any(codes.values == ord(SIGMA))
+            lowered = tf.cond(
+                found,
+                lambda: self._sigmas.lower(codes.values, codes.value_rowids()),
+                lambda: codes.values,
+            )
+            codes = codes.with_values(lowered)
+        return Normalized(raw, tf.strings.unicode_encode(codes, "UTF-8"), sources)
+
+
+def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the codes with all white space as spaces, and which of the flat ones stay."""
+    is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
+    # A space stays where a word has just ended and another one follows.
+    letters = tf.cast(~is_space, tf.int32)
+    rows = codes.value_rowids()
+    of_row = tf.math.unsorted_segment_sum(letters, rows, codes.nrows())
+    before = tf.cumsum(letters, exclusive=True)
+    before -= of_rows(codes, tf.cumsum(of_row, exclusive=True))
+    after_letter = tf.concat([[False], ~is_space], axis=0)[:-1]
+    ends_word = after_letter & (before > 0) & (before < of_rows(codes, of_row))
+    codes = codes.with_values(tf.where(is_space, ord(" "), codes.values))
+    return codes, ~is_space | ends_word
+
+
+class _Pages:
+    """A table of characters: blocks of 256 codes, of which most have no row of their own.
+
+    Args:
+      changed: By code, what takes the place of a character.
+    """
+
+    def __init__(self, changed: Mapping[int, str]) -> None:
+        pages = sorted({code // _PAGE_SIZE for code in changed})
+        # Page 0 is that of all blocks without a change.
+        self._page_of = np.zeros(sys.maxunicode // _PAGE_SIZE + 1, np.int32)
+        self._page_of[pages] = np.arange(1, len(pages) + 1)
+        rows = [[_KEPT]] * _PAGE_SIZE
+        for page in pages:
+            for code in range(page * _PAGE_SIZE, (page + 1) * _PAGE_SIZE):
+                rows.append([ord(c) for c in changed[code]] if code in changed else [_KEPT])
+        self._rows = RowTable(rows)
+
+    def replace(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Replaces `<int32>[N, (L)]`.
+
+        Returns:
+          `<int32>[N, (M)]` codes, and for each of them the index of its origin in the flat values.
+        """
+        pages = tf.gather(self._page_of, codes.values // _PAGE_SIZE)
+        values, origins, _ = self._rows.lookup(pages * _PAGE_SIZE + codes.values % _PAGE_SIZE)
+        values = tf.where(values == _KEPT, tf.gather(codes.values, origins), values)
+        return with_origins(codes, values, origins), origins
+
+
+class _Sigmas:
+    """Lowers capital sigmas as str.lower does.
+
+    A sigma is final if a cased letter stands before it and none after it; characters between that
+    case ignores don't count. Which ones these are, str.lower itself is asked.
+
+    Args:
+      characters: All that may be in a text, ascending.
+    """
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        kinds = [_OTHER] * len(characters)
+        for i, c in enumerate(characters):
+            if (c + SIGMA).lower()[-1] == _FINAL_SIGMA:
+                kinds[i] = _CASED
+            elif ("A" + c + SIGMA).lower()[-1] == _FINAL_SIGMA:
+                kinds[i] = _IGNORED
+        firsts = [i for i in range(len(kinds)) if i == 0 or kinds[i] != kinds[i - 1]]
+        # Runs of one kind: the first character's code, and the kind.
+        self._codes = np.array([ord(characters[i]) for i in firsts], np.int32)
+        self._kinds = np.array([kinds[i] for i in firsts], np.int32)
+
+    def lower(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Replaces the sigmas among flat codes `<int32>[M]`, of the texts `rows` `<int64>[M]`."""
+        kinds = tf.gather(self._kinds, tf.searchsorted(self._codes, codes, side="right") - 1)
+        counts = tf.where(kinds != _IGNORED)[:, 0]
+        # Of characters that count, each one's neighbours are those next to it.
+        cased, rows = tf.gather(kinds, counts) == _CASED, tf.gather(rows, counts)
+        after_cased = cased[:-1] & (rows[:-1] == rows[1:])
+        before_cased = cased[1:] & (rows[:-1] == rows[1:])
+        is_final = tf.concat([[False], after_cased], 0) & ~tf.concat([before_cased, [False]], 0)
+        final = tf.scatter_nd(counts[:, None], is_final, tf.shape(codes, tf.int64))
+        small = tf.where(final, ord(_FINAL_SIGMA), ord(_SMALL_SIGMA))
+        return tf.where(codes == ord(SIGMA), small, codes)

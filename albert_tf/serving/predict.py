@@ -1,0 +1,246 @@
+"""Text in, answers out: python -m albert_tf.predict --help."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import errors, files, text_files
+from albert_tf.serving import answers, arguments, trained
+from albert_tf.serving.answers import Answer
+
+# Lines of a file that are answered at once.
+_BATCH = 32
+_STANDARD_INPUT = "standard input"
+# The order in which the texts of an exported model stand in a line.
+_ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
+
+_EPILOG = """\
+One input a line. What belongs together stands between tabs: two texts, a question and its context,
+a context and its endings. A pretrained model fills each [MASK] of a text, and tells of two texts
+how alike they are (the cosine of their mean vectors).
+"""
+
+
+class Predictor:
+    """Answers lines of text.
+
+    Args:
+      signature: `serving_default` of an exported model.
+      model: What it belongs to; a signature by itself doesn't keep its weights.
+    """
+
+    def __init__(self, signature: Callable[..., dict[str, tf.Tensor]], model: Any) -> None:
+        self._signature, self._model = signature, model
+        specs = signature.structured_input_signature[1]
+        self._names = sorted(specs, key=_ORDER.index)
+        self._takes_many = specs[self._names[-1]].shape.rank == 2
+        self._embeds = "mean" in signature.structured_outputs
+
+    def __call__(self, lines: Sequence[str]) -> list[Answer]:
+        """Answers lines whose fields stand between tabs; each as JSON has it.
+
+        Raises:
+          ValueError: A line has too few or too many fields, or the model's answer is no number.
+        """
+        for fault in filter(None, map(self.fault, lines)):
+            raise ValueError(fault)
+        rows = [line.split("\t") for line in lines]
+        found = []
+        for fields, group in itertools.groupby(rows, key=len):
+            if self._embeds and fields == 2:
+                found += self._compare(list(group))
+            else:
+                found += self._answer(list(group))
+        return found
+
+    def fault(self, line: str) -> str | None:
+        """Returns what is wrong with a line: too few or too many fields."""
+        row = line.split("\t")
+        least = len(self._names) + self._takes_many
+        most = len(row) if self._takes_many else least + self._embeds
+        if least <= len(row) <= most:
+            return None
+        expected = " and ".join(self._names) + (" or two of them" if self._embeds else "")
+        return f"expected {expected}, between tabs, and got {len(row)} fields: {row[0][:60]!r}"
+
+    def _run(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+        alone = len(self._names) - self._takes_many
+        columns = [[row[i] for row in rows] for i in range(alone)]
+        if self._takes_many:
+            columns.append([row[alone:] for row in rows])
+        named = zip(self._names, columns, strict=True)
+        outputs = self._signature(**{name: tf.constant(column) for name, column in named})
+        return answers.finite({name: value.numpy() for name, value in outputs.items()}, rows)
+
+    def _answer(self, rows: Sequence[Sequence[str]]) -> list[Answer]:
+        outputs = self._run(rows)
+        of_row = next(make for name, make in answers.MAKERS.items() if name in outputs)
+        return [
+            of_row({name: value[i] for name, value in outputs.items()}) for i in range(len(rows))
+        ]
+
+    def _compare(self, pairs: Sequence[Sequence[str]]) -> list[Answer]:
+        first, second = (self._run([[pair[side]] for pair in pairs])["mean"] for side in (0, 1))
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cosines = (first * second).sum(axis=1) / lengths
+        answers.finite({"similarity": cosines}, pairs)
+        return [{"similarity": float(cosine)} for cosine in cosines]
+
+
+def answer_lines(
+    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
+) -> Iterator[tuple[str, Answer]]:
+    """Yields the answer to each line that isn't empty, several of them at once.
+
+    Args:
+      predictor: What answers.
+      lines: Numbered from 1, as utf8_lines yields them.
+      where: What they are from, for messages.
+
+    Raises:
+      ValueError: A line has too few or too many fields, or can't be read; those before it are
+        answered.
+    """
+    for group, error in _groups(lines):
+        texts = [text for _, text in group]
+        good = list(itertools.takewhile(lambda text: predictor.fault(text) is None, texts))
+        if good:
+            yield from zip(good, predictor(good), strict=True)
+        for number, text in group[len(good) :]:
+            raise ValueError(f"{where}:{number}: {predictor.fault(text)}")
+        if error:
+            raise error
+
+
+def _groups(
+    lines: Iterable[tuple[int, str]],
+) -> Iterator[tuple[list[tuple[int, str]], ValueError | None]]:
+    """Yields lines that aren't empty, without their ends, and what was met behind the last ones."""
+    group, error = [], None
+    try:
+        for number, line in lines:
+            text = line.rstrip("\r\n")
+            group += [(number, text)] if text else []
+            if len(group) == _BATCH:
+                yield group, None
+                group = []
+    except ValueError as met:
+        error = met
+    yield group, error
+
+
+def load(args: argparse.Namespace) -> Predictor:
+    """Loads what the arguments name.
+
+    Raises:
+      ValueError, OSError: It can't be loaded; the message tells why.
+    """
+    if args.task:
+        served = arguments.serve(args)
+        return Predictor(served.signatures()["serving_default"], served)
+    if not files.is_file(os.path.join(args.model, "saved_model.pb")):
+        raise ValueError(
+            f"{args.model} is no exported model (it has no saved_model.pb): say with --task what a "
+            "trained model is for"
+        )
+    arguments.check_none(args)
+    # The operations on text that it needs are there, for albert_tf.export imports tensorflow_text.
+    exported = _load_exported(args.model)
+    signature = exported.signatures.get("serving_default")
+    names = signature.structured_input_signature[1] if signature else {}
+    is_ours = names and set(names) <= set(_ORDER)
+    if not is_ours or answers.MAKERS.keys().isdisjoint(signature.structured_outputs):
+        raise ValueError(
+            f"{args.model} was not written by python -m albert_tf.export: export a trained model"
+        )
+    return Predictor(signature, exported)
+
+
+def _load_exported(path: str) -> Any:
+    try:
+        return tf.saved_model.load(path)
+    # Half a file makes TensorFlow raise whatever is in its way: an IndexError, too.
+    except Exception as error:
+        met = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{path} can't be loaded, as if a file were damaged or not copied whole ({met[0]}): "
+            "copy the directory again, or export anew"
+        ) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m albert_tf.predict",
+        description="Answers text with an exported or a trained model.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        help="An exported model, which is a program: one that you trust; or a trained one.",
+    )
+    parser.add_argument("--task", choices=trained.TASKS, help="What a trained model is for.")
+    parser.add_argument("--input_file", help="A text file; standard input if left out.")
+    parser.add_argument("--json", action="store_true", help="Each answer as a line of JSON.")
+    arguments.add(parser)
+    return parser
+
+
+def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:
+    print("A line, and Enter; the end of the input (Ctrl-D) ends it.", file=sys.stderr)
+    for _, line in lines:
+        text = line.rstrip("\r\n")
+        fault = text and predictor.fault(text)
+        if fault:
+            print(f"error: {fault}", file=sys.stderr)
+        elif text:
+            _show(text, predictor([text])[0], as_json)
+
+
+def _answer(
+    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str, as_json: bool
+) -> None:
+    for text, answer in answer_lines(predictor, lines, where):
+        _show(text, answer, as_json)
+
+
+def _show(text: str, answer: Answer, as_json: bool) -> None:
+    if as_json:
+        line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
+    else:
+        line = answers.describe(answer)
+    print(line, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Does what the arguments say."""
+    args = _parser().parse_args(argv)
+    with errors.in_one_line():
+        if args.input_file and not os.path.isfile(args.input_file):
+            raise FileNotFoundError(f"--input_file {args.input_file} is not there")
+        predictor = load(args)
+        if args.input_file:
+            lines = text_files.utf8_lines(args.input_file)
+            _answer(predictor, lines, args.input_file, args.json)
+            return
+        lines = text_files.decoded_lines(sys.stdin.buffer, _STANDARD_INPUT)
+        if sys.stdin.isatty():
+            with contextlib.suppress(KeyboardInterrupt):
+                _converse(predictor, lines, args.json)
+        else:
+            _answer(predictor, lines, _STANDARD_INPUT, args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""What is exported: a model with its vocabulary, from raw texts to answers, as a tf.Module."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.serving import graph_tokenizer
+from albert_tf.serving.normalization import SPACES
+from albert_tf.serving.sequences import Features, Joiner
+from albert_tf.serving.tables import RowTable, dense, of_rows, places, with_origins
+from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.text.word_starts import SPACE_MARK
+
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+_MASK = "[MASK]"
+
+
+class ServedModel(tf.Module, abc.ABC):
+    """A model that takes raw texts.
+
+    Args:
+      model: The model.
+      vocabulary: Its vocabulary.
+      max_seq_length: Most pieces that raw texts become, the special ones included; as many as the
+        model takes if left out.
+    """
+
+    # The raw texts that it takes, each `<string>[B]` if the rank isn't another.
+    text_names: tuple[str, ...] = ("text",)
+    text_ranks: dict[str, int] = {}
+    # The rank of features.
+    feature_rank = 2
+    # Names of the classes, if it has any.
+    labels: tuple[str, ...] = ()
+
+    def __init__(
+        self, model: keras.Model, vocabulary: Vocabulary, max_seq_length: int | None = None
+    ) -> None:
+        super().__init__()
+        limit = model.config.max_position_embeddings
+        max_seq_length = limit if max_seq_length is None else max_seq_length
+        if not 4 <= max_seq_length <= limit:
+            raise ValueError(
+                f"max_seq_length must be from 4 to {limit} (max_position_embeddings), got "
+                f"{max_seq_length}"
+            )
+        vocabulary.check(model.config)
+        self.config, self.vocabulary = model.config, vocabulary
+        # A keras.Model as an attribute would be saved with all that it can do.
+        self.apply = lambda inputs: model(inputs, training=False)
+        self.weights = [weight.value for weight in model.weights]
+        self.tokenizer = graph_tokenizer.build(vocabulary)
+        self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
+        self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
+        self.run = tf.function(self._run, input_signature=[self.feature_specs()])
+
+    @abc.abstractmethod
+    def answer(self, features: Features) -> Features:
+        """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
+
+    def numbers(self, features: Features) -> Features:
+        """Maps features to what the model itself gives, without a word."""
+        outputs = self.apply(features)
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+    @abc.abstractmethod
+    def answer_texts(self, **texts: tf.Tensor) -> Features:
+        """Maps raw texts, `<string>[B]` by name, to what is served."""
+
+    def parse(self, examples: tf.Tensor) -> Features:
+        """Maps serialized tf.train.Examples `<string>[B]` to features; shorter ones are padded."""
+        return {name: dense(rows, 0) for name, rows in parse_examples(examples).items()}
+
+    def _run(self, features: Features) -> Features:
+        return self.answer(features)
+
+    def feature_specs(self) -> dict[str, tf.TensorSpec]:
+        """Returns what features look like, by name."""
+        shape = [None] * self.feature_rank
+        return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns the functions that are served, by name."""
+        text_specs = {
+            name: tf.TensorSpec([None] * self.text_ranks.get(name, 1), tf.string, name)
+            for name in self.text_names
+        }
+
+        def features(**inputs: tf.Tensor) -> Features:
+            return self.run(inputs)
+
+        def examples(examples: tf.Tensor) -> Features:
+            return self.run(self.parse(examples))
+
+        def texts(**inputs: tf.Tensor) -> Features:
+            return self.answer_texts(**inputs)
+
+        def concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:
+            return tf.function(function, autograph=False).get_concrete_function(**specs)
+
+        return {
+            "features": concrete(features, self.feature_specs()),
+            "examples": concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
+            "serving_default": concrete(texts, text_specs),
+        }
+
+
+class Classifier(ServedModel):
+    """A classifier of texts, or of pairs of texts.
+
+    It answers `logits` and `probabilities` `<float32>[B, C]`, `label` `<string>[B]`, the names of
+    all `labels` `<string>[B, C]` and, where it is given, the `threshold` `<float32>[B]`; a
+    regression `score` `<float32>[B]`.
+
+    Args:
+      model: An AlbertForSequenceClassification.
+      vocabulary: Its vocabulary.
+      labels: Names of the classes by id; none for a regression.
+      pairs: Whether it takes `text_a` and `text_b`, not `text`.
+      threshold: With two labels, the probability from which on the second one is the answer.
+      max_seq_length: See ServedModel.
+
+    Raises:
+      ValueError: There is not a label for each class, or two are the same; the threshold is no
+        probability, or there are more than two labels.
+
+    Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
+    Differs: the release serves the threshold beside the probabilities and doesn't use it.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        vocabulary: Vocabulary,
+        labels: Sequence[str] = (),
+        *,
+        pairs: bool = False,
+        threshold: float | None = None,
+        max_seq_length: int | None = None,
+    ) -> None:
+        super().__init__(model, vocabulary, max_seq_length)
+        classes = model.num_labels if model.num_labels > 1 else 0
+        if len(labels) != classes:
+            raise ValueError(
+                f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
+                f"for each, not {len(labels)}"
+            )
+        if len({label for label in labels if label}) != classes:
+            raise ValueError(f"labels must be different names, got {', '.join(map(repr, labels))}")
+        if threshold is not None and not (len(labels) == 2 and 0 <= threshold <= 1):
+            raise ValueError(
+                f"threshold {threshold} must be in [0, 1] and for two labels; there are "
+                f"{len(labels)}"
+            )
+        self.labels = tuple(labels)
+        self.threshold = threshold
+        self.text_names = ("text_a", "text_b") if pairs else ("text",)
+
+    def answer_texts(self, **texts: tf.Tensor) -> Features:
+        """Cuts what is too long: see Joiner."""
+        most = self.joiner.max_seq_length
+        ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
+        return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
+
+    def answer(self, features: Features) -> Features:
+        """See the class."""
+        logits = self.apply(features)
+        if not self.labels:
+            return {"score": logits[:, 0]}
+        probabilities = tf.nn.softmax(logits)
+        rows = tf.shape(logits)[0]
+        best = tf.argmax(logits, axis=1)
+        answers = {
+            "logits": logits,
+            "probabilities": probabilities,
+            "labels": tf.tile(tf.constant([self.labels]), [rows, 1]),
+        }
+        if self.threshold is not None:
+            best = tf.cast(probabilities[:, 1] >= self.threshold, tf.int64)
+            answers["threshold"] = tf.fill([rows], self.threshold)
+        return {**answers, "label": tf.gather(tf.constant(self.labels), best)}
+
+
+class MaskFiller(ServedModel):
+    """A pretrained model: it fills [MASK] in texts and embeds them.
+
+    It answers, for M the largest number of [MASK] in a text, the most probable `pieces`
+    `<string>[B, M, K]` and their `probabilities` `<float32>[B, M, K]` (where a text has fewer: ""
+    and 0), `pooled` `<float32>[B, H]`, `mean` `<float32>[B, H]` (of the vectors of all pieces) and
+    `swapped` `<float32>[B]`, the probability that segments are not in their order.
+
+    Args:
+      model: An AlbertForPreTraining.
+      vocabulary: Its vocabulary.
+      top_k: Number of pieces K.
+      without: Which of `pooled` and `swapped` it doesn't answer, as it wasn't trained for them.
+      max_seq_length: See ServedModel.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        vocabulary: Vocabulary,
+        *,
+        top_k: int = 5,
+        without: Collection[str] = (),
+        max_seq_length: int | None = None,
+    ) -> None:
+        super().__init__(model, vocabulary, max_seq_length)
+        if not 1 <= top_k <= model.config.vocab_size:
+            raise ValueError(f"top_k must be from 1 to {model.config.vocab_size}, got {top_k}")
+        tokenizer = vocabulary.tokenizer
+        self.top_k = top_k
+        self.without = frozenset(without)
+        self.mask_id = tokenizer.mask_id
+        self.pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+        self._glued = _glued_pieces(self.pieces)
+
+    def numbers(self, features: Features) -> Features:
+        """Gives `masked_lm_logits` of all positions, `sequence_output`, and what else it has."""
+        ids = features["input_ids"]
+        positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
+        outputs = self.apply({**features, "masked_lm_positions": positions})
+        names = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
+        kept = [name for answer, name in names.items() if answer not in self.without]
+        return {name: outputs[name] for name in ("masked_lm_logits", "sequence_output", *kept)}
+
+    def answer_texts(self, text: tf.Tensor) -> Features:
+        """Splits the text at each [MASK], then the parts into pieces.
+
+        What follows [MASK] without a space goes on with its word.
+        """
+        parts = tf.strings.split(text, _MASK)
+        ids = self.tokenizer.first(parts.values, self.joiner.max_seq_length)
+        has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
+        glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
+        shift = tf.where(glued, len(self.pieces), 0)
+        values, origins, _ = self._glued.lookup(ids.values + shift)
+        ids = with_origins(ids, values, origins)
+        masks = tf.fill([ids.nrows(), 1], self.mask_id)
+        ids = parts.with_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
+        return self.run(self.joiner.single(ids[:, 1:]))
+
+    def answer(self, features: Features) -> Features:
+        """See the class."""
+        is_mask = features["input_ids"] == self.mask_id
+        masked = tf.where(is_mask)
+        rows = tf.RaggedTensor.from_value_rowids(
+            tf.cast(masked[:, 1], tf.int32), masked[:, 0], tf.shape(is_mask, tf.int64)[0]
+        )
+        positions = rows.to_tensor()
+        outputs = self.apply({**features, "masked_lm_positions": positions})
+        probabilities = tf.nn.softmax(outputs["masked_lm_logits"])
+        probabilities, ids = tf.math.top_k(probabilities, self.top_k)
+        there = tf.sequence_mask(rows.row_lengths(), tf.shape(positions)[1])[:, :, None]
+        keep = tf.cast(features["input_mask"], tf.float32)[:, :, None]
+        sequence = tf.cast(outputs["sequence_output"], tf.float32)
+        answers = {
+            "pieces": tf.where(there, tf.gather(tf.constant(self.pieces), ids), ""),
+            "probabilities": tf.where(there, probabilities, 0.0),
+            "mean": tf.math.divide_no_nan(
+                tf.reduce_sum(sequence * keep, axis=1), tf.reduce_sum(keep, axis=1)
+            ),
+            "pooled": tf.cast(outputs["pooled_output"], tf.float32),
+            "swapped": tf.nn.softmax(outputs["sentence_order_logits"])[:, 1],
+        }
+        return {name: value for name, value in answers.items() if name not in self.without}
+
+
+def _glued_pieces(pieces: Sequence[str]) -> RowTable:
+    """Returns a table of all pieces, then of what they become if no space stands before them."""
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    without = [ids.get(piece.removeprefix(SPACE_MARK), i) for i, piece in enumerate(pieces)]
+    rows = [[i] if piece != SPACE_MARK else [] for i, piece in zip(without, pieces, strict=True)]
+    return RowTable([*([i] for i in range(len(pieces))), *rows])
+
+
+def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+    """Parses serialized tf.train.Examples `<string>[B]` with features of any length."""
+    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in FEATURES}
+    parsed = tf.io.parse_example(serialized, spec)
+    lengths = {name: rows.row_lengths() for name, rows in parsed.items()}
+    same = [
+        tf.debugging.assert_equal(
+            lengths[name], lengths["input_ids"], f"{name} and input_ids differ in length"
+        )
+        for name in FEATURES
+    ]
+    with tf.control_dependencies(same):
+        return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}

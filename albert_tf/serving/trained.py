@@ -1,0 +1,105 @@
+"""A trained model, wherever it is stored, as a model that takes raw text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf import conversion
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import labels, layouts
+from albert_tf.conversion.names import POOLER
+from albert_tf.model.finetuning import (
+    AlbertForMultipleChoice,
+    AlbertForQuestionAnswering,
+    AlbertForQuestionAnsweringV2,
+    AlbertForSequenceClassification,
+)
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.serving.answering import QuestionAnswerer
+from albert_tf.serving.choosing import Chooser
+from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
+from albert_tf.text import vocabulary
+
+# What a model is for -> its class, and what takes its texts.
+_TASKS = {
+    "fill_mask": (AlbertForPreTraining, MaskFiller),
+    "classify": (AlbertForSequenceClassification, Classifier),
+    "choose": (AlbertForMultipleChoice, Chooser),
+    "answer_v1": (AlbertForQuestionAnswering, QuestionAnswerer),
+    "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
+}
+TASKS = tuple(_TASKS)
+# Beginnings of the names of weights that fill_mask does without, and the outputs that go with them.
+_DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
+# Options that the model is made with, not what serves it.
+_BEAM = ("start_n_top", "end_n_top")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """Where a trained model lies.
+
+    Attributes:
+      path: What `load_weights` takes.
+      albert_config_file: Where no config, or none that is valid, is beside the weights.
+      spm_model_file: Where no vocabulary is beside the weights.
+      vocab_file: A WordPiece vocabulary instead.
+      do_lower_case: Whether the model is uncased; see vocabulary.choose.
+    """
+
+    path: str
+    albert_config_file: str | None = None
+    spm_model_file: str | None = None
+    vocab_file: str | None = None
+    do_lower_case: bool | None = None
+
+
+def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
+    """Reads a trained model.
+
+    Args:
+      task: One of TASKS.
+      stored: Where it lies.
+      options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
+        start_n_top and end_n_top. Labels that are not given are those beside the weights.
+
+    Raises:
+      FileNotFoundError: There is no such model, config or vocabulary.
+      ValueError: It is damaged, lacks the task's head, or an option doesn't fit.
+    """
+    model_class, served_class = _TASKS[task]
+    config = (
+        AlbertConfig.from_json_file(stored.albert_config_file)
+        if stored.albert_config_file
+        else conversion.load_config(stored.path)
+    )
+    words = vocabulary.choose(
+        stored.path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case
+    )
+    if words is None:
+        raise FileNotFoundError(
+            f"no vocabulary is beside {stored.path}: name it with --spm_model_file or --vocab_file"
+        )
+    sizes = {name: options[name] for name in _BEAM if name in options}
+    options = {name: value for name, value in options.items() if name not in sizes}
+    if task == "classify":
+        # The model's own number: what serves it tells how many labels that needs.
+        weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
+        count = max(1, np.size(weights) // config.hidden_size)
+        sizes = {"num_labels": count}
+        options.setdefault("labels", labels.find(stored.path, count))
+    model = model_class(config, **sizes)
+    replace = bool(stored.albert_config_file)
+    report = conversion.load_weights(model, stored.path, replace_config=replace)
+    lacking = conversion.lacking(model, report)
+    if task == "fill_mask":
+        found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
+        options["without"] = {output for part in found for output in _DISPENSABLE[part]}
+        lacking = [name for name in lacking if not name.startswith(tuple(found))]
+    if lacking:
+        raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")
+    return served_class(model, words, **options)

@@ -1,0 +1,1 @@
+"""Raw text -> ids: normalisation, SentencePiece, WordPiece, and one Vocabulary."""

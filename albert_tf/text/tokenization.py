@@ -1,0 +1,257 @@
+"""Text normalisation and the two vocabularies of ALBERT: SentencePiece, and WordPiece (Chinese)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+import sentencepiece
+
+from albert_tf import files
+from albert_tf.text import word_starts
+from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
+from albert_tf.text.word_piece import WordPiece
+from albert_tf.text.word_starts import SPACE_MARK
+
+# Of a long text so many characters are read for each piece that is wanted; then so many times more.
+CHARACTERS_PER_PIECE, GROWTH = 8, 4
+# What is behind a word that has more characters is not looked at, where few pieces are wanted. The
+# best split of a word may depend on its very last character, however far away, and SentencePiece
+# takes quadratic time for a word of unknown ones.
+LONGEST_WORD = 1 << 16
+
+
+def preprocess_text(text: str | bytes, lower: bool = True) -> str:
+    """Normalises text as ALBERT's SentencePiece models expect it.
+
+    Runs of white space become one space, compatibility characters their plain form (NFKD),
+    accents go, and last comes the lower-casing. The order matters: NFKD may bring back spaces.
+
+    Args:
+      text: Any text; bytes are read as UTF-8.
+      lower: Whether to lower-case.
+
+    Raises:
+      ValueError: `text` is neither str nor bytes.
+
+    Source: tokenization.py, preprocess_text.
+    """
+    text = " ".join(to_unicode(text).split())
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
+    return text.lower() if lower else text
+
+
+class Tokenizer:
+    """Turns text into the pieces and ids that an ALBERT model was trained on, and ids back.
+
+    Args:
+      spm_model_file: A SentencePiece model: the English releases.
+      vocab_file: A WordPiece vocabulary, one piece a line: the Chinese releases.
+      do_lower_case: Whether the model is uncased. With SentencePiece it is `preprocess` that
+        lower-cases, with WordPiece `tokenize`, which then strips accents too.
+
+    Attributes:
+      do_lower_case: As given.
+      vocab_size: Number of pieces V.
+      digest: Tells it from a tokenizer that would give other ids: of the file and the case.
+      pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
+
+    Raises:
+      ValueError: Both files or none are given; the file is empty, is of another kind, or lacks
+        one of the pieces for padding, unknown, [CLS], [SEP] and [MASK].
+      FileNotFoundError: There is no such file.
+
+    Source: tokenization.py, FullTokenizer.
+    Differs: the release prefers `spm_model_file` where both are given; and in a WordPiece
+    vocabulary it fails with a KeyError for a token that isn't there, where we give `unk_id`.
+    """
+
+    def __init__(
+        self,
+        spm_model_file: str | os.PathLike[str] | None = None,
+        vocab_file: str | os.PathLike[str] | None = None,
+        do_lower_case: bool = True,
+    ):
+        if bool(spm_model_file) == bool(vocab_file):
+            raise ValueError(
+                "Tokenizer needs exactly one of spm_model_file and vocab_file, got "
+                f"spm_model_file={spm_model_file!r} and vocab_file={vocab_file!r}"
+            )
+        self.do_lower_case = do_lower_case
+        vocabulary_class = _SentencePiece if spm_model_file else WordPiece
+        path = os.fspath(spm_model_file or vocab_file)
+        content = _read_file(path)
+        self.digest = hashlib.sha256(content + bytes([do_lower_case])).hexdigest()
+        self._vocabulary = vocabulary_class(content, path, do_lower_case)
+        self.vocab_size = len(self._vocabulary.pieces)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
+            self._vocabulary, path
+        )
+
+    def preprocess(self, text: str | bytes) -> str:
+        """Normalises text before `tokenize`; with WordPiece, which does it itself, only decodes."""
+        return self._vocabulary.preprocess(text)
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Splits already preprocessed text into pieces.
+
+        A SentencePiece piece that ends in a digit and a comma ("▁1990,") is split again without
+        the comma, so that a number has the same pieces before a comma as elsewhere. A piece that
+        the SentencePiece model doesn't know keeps its text; in WordPiece it is [UNK].
+
+        Source: tokenization.py, BasicTokenizer, WordpieceTokenizer, and encode_pieces as it runs
+        under Python 3: where the second split puts a ▁ within a word, it stays.
+        """
+        return self._vocabulary.tokenize(to_unicode(text))
+
+    def encode(self, text: str | bytes, most: int | None = None) -> list[int]:
+        """Ids of raw text: the same as preprocess, tokenize and convert_tokens_to_ids, faster.
+
+        Args:
+          text: Raw text.
+          most: How many ids to return at most, the first ones; None: all. Of a long text only as
+            much is read as it takes to know them.
+
+        Differs: with `most`, a word of more than LONGEST_WORD characters ends there, and the text
+        with it.
+        """
+        text, vocabulary = to_unicode(text), self._vocabulary
+        size = len(text) if most is None else CHARACTERS_PER_PIECE * most
+        while size < len(text) and vocabulary.words_are_apart:
+            head = vocabulary.normalize(text[:size])
+            # What is before a space depends on nothing behind it.
+            end = max(head.rfind(" "), 0)
+            if len(head) - end > LONGEST_WORD:
+                return vocabulary.encode(head[: end + LONGEST_WORD])[:most]
+            ids = vocabulary.encode(head[:end])
+            if len(ids) >= most:
+                return ids[:most]
+            size *= GROWTH
+        return vocabulary.encode(vocabulary.normalize(text))[:most]
+
+    @property
+    def words_are_apart(self) -> bool:
+        """Whether no piece reaches over a space, so that words can be split one by one."""
+        return self._vocabulary.words_are_apart
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Ids of pieces; one that isn't in the vocabulary gives `unk_id`."""
+        ids, unk_id = self._vocabulary.ids, self.unk_id
+        return [ids.get(token, unk_id) for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """Pieces of ids.
+
+        Raises:
+          ValueError: An id is outside [0, vocab_size).
+        """
+        ids, pieces = list(ids), self._vocabulary.pieces
+        for i in ids:
+            if not 0 <= i < len(pieces):
+                raise ValueError(f"id {i} is outside the vocabulary of {len(pieces)} pieces")
+        return [pieces[i] for i in ids]
+
+    def word_starts(self, letters: str = "latin") -> np.ndarray:
+        """Which pieces start a word, `<bool>[V]`: the others continue the word before them.
+
+        Args:
+          letters: What a SentencePiece piece that continues a word is made of: "latin" letters, as
+            released, or "unicode", those of all scripts with spaces between words. In WordPiece
+            the ## alone tells.
+
+        Raises:
+          ValueError: `letters` is something else.
+
+        Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert.
+        Differs: the release looks at the text of a piece, not at its id, so an unknown English
+        letter continues a word there and starts one here.
+        """
+        return self._vocabulary.word_starts(letters)
+
+
+class _SentencePiece:
+    """A SentencePiece model with the release's digit-comma rule."""
+
+    special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))
+
+    def __init__(self, content: bytes, path: str, do_lower_case: bool):
+        self._lower = do_lower_case
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(content)
+            self.pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is damaged (a piece is not UTF-8): copy it again") from error
+        except RuntimeError as error:
+            raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        # Whether the best split goes through each place before a space.
+        self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
+        # What `encode` puts in the place of an id; None: it must look at the text.
+        self._split_ids: dict[int, list[int] | None] = {
+            i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
+            for i, piece in enumerate(self.pieces)
+            if ends_in_digit_comma(piece)
+        }
+        if "," not in self.ids:
+            self._split_ids[self._processor.unk_id()] = None
+
+    def preprocess(self, text: str | bytes) -> str:
+        return preprocess_text(text, self._lower)
+
+    normalize = preprocess
+
+    def tokenize(self, text: str) -> list[str]:
+        tokens = []
+        for piece in self._processor.encode(text, out_type=str):
+            if ends_in_digit_comma(piece):
+                tokens.extend(self._split_comma(piece))
+            else:
+                tokens.append(piece)
+        return tokens
+
+    def encode(self, text: str) -> list[int]:
+        ids = self._processor.encode(text)
+        if self._split_ids.keys().isdisjoint(ids):
+            return ids
+        parts = [self._split_ids.get(i, [i]) for i in ids]
+        if None in parts:
+            return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
+        return [i for part in parts for i in part]
+
+    def _split_comma(self, piece: str) -> list[str]:
+        number = piece[:-1].replace(SPACE_MARK, "")
+        return [*self._processor.encode(number, out_type=str), ","]
+
+    def word_starts(self, letters: str) -> np.ndarray:
+        return word_starts.find_in_sentencepiece(self.pieces, letters)
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Whether the release splits a SentencePiece piece again without its comma."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _read_file(path: str) -> bytes:
+    if not files.is_file(path):
+        raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
+    content = files.read_bytes(path, files.SMALL_BYTES)
+    if not content:
+        raise ValueError(f"vocabulary file {path} is empty")
+    return content
+
+
+def _find_special_ids(vocabulary: _SentencePiece | WordPiece, path: str) -> list[int]:
+    ids = vocabulary.ids
+    missing = [names for names in vocabulary.special_pieces if ids.keys().isdisjoint(names)]
+    if missing:
+        listed = ", ".join(" or ".join(names) for names in missing)
+        raise ValueError(
+            f"{path} has no piece {listed}: a vocabulary for ALBERT needs pieces for padding, "
+            "unknown, [CLS], [SEP] and [MASK]"
+        )
+    return [next(ids[n] for n in names if n in ids) for names in vocabulary.special_pieces]

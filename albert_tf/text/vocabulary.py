@@ -1,0 +1,187 @@
+"""The vocabulary that belongs to stored weights, as each layout keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import os
+from typing import Any
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.directories import read_json, write_text
+from albert_tf.text.tokenization import Tokenizer
+
+_KERAS_HUB = "assets/tokenizer/vocabulary.spm"
+_SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
+_WORD_PIECE = ("vocab.txt", "assets/vocab.txt")
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+# What Hugging Face's fast tokenizers write, since transformers 5 without the model beside it.
+_FAST_TOKENIZER = "tokenizer.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary file, and how text is read with it.
+
+    Attributes:
+      path: The file.
+      is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
+      tokenizer: What reads text with it.
+    """
+
+    path: str
+    is_word_piece: bool
+    tokenizer: Tokenizer
+
+    @classmethod
+    def read(cls, path: str, is_word_piece: bool, do_lower_case: bool = True) -> Vocabulary:
+        """Reads a file; what is raised is Tokenizer's."""
+        kind = "vocab_file" if is_word_piece else "spm_model_file"
+        return cls(path, is_word_piece, Tokenizer(**{kind: path}, do_lower_case=do_lower_case))
+
+    def check(self, config: AlbertConfig) -> None:
+        """Checks that the model has an embedding for each piece, and no other.
+
+        Raises:
+          ValueError: It has not.
+        """
+        if self.tokenizer.vocab_size != config.vocab_size:
+            raise ValueError(
+                f"{self.path} has {self.tokenizer.vocab_size} pieces, and the model "
+                f"{config.vocab_size} (vocab_size): name the vocabulary that it was trained with"
+            )
+
+
+def choose(
+    path: str, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool | None
+) -> Vocabulary | None:
+    """Reads the vocabulary that is named, or else the one beside stored weights.
+
+    Args:
+      path: Where the weights lie; see `find`.
+      spm_model_file: A SentencePiece model.
+      vocab_file: Or a WordPiece vocabulary.
+      do_lower_case: Whether the model is uncased; see `find`.
+
+    Raises:
+      FileNotFoundError: The file that is named is not there.
+      ValueError: Both are named; or the vocabulary is damaged, or one of several.
+    """
+    if spm_model_file and vocab_file:
+        raise ValueError("a model has one vocabulary: name --spm_model_file or --vocab_file")
+    if not (spm_model_file or vocab_file):
+        return find(path, do_lower_case)
+    if do_lower_case is None:
+        do_lower_case = _says_lower_case(path)
+    return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), do_lower_case)
+
+
+def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
+    """Finds the vocabulary beside stored weights.
+
+    Args:
+      path: The directory of the weights, or a file or prefix in it.
+      do_lower_case: Whether the model is uncased. None asks the config of Hugging Face's tokenizer;
+        where there is none it is.
+
+    Returns:
+      The vocabulary, or None.
+
+    Raises:
+      ValueError: There are several, or one as tokenizer.json alone, or the tokenizer's config is
+        damaged.
+    """
+    directory = _directory(path)
+    if do_lower_case is None:
+        do_lower_case = _says_lower_case(path)
+    for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
+        for pattern in patterns:
+            found = files.find(directory, pattern)
+            if len(found) > 1:
+                raise ValueError(
+                    f"{directory} holds several vocabularies ({', '.join(found)}): name one with "
+                    "--spm_model_file"
+                )
+            if found:
+                return Vocabulary.read(found[0], is_word_piece, do_lower_case)
+    fast = os.path.join(directory, _FAST_TOKENIZER)
+    if os.path.isfile(fast):
+        raise ValueError(
+            f"{fast} is not read, and there is no spiece.model or vocab.txt beside it: put the one "
+            "that the model was trained with there, or name it with --spm_model_file or "
+            "--vocab_file"
+        )
+    return None
+
+
+def _directory(path: str) -> str:
+    return path if files.is_dir(path) else os.path.dirname(path)
+
+
+def _says_lower_case(path: str) -> bool:
+    file = os.path.join(_directory(path), _TOKENIZER_CONFIG)
+    value = read_json(file).get("do_lower_case", True) if files.is_file(file) else True
+    if not isinstance(value, bool):
+        raise ValueError(f"{file}: do_lower_case must be true or false, not {value!r}")
+    return value
+
+
+def copy(vocabulary: Vocabulary, directory: str) -> None:
+    """Puts a vocabulary and its case into a directory; its name stays if `find` knows it there."""
+    patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
+    name = os.path.basename(vocabulary.path)
+    if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        name = patterns[0]
+    _copy_file(vocabulary, os.path.join(directory, name))
+    _write_case(vocabulary, directory)
+
+
+def _copy_file(vocabulary: Vocabulary, target: str) -> None:
+    with open(target, "xb") as file:
+        file.write(files.read_bytes(vocabulary.path))
+
+
+def _write_case(vocabulary: Vocabulary, directory: str) -> None:
+    # Only what isn't taken for granted; in the words of Hugging Face, which `find` reads anywhere.
+    if not vocabulary.tokenizer.do_lower_case:
+        text = json.dumps({"do_lower_case": False})
+        write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+
+
+def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
+    """Writes the vocabulary and the config of Hugging Face's tokenizer.
+
+    Args:
+      vocabulary: The vocabulary.
+      directory: Where; it exists.
+      max_length: The longest sequence that the model takes.
+    """
+    name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
+    _copy_file(vocabulary, os.path.join(directory, name))
+    tokenizer = vocabulary.tokenizer
+    tokens = {
+        name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")
+    }
+    pieces = tokenizer.convert_ids_to_tokens(tokens.values())
+    config: dict[str, Any] = {
+        f"{name}_token": piece for name, piece in zip(tokens, pieces, strict=True)
+    }
+    config |= {"do_lower_case": tokenizer.do_lower_case, "model_max_length": max_length}
+    if vocabulary.is_word_piece:
+        config["tokenizer_class"] = "BertTokenizer"
+    else:
+        # The release's preprocess_text strips accents always.
+        config |= {"tokenizer_class": "AlbertTokenizer", "keep_accents": False}
+        config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
+    text = json.dumps(config, indent=2, sort_keys=True)
+    write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+
+
+def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
+    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it, and its case."""
+    target = os.path.join(directory, _KERAS_HUB)
+    os.makedirs(os.path.dirname(target))
+    _copy_file(vocabulary, target)
+    _write_case(vocabulary, directory)

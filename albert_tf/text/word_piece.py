@@ -1,0 +1,81 @@
+"""The WordPiece vocabularies of the Chinese releases."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import numpy as np
+
+from albert_tf.text import word_starts
+from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation, to_unicode
+
+_CONTINUATION_MARK = "##"
+# A longer word is unknown.
+MAX_WORD_CHARS = 200
+
+
+class WordPiece:
+    """A WordPiece vocabulary with BERT's splitting into words.
+
+    Args:
+        content: the vocabulary's file, one piece a line.
+        path: its name, for errors.
+        do_lower_case: whether to lower-case and to strip accents.
+
+    Raises:
+        ValueError: the file is not UTF-8 text.
+    """
+
+    special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
+    words_are_apart = True
+
+    def __init__(self, content: bytes, path: str, do_lower_case: bool):
+        self._lower = do_lower_case
+        try:
+            lines = content.decode("utf-8").removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text; is it an spm_model_file?") from error
+        # The first column of a line; a repeated piece takes no id of its own.
+        self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self._cleaned = CleanedCharacters()
+        self._split_punctuation = SplitPunctuation()
+
+    preprocess = staticmethod(to_unicode)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Pieces of raw text."""
+        return self._split(self.normalize(text))
+
+    def normalize(self, text: str) -> str:
+        """What `encode` takes, of raw text: all that is done before words are split."""
+        text = text.translate(self._cleaned)
+        if self._lower:
+            text = unicodedata.normalize("NFD", text.lower()).translate(WITHOUT_MARKS)
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of normalised text."""
+        return [self.ids[token] for token in self._split(text)]
+
+    def _split(self, text: str) -> list[str]:
+        words = text.translate(self._split_punctuation).split()
+        return [piece for word in words for piece in self._split_word(word)]
+
+    def _split_word(self, word: str) -> list[str]:
+        """The longest piece from the left, again and again; [UNK] if that doesn't work out."""
+        pieces = []
+        start = 0
+        while start < len(word) <= MAX_WORD_CHARS:
+            mark = _CONTINUATION_MARK if start else ""
+            ends = range(len(word), start, -1)
+            end = next((end for end in ends if mark + word[start:end] in self.ids), None)
+            if end is None:
+                break
+            pieces.append(mark + word[start:end])
+            start = end
+        return pieces if start == len(word) else ["[UNK]"]
+
+    def word_starts(self, letters: str) -> np.ndarray:
+        """See Tokenizer."""
+        return word_starts.find_in_wordpiece(self.pieces)

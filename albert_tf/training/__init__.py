@@ -1,0 +1,1 @@
+"""The training loop: Trainer, step, optimizers, devices, evaluation. Knows Task, no tasks."""

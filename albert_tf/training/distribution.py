@@ -1,0 +1,129 @@
+"""From arguments to a tf.distribute strategy, and what a loop asks of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import tensorflow as tf
+
+from albert_tf import cluster
+
+
+def create_strategy(
+    use_tpu: bool = False,
+    tpu_name: str | None = None,
+    tpu_zone: str | None = None,
+    gcp_project: str | None = None,
+    master: str | None = None,
+    num_tpu_cores: int | None = None,
+) -> tf.distribute.Strategy:
+    """Chooses a strategy for the machine.
+
+    A TPU if asked for; else all workers of TF_CONFIG, where it names more than one; else all GPUs
+    of this machine (or all logical CPUs, where they were configured); else its one device.
+
+    Args:
+      use_tpu: Whether to train on a TPU.
+      tpu_name: Name or grpc address of the TPU; "local" on a TPU VM.
+      tpu_zone: Its zone; found by itself on Google Cloud.
+      gcp_project: Its project; found by itself on Google Cloud.
+      master: grpc address of the TPU, where it has no name.
+      num_tpu_cores: Cores to expect; None does not check.
+
+    Returns:
+      The strategy.
+
+    Raises:
+      ValueError: The TPU can't be reached or has another number of cores; or TF_CONFIG is wrong.
+    """
+    if use_tpu:
+        return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
+    if cluster.num_workers() > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) > 1:
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return tf.distribute.OneDeviceStrategy(devices[0].name)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes files."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or isinstance(strategy, tf.distribute.TPUStrategy):
+        return True
+    return not resolver.task_type or (
+        resolver.task_type == "chief"
+        or (resolver.task_type == "worker" and resolver.task_id == 0 and not cluster.has_chief())
+    )
+
+
+def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContext:
+    """Returns which share of the input this process feeds to its replicas."""
+    hosts, host = 1, 0
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        resolver = strategy.cluster_resolver
+        hosts = cluster.num_workers()
+        host = resolver.task_id + (cluster.has_chief() and resolver.task_type == "worker")
+    return tf.distribute.InputContext(hosts, host, strategy.num_replicas_in_sync)
+
+
+def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
+    """Returns the means of the workers' values, once all workers have come here with theirs."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return list(values)
+    return _mean_over_replicas(strategy, tf.constant(values, tf.float64)).numpy().tolist()
+
+
+@tf.function
+def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
+    def mean(x: tf.Tensor) -> tf.Tensor:
+        # The reduction asks on which device its operand lies; an argument lies on none.
+        x = tf.identity(x)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
+    return strategy.experimental_local_results(strategy.run(mean, args=(values,)))[0]
+
+
+def _tpu_strategy(
+    name: str, zone: str | None, project: str | None, num_cores: int | None
+) -> tf.distribute.TPUStrategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name, zone=zone, project=project
+        )
+        if name not in ("", "local"):
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (ValueError, IndexError, OSError, ImportError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, str(error))}; or leave "
+            "--use_tpu out to train on CPU or GPU"
+        ) from None
+    if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
+        raise ValueError(
+            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, --num_tpu_cores is "
+            f"{num_cores}: set it to {strategy.num_replicas_in_sync}"
+        )
+    return strategy
+
+
+def _tpu_remedy(name: str, reason: str) -> str:
+    """Returns what a person can do where a TPU was not found, for which TensorFlow has no words."""
+    packages = {
+        (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        for distribution in importlib.metadata.distributions()
+    }
+    if "tensorflow-tpu" not in packages:
+        return "this TensorFlow has none of a TPU's kernels: install what docs/tpu.md tells"
+    if packages & {"tensorflow", "tensorflow-cpu"}:
+        return (
+            "tensorflow and tensorflow-tpu lie over each other: install what docs/tpu.md tells "
+            "into a new environment"
+        )
+    if name not in ("", "local"):
+        return "check --tpu_name, --tpu_zone and --gcp_project"
+    if "lockfile" in reason or "in use" in reason:
+        return "another process holds it: end that first"
+    return "this machine has none: run this on a TPU VM"

@@ -1,0 +1,248 @@
+"""Evaluates checkpoints as they appear and keeps the best."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import checkpoint, files
+from albert_tf.training import distribution
+from albert_tf.training.feeding import InputFn
+from albert_tf.training.progress import write_metrics
+from albert_tf.training.trainer import Trainer
+
+RESULTS_FILE = "eval_results.txt"
+TRIAL_FILE = "best_trial.txt"
+_BEST_FILE = "best_checkpoint.json"
+_RULE = "=" * 50 + "\n"
+_POLL_SECONDS = 5.0
+_REMIND_SECONDS = 60.0
+
+
+def evaluate_checkpoints(
+    trainer: Trainer, input_fn: InputFn, last_step: int, poll_seconds: float = _POLL_SECONDS
+) -> dict[str, float]:
+    """Evaluates the newest checkpoint of the output directory, until one of `last_step` was.
+
+    Writes eval_results.txt, and copies a checkpoint to model.ckpt-best when the task's key metric
+    is higher than ever before in this directory.
+
+    Args:
+      trainer: Its weights are replaced by each checkpoint's.
+      input_fn: Makes a host's dataset; it ends.
+      last_step: The training run's last step.
+      poll_seconds: Seconds between two looks for a new checkpoint.
+
+    Returns:
+      The last metrics, and `global_step`.
+
+    Source: run_pretraining.py, main.
+    Differs: a checkpoint is evaluated once; the best one is remembered when evaluation restarts.
+    """
+    lines: list[str] = []
+    results: dict[str, float] = {"global_step": -1}
+    evaluated, waiting_since = None, None
+    while results["global_step"] < last_step:
+        prefix = checkpoint.latest(trainer.output_dir)
+        if prefix in (None, evaluated):
+            waiting_since = _remind(trainer.output_dir, waiting_since)
+            time.sleep(poll_seconds)
+            continue
+        try:
+            step = trainer.restore(prefix)
+        except FileNotFoundError:
+            continue  # The training run has just deleted it for a newer one.
+        results = {"global_step": step, **trainer.evaluate(input_fn)}
+        evaluated, waiting_since = prefix, None
+        lines += log_results(prefix, results)
+        if distribution.is_chief(trainer.strategy):
+            write_metrics(trainer.output_dir, step, results)
+            lines += _keep_if_best(prefix, results, trainer.task.key_metric)
+            checkpoint.write_text(
+                os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n"
+            )
+    return results
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What is known of the checkpoints of a directory.
+
+    Attributes:
+      last_step: That of the last one evaluated.
+      best_step: That of the best.
+      best_value: Its key metric.
+    """
+
+    last_step: int = -1
+    best_step: int = -1
+    best_value: float = -1.0
+
+    @classmethod
+    def read(cls, directory: str) -> Trial:
+        """Reads best_trial.txt; where there is none, nothing is known.
+
+        Raises:
+          ValueError: It is something else.
+        """
+        path = os.path.join(directory, TRIAL_FILE)
+        if not tf.io.gfile.exists(path):
+            return cls()
+        content = files.read_bytes(path)
+        try:
+            last_step, best_step, best_value = content.decode().split(":")
+            return cls(int(last_step), int(best_step), _finite(best_value))
+        except ValueError:
+            raise ValueError(
+                f"{path} must be <step>:<best step>:<best value>, not {content!r}"
+            ) from None
+
+    def write(self, directory: str) -> None:
+        """Writes best_trial.txt."""
+        text = f"{self.last_step}:{self.best_step}:{self.best_value}"
+        checkpoint.write_text(os.path.join(directory, TRIAL_FILE), text)
+
+
+def begin(directory: str) -> None:
+    """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
+    checkpoint.claim(directory)
+    for name in (TRIAL_FILE, RESULTS_FILE, _BEST_FILE):
+        path = os.path.join(directory, name)
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+
+
+def evaluate_saved(
+    trainer: Trainer, evaluate: Callable[[], dict[str, float]], write: Callable[[], None]
+) -> int:
+    """Evaluates the checkpoints of the output directory that have not been, oldest first.
+
+    Adds to eval_results.txt, keeps best_trial.txt, and copies a checkpoint to model.ckpt-best when
+    the task's key metric is higher than ever before. The trainer then holds the newest checkpoint.
+
+    Args:
+      trainer: Its weights are replaced by each checkpoint's.
+      evaluate: Returns metrics of the trainer's weights.
+      write: Is called after `evaluate` if that was the best; writes what else is to be kept of it.
+
+    Returns:
+      How many there were.
+
+    Source: run_classifier.py, main.
+    Differs: checkpoints that are not the best are deleted by --keep_checkpoint_max alone; the best
+    is copied at once; evaluation does not wait for a training run beside it.
+    """
+    directory = trainer.output_dir
+    trial = Trial.read(directory)
+    count = 0
+    for prefix in checkpoint.listed(directory):
+        if int(prefix.rpartition("-")[2]) <= trial.last_step:
+            continue
+        step = trainer.restore(prefix)
+        results = {"global_step": step, **evaluate()}
+        count += 1
+        lines = log_results(prefix, results)
+        value = results[trainer.task.key_metric]
+        is_best = value > trial.best_value
+        best = (step, value) if is_best else (trial.best_step, trial.best_value)
+        trial = Trial(step, *best)
+        if distribution.is_chief(trainer.strategy):
+            write_metrics(directory, step, results)
+            if is_best:
+                lines += _copy_to_best(prefix)
+                write()
+            lines.append(f"best = {trial.best_value}")
+            append_results(os.path.join(directory, RESULTS_FILE), lines)
+            # Last: a run killed before this evaluates the checkpoint again.
+            trial.write(directory)
+    # What the others do next, they do with the files that the chief wrote.
+    distribution.mean_over_workers(trainer.strategy, 0.0)
+    return count
+
+
+def append_results(path: str, lines: Sequence[str]) -> None:
+    """Adds the metrics of a checkpoint to a file, below those of others.
+
+    Those of the same step that stand last are replaced: a killed run left them, and did it again.
+    """
+    blocks = []
+    if tf.io.gfile.exists(path):
+        blocks = files.read_bytes(path).decode(errors="replace").split(_RULE)[:-1]
+    step = [line for line in lines if line.startswith("global_step = ")]
+    if blocks and step and step[0] in blocks[-1].splitlines():
+        del blocks[-1]
+    text = "\n".join(lines) + "\n"
+    checkpoint.write_text(path, "".join(block + _RULE for block in [*blocks, text]))
+
+
+def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
+    """Logs the metrics of a checkpoint; returns them as lines of text."""
+    logging.info("***** Eval results of %s *****", prefix)
+    lines = [f"{key} = {results[key]}" for key in sorted(results)]
+    for line in lines:
+        logging.info("  %s", line)
+    return lines
+
+
+def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) -> list[str]:
+    """Copies the checkpoint if it beats the best; returns the release's lines about it."""
+    directory = os.path.dirname(prefix)
+    if results[key_metric] <= _best_value(directory, key_metric):
+        return []
+    try:
+        lines = _copy_to_best(prefix)
+    except tf.errors.NotFoundError:
+        logging.warning("%s was the best, but deleted before it could be kept", prefix)
+        return []
+    checkpoint.write_text(
+        os.path.join(directory, _BEST_FILE),
+        json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n",
+    )
+    return lines
+
+
+def _best_value(directory: str, key_metric: str) -> float:
+    """Returns the key metric of model.ckpt-best; less than any where there is none."""
+    path = os.path.join(directory, _BEST_FILE)
+    if not checkpoint.best(directory) or not tf.io.gfile.exists(path):
+        return -1.0
+    content = files.read_bytes(path)
+    try:
+        return _finite(json.loads(content)[key_metric])
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        raise ValueError(
+            f"{path} must tell the {key_metric} of {checkpoint.BASENAME}-{checkpoint.BEST}, as "
+            f'{{"{key_metric}": 0.5}}: write it there, or remove the file if the next best may '
+            "replace that checkpoint"
+        ) from None
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no value of a metric")
+    return number
+
+
+def _copy_to_best(prefix: str) -> list[str]:
+    """Copies a checkpoint to model.ckpt-best; returns the release's lines about it."""
+    copies = checkpoint.copy_to_best(prefix)
+    for source, target in copies.items():
+        logging.info("saving %s to %s", source, target)
+    return [f"saved {source} to {target}" for source, target in copies.items()]
+
+
+def _remind(directory: str, waiting_since: float | None) -> float:
+    now = time.monotonic()
+    if waiting_since is not None and now - waiting_since < _REMIND_SECONDS:
+        return waiting_since
+    logging.info("waiting for a new checkpoint in %s", directory)
+    return now

@@ -1,0 +1,108 @@
+"""What the Trainer reads: batches of one static length, or of several that take turns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.training import distribution
+
+# Makes a host's dataset: batches of one replica each, one for each of its replicas in turn.
+InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+
+
+def replica_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
+    """Returns an iterator over a host's dataset; see `next_batch`.
+
+    Nothing is autotuned: as the thread that tunes is told to end before it can see that, it may
+    sleep through to its next turn, up to a minute later, and its iterator's end waits for it.
+    (`num_parallel_calls=AUTOTUNE` is a thread for each core, up to 16, then.) The iterators that
+    tf.distribute puts on each device have such a thread, too, whatever a dataset's options; they
+    are left to TPUs, where they also feed the hosts of a pod.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return iter(
+            strategy.distribute_datasets_from_function(
+                lambda context: input_fn(context).with_options(options)
+            )
+        )
+    return iter(input_fn(distribution.input_context(strategy)).with_options(options))
+
+
+def next_batch(strategy: tf.distribute.Strategy, iterator: Iterator[Any]) -> Any:
+    """Returns the batch of each of this host's replicas, for `strategy.run`."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return next(iterator)
+    return strategy.experimental_distribute_values_from_function(lambda _: next(iterator))
+
+
+def all_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
+    """Yields the batches of a dataset that ends, for `strategy.run`."""
+    iterator = replica_batches(strategy, input_fn)
+    with contextlib.suppress(StopIteration):
+        while True:
+            yield next_batch(strategy, iterator)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputByLength:
+    """Batches of several static lengths, and whose turn it is at each step.
+
+    XLA and a TPU compile a step for each shape, once: so each length has a dataset of its own, and
+    the host picks.
+
+    Attributes:
+      input_fns: By length, makes a host's dataset of the batches of that length, in the order of
+        their steps, from the step that the Trainer is at.
+      lengths: `<int>[T]`, the length at each step of the run, from step 0.
+    """
+
+    input_fns: Mapping[int, InputFn]
+    lengths: np.ndarray
+
+
+class StepIterators:
+    """Runs of steps, each from an iterator over batches of one static length.
+
+    Args:
+      strategy: Shares out the batches.
+      source: Makes the datasets.
+      first_step: The step whose batch comes first.
+      num_steps: The last step.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        source: InputFn | InputByLength,
+        first_step: int,
+        num_steps: int,
+    ) -> None:
+        if callable(source):
+            # One number for all steps, however many.
+            source = InputByLength({0: source}, np.broadcast_to(0, num_steps))
+            lengths = [0] if first_step < num_steps else []
+        else:
+            lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
+        self._lengths = source.lengths
+        self._iterators = {
+            length: replica_batches(strategy, source.input_fns[length]) for length in lengths
+        }
+
+    def runs(self, step: int, count: int) -> Iterator[tuple[Any, int]]:
+        """Cuts the `count` steps from `step` on into runs of one length.
+
+        Yields:
+          The iterator of each run, and its number of steps.
+        """
+        lengths = self._lengths[step : step + count]
+        cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), count]
+        for start, end in zip(cuts, cuts[1:], strict=False):
+            yield self._iterators[int(lengths[start])], end - start

@@ -1,0 +1,128 @@
+"""The train step of one replica: what runs on the device, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.training.task import Features, Task
+
+# Dropout sites of one forward pass lie below this, so that two passes never share a seed.
+_SITES_PER_PASS = 4096
+
+
+class TrainStep:
+    """Forward and backward pass, sum over replicas, clip, update.
+
+    Called in replica context on this replica's share of a global batch. The result depends on the
+    global batch, not on how replicas and micro-batches split it: each loss is a sum over a weight,
+    and the weights are summed over the whole batch first. (Dropout masks do depend on the split;
+    they are a function of seed, step, replica and micro-batch.)
+
+    Args:
+      task: Losses of a batch.
+      model: What `task.build_model` returned.
+      optimizer: An optimizer with `sum_over_replicas=False`, built; None if the step is not run.
+      seed: Of dropout.
+      jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
+      accumulation_steps: Micro-batches in which a replica works through its batch.
+
+    Attributes:
+      stat_names: Names of the numbers that a call returns; known once a step was traced.
+
+    Raises:
+      ValueError: If the optimizer would sum the gradients over the replicas again.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer | None,
+        seed: int = 0,
+        jit_compile: bool = False,
+        accumulation_steps: int = 1,
+    ) -> None:
+        # Keras' own optimizers sum, too.
+        if optimizer is not None and getattr(optimizer, "sum_over_replicas", True):
+            raise ValueError(
+                f"the optimizer {type(optimizer).__name__} would sum gradients over replicas "
+                "again: make it with create_optimizer(..., sum_over_replicas=False)"
+            )
+        self.stat_names: list[str] = []
+        self._task = task
+        self._model = model
+        self._optimizer = optimizer
+        self._accumulation_steps = accumulation_steps
+        # Hashed, so that neighbouring seeds share no mask; small, so that nothing overflows.
+        self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
+        self._gradients = tf.function(self._micro_step, jit_compile=jit_compile or None)
+        # Variables that the loss depends on, as tracing `_micro_step` finds.
+        self._trained: list[keras.Variable] = []
+
+    def __call__(self, features: Features) -> tf.Tensor:
+        """Makes one update.
+
+        Args:
+          features: This replica's features, of static shape.
+
+        Returns:
+          `<float32>[len(stat_names)]`, the same on all replicas: total loss, each loss, the
+          learning rate used, and the gradients' global norm before the clip.
+        """
+        context = tf.distribute.get_replica_context()
+        weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
+        local = self._accumulate(features, weights, context.replica_id_in_sync_group)
+        sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+        losses = self._ratios(sums, weights)
+        stats = {
+            "loss": tf.add_n(list(losses.values())),
+            **losses,
+            "learning_rate": tf.cast(self._optimizer.learning_rate, tf.float32),
+            "grad_norm": tf.linalg.global_norm(grads),
+        }
+        self._optimizer.apply(grads, self._trained)
+        self.stat_names = list(stats)
+        return tf.stack(list(stats.values()))
+
+    def _accumulate(self, features: Features, weights: Any, replica: Any) -> Any:
+        """Returns this replica's loss sums, and its share of the gradients of the total loss."""
+        count = self._accumulation_steps
+        step = tf.cast(self._optimizer.iterations, tf.int32)
+        first_pass = self._seed + tf.cast(replica, tf.int32) * (count * _SITES_PER_PASS)
+        if count == 1:
+            return self._gradients(features, weights, tf.stack([first_pass, step]))
+
+        def split(x: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(x, [count, x.shape[0] // count, *x.shape[1:]])
+
+        def one(i: Any) -> Any:
+            micro_batch = {name: feature[i] for name, feature in micro_batches.items()}
+            seed = tf.stack([first_pass + i * _SITES_PER_PASS, step])
+            return self._gradients(micro_batch, weights, seed)
+
+        micro_batches = {name: split(feature) for name, feature in features.items()}
+        total = one(0)
+        for i in tf.range(1, count):
+            total = tf.nest.map_structure(tf.add, total, one(i))
+        return total
+
+    def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            outputs = self._model(features, training=True, dropout_seed=dropout_seed)
+            sums = self._task.loss_sums(outputs, features)
+            loss = tf.add_n(list(self._ratios(sums, weights).values()))
+        grads = tape.gradient(loss, [variable.value for variable in variables])
+        pairs = zip(variables, grads, strict=True)
+        self._trained = [variable for variable, grad in pairs if grad is not None]
+        # Dense: the sum over replicas, the norm and the clip must not see a gather's rows apart.
+        return sums, [tf.convert_to_tensor(grad) for grad in grads if grad is not None]
+
+    def _ratios(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
+        epsilon = self._task.loss_epsilon
+        return {name: sums[name] / (weights[name] + epsilon.get(name, 0.0)) for name in sums}

@@ -1,0 +1,316 @@
+"""Trainer: the loop around the train step, and evaluation. Knows Task, not tasks."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import checkpoint, conversion
+from albert_tf.conversion import values
+from albert_tf.training import distribution
+from albert_tf.training.feeding import (
+    InputByLength,
+    InputFn,
+    StepIterators,
+    all_batches,
+    next_batch,
+)
+from albert_tf.training.progress import ProgressLog
+from albert_tf.training.stop_signals import StopSignals
+from albert_tf.training.task import Features, Task
+from albert_tf.training.train_step import TrainStep
+
+# A loop on the device is kept this short, whatever steps_per_loop allows: a person wants to see a
+# line, and a process that gets SIGTERM has some 30 seconds to save.
+_LOOP_SECONDS = 10.0
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or the gradient's norm became infinite or NaN."""
+
+
+class Trainer:
+    """Trains and evaluates a task's model under a strategy.
+
+    Args:
+      task: Model, losses, metrics.
+      strategy: From distribution.create_strategy.
+      output_dir: Directory of checkpoints and summaries; it exists.
+      make_optimizer: Makes the optimizer, with `sum_over_replicas=False`; None only evaluates.
+      seed: Of fresh weights and of dropout.
+      jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
+      accumulation_steps: Micro-batches in which a replica works through its batch.
+
+    Raises:
+      ValueError: If the optimizer would sum the gradients over the replicas again.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy,
+        output_dir: str,
+        make_optimizer: Callable[[], keras.optimizers.Optimizer] | None = None,
+        *,
+        seed: int = 0,
+        jit_compile: bool = False,
+        accumulation_steps: int = 1,
+    ) -> None:
+        self.task = task
+        self.strategy = strategy
+        self.output_dir = output_dir
+        keras.utils.set_random_seed(seed)
+        with strategy.scope():
+            self.model = task.build_model()
+            self.optimizer = make_optimizer() if make_optimizer else None
+            if self.optimizer:
+                self.optimizer.build(self.model.trainable_variables)
+        self._train_step = TrainStep(
+            task, self.model, self.optimizer, seed, jit_compile, accumulation_steps
+        )
+
+    @property
+    def step(self) -> int:
+        """Updates done so far."""
+        return int(self.optimizer.iterations.numpy())
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def train(
+        self,
+        source: InputFn | InputByLength,
+        progress: ProgressLog,
+        num_train_steps: int,
+        *,
+        steps_per_loop: int,
+        save_steps: int,
+        keep_max: int,
+        after_save: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Trains up to a step, saving on the way and at the end.
+
+        SIGINT and SIGTERM end it early, after a checkpoint. Where there is nothing to save, while
+        the first step is compiled or `after_save` works, they end the process with exit code 0.
+
+        Args:
+          source: Makes a host's dataset, from the step that the Trainer is at.
+          progress: Is told of every loop.
+          num_train_steps: The step to reach.
+          steps_per_loop: Steps on the device between two looks from the host, at most.
+          save_steps: Steps between checkpoints.
+          keep_max: Checkpoints to keep; 0 keeps all.
+          after_save: Is called after each checkpoint but one that a signal asked for. It may
+            change weights, moments and step, if it restores that checkpoint.
+
+        Returns:
+          Whether the step was reached.
+
+        Raises:
+          NonFiniteLossError: A loss is no number any more. Nothing is saved then.
+        """
+        iterators = StepIterators(self.strategy, source, self.step, num_train_steps)
+        step, saved, step_seconds, stop = self.step, self.step, None, False
+        with StopSignals() as signals:
+            while step < num_train_steps and not stop:
+                until_save = save_steps - step % save_steps
+                # One step first: it is compiled, and shows how long others take.
+                quick_enough = max(1, int(_LOOP_SECONDS / step_seconds)) if step_seconds else 1
+                count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
+                start = time.monotonic()
+                stats = self._train_runs(iterators.runs(step, count))
+                signals.set_unsaved(True)
+                seconds, stop = self._agree((time.monotonic() - start) / count, signals)
+                self._check_finite(stats, step, saved)
+                step += count
+                means = dict(
+                    zip(self._train_step.stat_names, stats.mean(axis=0).tolist(), strict=True)
+                )
+                progress.report(step, means, seconds, compiled=step_seconds is None)
+                step_seconds = seconds
+                if step % save_steps == 0 or step == num_train_steps or stop:
+                    self.save(keep_max)
+                    saved = step
+                    if not stop:
+                        signals.set_unsaved(False)
+                        after_save()
+                        signals.set_unsaved(True)
+        if step < num_train_steps:
+            logging.info("stopped at step %d: the same command goes on from there", step)
+        return step >= num_train_steps
+
+    def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
+        # Nothing is fetched before all are under way: the host must not wait between two runs.
+        stats = [self._train_steps(iterator, tf.constant(count)) for iterator, count in runs]
+        return tf.concat(stats, axis=0).numpy()
+
+    @tf.function
+    def _train_steps(self, iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
+        stats = tf.TensorArray(tf.float32, size=num_steps)
+        for i in tf.range(num_steps):
+            replica_stats = self.strategy.run(
+                self._train_step, args=(next_batch(self.strategy, iterator),)
+            )
+            # After the sums over replicas all of them hold the same numbers.
+            stats = stats.write(i, self.strategy.experimental_local_results(replica_stats)[0])
+        return stats.stack()  # [steps, len(stat_names)]
+
+    def save(self, keep_max: int) -> None:
+        """Writes a checkpoint of weights, moments and step: the chief does, all wait for it."""
+        if distribution.is_chief(self.strategy):
+            prefix = checkpoint.save(self.output_dir, self.step, self._tensors(), keep_max)
+            logging.info("saved %s", prefix)
+        distribution.mean_over_workers(self.strategy, 0.0)
+
+    def _tensors(self) -> dict[str, Any]:
+        named = conversion.named_weights(self.model)
+        return {**named, **self._slots(named), "global_step": np.int64(self.step)}
+
+    def _slots(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        names = {variable.path: name for name, variable in named.items()}
+        slots = {}
+        for i, variable in enumerate(self.model.trainable_variables):
+            slots[f"{names[variable.path]}/adam_m"] = self.optimizer.adam_m[i]
+            slots[f"{names[variable.path]}/adam_v"] = self.optimizer.adam_v[i]
+        return slots
+
+    def _check_finite(self, stats: np.ndarray, step: int, saved: int) -> None:
+        bad = np.flatnonzero(~np.isfinite(stats).all(axis=1))
+        if bad.size:
+            values = dict(zip(self._train_step.stat_names, stats[bad[0]].tolist(), strict=True))
+            raise NonFiniteLossError(
+                f"step {step + bad[0] + 1} is not finite ({values}): nothing was saved after step "
+                f"{saved}; lower --learning_rate or lengthen the warm-up, and look at the data"
+            )
+
+    def _agree(self, step_seconds: float, signals: StopSignals) -> tuple[float, bool]:
+        """Returns the mean step time, and whether any worker has been told to stop."""
+        stop = float(signals.requested is not None)
+        means = distribution.mean_over_workers(self.strategy, step_seconds, stop)
+        return means[0], means[1] > 0
+
+    # --- where weights come from ------------------------------------------------------------
+
+    def initialise(self, init_checkpoint: str | None = None, expand_group0: bool = False) -> str:
+        """Gives the model its first weights and says where they are from.
+
+        What a killed process left half-written in output_dir is removed.
+
+        Args:
+          init_checkpoint: A checkpoint to start from, where output_dir holds none.
+          expand_group0: See conversion.load_weights.
+
+        Returns:
+          "resume", "init_checkpoint" or "fresh".
+
+        Raises:
+          FileNotFoundError: There is no init_checkpoint.
+          ValueError: A checkpoint is damaged or doesn't fit.
+        """
+        # 1. Go on where output_dir stops.
+        latest = checkpoint.latest(self.output_dir)
+        self._check_shared(latest)
+        if distribution.is_chief(self.strategy):
+            checkpoint.remove_unfinished(self.output_dir)
+        if latest:
+            self.restore(latest)
+            logging.info("resume: step %d of %s", self.step, latest)
+            return "resume"
+        # 2. Start from other weights.
+        if init_checkpoint:
+            report = conversion.load_weights(
+                self.model,
+                init_checkpoint,
+                expand_group0=expand_group0,
+                replace_heads=True,
+                # If it is the one beside them, it has been read by now.
+                replace_config=True,
+            )
+            logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
+            return "init_checkpoint"
+        # 3. Start from random weights.
+        logging.info("fresh: %d weights from the initialiser", self.model.count_params())
+        return "fresh"
+
+    def _check_shared(self, latest: str | None) -> None:
+        # Each worker assigns what it reads: their weights would differ in silence.
+        number = zlib.crc32(os.path.basename(latest or "").encode())
+        if distribution.mean_over_workers(self.strategy, number) != [number]:
+            raise ValueError(
+                f"the workers see different checkpoints in {self.output_dir} (this one {latest}): "
+                "all need the same output_dir, on storage that they share"
+            )
+
+    def restore(self, prefix: str) -> int:
+        """Takes weights, and moments and step if there is an optimizer, from a checkpoint.
+
+        Args:
+          prefix: A checkpoint that a Trainer, or the release, wrote for this model.
+
+        Returns:
+          The checkpoint's step.
+
+        Raises:
+          ValueError: It is damaged, lacks something, is of another shape, or holds NaN or infinite
+            numbers.
+        """
+        tensors = checkpoint.read(prefix)
+        slots = self._slots(conversion.named_weights(self.model)) if self.optimizer else {}
+        report = conversion.load_tensors(self.model, prefix, tensors)
+        missing = [
+            *report.missing,
+            *(name for name in (*slots, "global_step") if name not in tensors),
+        ]
+        if missing:
+            raise ValueError(
+                f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
+                "name another output_dir, and start from it with --init_checkpoint"
+            )
+        moments = values.as_float32({name: tensors[name] for name in slots}, prefix)
+        for name, slot in slots.items():
+            slot.assign(moments[name])
+        step = int(tensors["global_step"])
+        if self.optimizer:
+            self.optimizer.iterations.assign(step)
+        return step
+
+    # --- evaluation -------------------------------------------------------------------------
+
+    def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
+        """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
+
+        A metric of nothing, as where no piece is masked, is 0.
+
+        Args:
+          *input_fns: Each makes a host's dataset of a part; it ends.
+        """
+        totals: dict[str, np.ndarray] = {}
+        for input_fn in input_fns:
+            for batch in all_batches(self.strategy, input_fn):
+                for name, value in self._eval_step(batch).items():
+                    totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
+        results = {
+            name: float(value[0] / value[1]) if value[1] else 0.0 for name, value in totals.items()
+        }
+        losses = [value for name, value in results.items() if name.endswith("_loss")]
+        return {"loss": sum(losses), **results}
+
+    @tf.function
+    def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
+        def replica_metrics(features: Features) -> dict[str, tf.Tensor]:
+            metrics = self.task.metrics(self.model(features, training=False), features)
+            pairs = {name: tf.stack(pair) for name, pair in metrics.items()}
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pairs)
+
+        replicas = self.strategy.run(replica_metrics, args=(features,))
+        return {
+            name: self.strategy.experimental_local_results(pair)[0]
+            for name, pair in replicas.items()
+        }

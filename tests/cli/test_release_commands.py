@@ -1,0 +1,205 @@
+"""The command lines of the release's README and run_glue.sh, with their flags as they stand there.
+
+Can't see: what they reach; files of real size.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from typing import Any
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from albert_tf import AlbertForPreTraining, conversion
+from albert_tf.cli import finetune_flags, pretrain, pretrain_flags
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import bundles
+from tests import finetune_runs, pretraining_runs, random_weights
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+MODULE = "https://tfhub.dev/google/albert_base/1"
+PRETRAINING = """
+    --input_file=... --output_dir=... --init_checkpoint=... --albert_config_file=... --do_train
+    --do_eval --train_batch_size=4096 --eval_batch_size=64 --max_seq_length=512
+    --max_predictions_per_seq=20 --optimizer='lamb' --learning_rate=.00176
+    --num_train_steps=125000 --num_warmup_steps=3125 --save_checkpoints_steps=5000
+"""
+SQUAD = """
+    --albert_config_file=... --output_dir=... --train_file=... --predict_file=...
+    --train_feature_file=... --predict_feature_file=... --predict_feature_left_file=...
+    --init_checkpoint=... --spm_model_file=... --do_lower_case --max_seq_length=384
+    --doc_stride=128 --max_query_length=64 {steps} --train_batch_size=48 --predict_batch_size=8
+    --learning_rate=5e-5 --num_train_epochs=2.0 --warmup_proportion=.1
+    --save_checkpoints_steps=5000 --n_best_size=20 --max_answer_length=30
+"""
+# A script of the release without --task_name: run_finetune.py needs one, as our README says.
+FINE_TUNING = {
+    "run_classifier": """
+        --data_dir=... --output_dir=... --init_checkpoint=... --albert_config_file=...
+        --spm_model_file=... --do_train --do_eval --do_predict --do_lower_case
+        --max_seq_length=128 --optimizer=adamw --task_name=MNLI --warmup_step=1000
+        --learning_rate=3e-5 --train_step=10000 --save_checkpoints_steps=100
+        --train_batch_size=128
+    """,
+    "run_squad_v1": "--task_name=squad_v1 "
+    + SQUAD.format(steps="--do_train=true --do_predict=true"),
+    "run_squad_v2": "--task_name=squad_v2 " + SQUAD.format(steps="--do_train --do_predict"),
+    "run_race": """
+        --task_name=race --albert_config_file=... --output_dir=... --train_file=... --eval_file=...
+        --data_dir=... --init_checkpoint=... --spm_model_file=... --max_seq_length=512
+        --max_qa_length=128 --do_train --do_eval --train_batch_size=32 --eval_batch_size=8
+        --learning_rate=1e-5 --train_step=12000 --warmup_step=1000 --save_checkpoints_steps=100
+    """,
+}
+# Task, warm-up, rate, updates, updates between checkpoints, batch.
+GLUE = """
+    SST-2 1256 1e-5 20935 100 32
+    MNLI 1000 3e-5 10000 100 128
+    CoLA 320 1e-5 5336 100 16
+    QNLI 1986 1e-5 33112 200 32
+    QQP 1000 5e-5 14000 100 128
+    RTE 200 3e-5 800 100 32
+    STS-B 214 2e-5 3598 100 16
+    MRPC 200 2e-5 800 100 32
+""".strip().splitlines()
+# One length: each would be compiled.
+SMALL = {"static_lengths": 1, "train_batch_size": 3}
+
+
+def glue_commands(row: str, handle: str = MODULE, init_checkpoint: str = "") -> list[list[str]]:
+    """Returns the two commands of run_glue.sh's run_task."""
+    task, warm_up, rate, steps, save, batch = row.split()
+    common = f"""
+        --output_dir=out/{task} --data_dir=root/glue --vocab_file=root/vocab.txt
+        --spm_model_file=root/30k-clean.model --do_lower_case --max_seq_length=512
+        --optimizer=adamw --task_name={task} --warmup_step={warm_up} --learning_rate={rate}
+        --train_step={steps} --save_checkpoints_steps={save} --train_batch_size={batch}
+    """
+    train = f"""
+        --do_train --nodo_eval --nodo_predict --albert_hub_module_handle={handle}
+        --init_checkpoint={init_checkpoint}
+    """
+    evaluate = f"--nodo_train --do_eval --do_predict --albert_hub_module_handle={handle}"
+    return [shlex.split(common + steps) for steps in (train, evaluate)]
+
+
+def override(command: list[str], **changes: Any) -> list[str]:
+    return [*command, *(f"--{name}={value}" for name, value in changes.items())]
+
+
+def parse(command: list[str]) -> flags.FlagValues:
+    values = finetune_runs.parse(command)
+    finetune_flags.set_task_defaults(values)
+    finetune_flags.check_flags(values)
+    return values
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory) -> pathlib.Path:
+    """A model as the release's tar files hold it, with weights of no training."""
+    folder = tmp_path_factory.mktemp("released")
+    config = AlbertConfig.from_dict(finetune_runs.CONFIG)
+    weights = conversion.named_weights(random_weights.randomise(AlbertForPreTraining(config)))
+    bundles.write(str(folder), config, {name: value.numpy() for name, value in weights.items()})
+    return folder
+
+
+def test_pretraining_parses():
+    config = AlbertConfig.from_json_file(CONFIGS / "albert_base_v2.json")
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_pretraining", *shlex.split(PRETRAINING)])
+        pretrain_flags.check_flags(config)
+        assert pretrain.FLAGS.optimizer == "lamb"
+
+
+def test_pretraining_runs_small(tmp_path):
+    pretraining_runs.write_records(tmp_path / "a.tfrecord", pretraining_runs.examples(24))
+    config = pretraining_runs.write_config(tmp_path / "albert_config.json")
+    model = AlbertForPreTraining(pretraining_runs.config())
+    weights = conversion.named_weights(random_weights.randomise(model))
+    (tmp_path / "initial").mkdir()
+    bundles.write(
+        str(tmp_path / "initial"),
+        pretraining_runs.config(),
+        {name: value.numpy() for name, value in weights.items()},
+    )
+    small = override(
+        shlex.split(PRETRAINING),
+        input_file=tmp_path / "a.tfrecord",
+        output_dir=tmp_path / "out",
+        init_checkpoint=tmp_path / "initial/model.ckpt-best",
+        albert_config_file=config,
+        train_batch_size=12,
+        eval_batch_size=12,
+        max_seq_length=pretraining_runs.LENGTH,
+        max_predictions_per_seq=pretraining_runs.PREDICTIONS,
+        num_train_steps=1,
+    )
+    pretraining_runs.main(small)
+    assert pretraining_runs.results(tmp_path / "out")["global_step"] == 1
+
+
+@pytest.mark.parametrize("script", FINE_TUNING)
+def test_fine_tuning_parses(script):
+    values = parse(shlex.split(FINE_TUNING[script]))
+    assert values.do_train and (values.do_eval or values.do_predict)
+
+
+@pytest.mark.parametrize("row", GLUE)
+def test_run_glue_parses(row):
+    train, evaluate = map(parse, glue_commands(row))
+    assert (train.do_train, train.do_eval, train.do_predict) == (True, False, False)
+    assert (evaluate.do_train, evaluate.do_eval, evaluate.do_predict) == (False, True, True)
+    assert train.task_name in finetune_runs.run_finetune.finetune_tasks.GLUE_TASKS
+
+
+def test_run_glue_runs_small(tmp_path, released):
+    """With the checkpoint that its comments tell to name instead of the module."""
+    files = {
+        "output_dir": tmp_path / "out",
+        "data_dir": finetune_runs.GOLDEN / "features/glue_data",
+        "spm_model_file": finetune_runs.GOLDEN / "spm/en_small.model",
+        "max_seq_length": 23,
+        "train_step": 1,
+        **SMALL,
+    }
+    (row,) = (row for row in GLUE if "RTE" in row)
+    for command in glue_commands(row, "", str(released / "model.ckpt-best")):
+        finetune_runs.main(override(command, **files))
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"model.ckpt-best.index", "eval_results.txt", "RTE.tsv"} <= names
+    # As the script stands, its second command finds all in output_dir, and its first says:
+    train, evaluate = glue_commands(row)
+    finetune_runs.main(override(evaluate, **files))
+    with pytest.raises(SystemExit, match=f"error: {MODULE} is on the web, .*: download it, unpack"):
+        finetune_runs.main(override(train, **{**files, "output_dir": tmp_path / "new"}))
+
+
+@pytest.mark.parametrize("script", ["run_race", "run_squad_v2"])
+def test_fine_tuning_runs_small(tmp_path, released, script):
+    features = finetune_runs.GOLDEN / "features"
+    small = {
+        "output_dir": tmp_path / "out",
+        "init_checkpoint": released / "model.ckpt-best",
+        "albert_config_file": released / "albert_config.json",
+        "spm_model_file": finetune_runs.GOLDEN / "spm/en_small.model",
+        **SMALL,
+    }
+    if script == "run_race":
+        small |= {"data_dir": features / "race_data", "max_seq_length": 37, "max_qa_length": 13}
+        small |= {"train_step": 1}
+    else:
+        small |= {
+            f"{split}_file": features / f"squad_v2_{name}.json"
+            for split, name in (("train", "train"), ("predict", "dev"))
+        }
+        made = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
+        small |= {name: tmp_path / name for name in made}
+        small |= {"max_seq_length": 61, "doc_stride": 20, "max_query_length": 12}
+        small |= {"num_train_epochs": 0.1, "start_n_top": 2, "end_n_top": 2}
+    finetune_runs.main(override(shlex.split(FINE_TUNING[script]), **small))
+    result = "eval_results.txt" if script == "run_race" else "predictions.json"
+    assert (tmp_path / "out" / result).exists()

@@ -1,0 +1,346 @@
+"""run_finetune.py: its flags, what each kind of task writes, where a run starts and goes on.
+
+`main` is called in this process. A kill is an exception here: what a killed process leaves on disk
+is tested with the same Trainer in test_run_pretraining_processes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import checkpoint
+from albert_tf.cli import finetune
+from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion import named_weights
+from albert_tf.tasks.glue import read_glue
+from albert_tf.tasks.squad_text import read_squad
+from albert_tf.training.evaluation import Trial
+from albert_tf.training.progress import ProgressLog
+from tests import finetune_runs as runs
+from tests import tolerances
+
+FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
+TASK_OF_SCRIPT = {
+    "run_classifier.py": "mrpc",
+    "run_race.py": "race",
+    "run_squad_v1.py": "squad_v1",
+    "run_squad_v2.py": "squad_v2",
+}
+
+
+@pytest.mark.parametrize("script", TASK_OF_SCRIPT)
+def test_all_flags_of_the_release_are_there(golden, script):
+    theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
+    mine = runs.parse([f"--task_name={TASK_OF_SCRIPT[script]}"])
+    runs.finetune_flags.set_task_defaults(mine)
+    for name, expected in theirs.items():
+        if name == "task_name":
+            continue
+        assert name in mine, name
+        if mine[name].flag_type() != "string enum":
+            assert mine[name].flag_type() == FLAG_TYPES[expected["type"]], name
+        if name == "threshold_to_export":
+            assert np.isnan(mine[name].value)
+        else:
+            assert mine[name].value == expected["default"], name
+
+
+def test_what_is_given_replaces_a_tasks_default():
+    mine = runs.parse(["--task_name=squad_v2", "--train_step=7", "--do_predict"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.train_step, mine.num_train_epochs) == (7, None)
+    assert mine.warmup_proportion == 0.1
+    assert mine.do_eval  # The best checkpoint is still to be found.
+    mine = runs.parse(["--task_name=squad_v2", "--do_predict", "--do_eval=false"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert not mine.do_eval
+    mine = runs.parse(["--task_name=race", "--ensemble_dirs=a,b", "--do_predict"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.do_train, mine.do_eval, mine.do_predict) == (False, False, True)
+
+
+# --- GLUE -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mrpc(tmp_path_factory) -> pathlib.Path:
+    """Four updates on MRPC, two evaluations, a prediction; its folder is not to be written to."""
+    folder = tmp_path_factory.mktemp("mrpc")
+    runs.main(runs.command("mrpc", folder, do_train=True, do_eval=True, do_predict=True))
+    return folder
+
+
+def test_what_a_run_on_glue_leaves_behind(mrpc):
+    out = mrpc / "out"
+    names = {path.name for path in out.iterdir()} - {path.name for path in out.glob("events*")}
+    checkpoints = {
+        f"model.ckpt-{step}.{end}"
+        for step in (2, 4, "best")
+        for end in ("index", "data-00000-of-00001", "meta")
+    }
+    assert names == checkpoints | {
+        "MRPC.tsv",
+        "albert_config.json",
+        "best_trial.txt",
+        "checkpoint",
+        "dev_probabilities.json",
+        "eval",
+        "eval_results.txt",
+        "labels.jsonl",
+        "run.lock",
+        "test_probabilities.json",
+        "test_results.tsv",
+    }
+    rows = np.loadtxt(out / "test_results.tsv")
+    np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-12)
+    header, *lines = (out / "MRPC.tsv").read_text().splitlines()
+    assert header == "index\tprediction"
+    assert lines == [f"{i}\t{row.argmax()}" for i, row in enumerate(rows)]
+    trial = Trial.read(str(out))
+    assert trial.last_step == 4 and trial.best_step in (2, 4)
+    best = checkpoint.read(str(out / f"model.ckpt-{trial.best_step}"))
+    kept = checkpoint.read(str(out / "model.ckpt-best"))
+    assert all(np.array_equal(kept[name], best[name]) for name in best)
+
+
+def test_export_answers_as_the_best_checkpoint_predicted(mrpc, tmp_path):
+    exported = tmp_path / "exported"
+    arguments = runs.command("mrpc", mrpc, from_scratch=None, export_dir=exported)
+    runs.main([*arguments, "--threshold_to_export=0.5"])
+    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    examples = read_glue("mrpc", runs.GOLDEN / "features/glue_data", "test")
+    answers = serve(
+        text_a=tf.constant([example.text_a for example in examples]),
+        text_b=tf.constant([example.text_b for example in examples]),
+    )
+    expected = np.loadtxt(mrpc / "out/test_results.tsv")
+    np.testing.assert_allclose(answers["probabilities"], expected, rtol=0, atol=tolerances.SUBLAYER)
+    labels = [b"1" if row[1] >= 0.5 else b"0" for row in expected]
+    assert answers["label"].numpy().tolist() == labels
+    np.testing.assert_array_equal(answers["threshold"], np.full(len(examples), 0.5, np.float32))
+
+
+def test_a_finished_run_says_that_its_export_is_there(mrpc, tmp_path, caplog):
+    """And one that would train on, or holds other weights, refuses to replace it at once."""
+    out, exported = shutil.copytree(mrpc / "out", tmp_path / "out"), tmp_path / "exported"
+    changes = {"do_train": True, "do_eval": True, "export_dir": exported}
+    command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
+    runs.main(command)
+    before = {path: path.stat().st_mtime_ns for path in exported.rglob("*")}
+    with caplog.at_level("INFO", logger="absl"):
+        runs.main(command)
+    assert f"{exported} is an export of {out}/model.ckpt-best already" in caplog.text
+    with pytest.raises(SystemExit, match="exported is there already: name a directory"):
+        runs.main([*command, "--train_step=5"])
+    best = checkpoint.read(str(out / "model.ckpt-best"))
+    best["output_bias"] += 1
+    checkpoint.write(str(out / "model.ckpt-best"), best)
+    with pytest.raises(SystemExit, match="exported is there already: name a directory"):
+        runs.main(command)
+    assert {path: path.stat().st_mtime_ns for path in exported.rglob("*")} == before
+
+
+def test_best_is_the_best_evaluated(mrpc):
+    text = (mrpc / "out/eval_results.txt").read_text()
+    blocks = [
+        dict(line.split(" = ") for line in block.splitlines() if " = " in line)
+        for block in text.split("=" * 50 + "\n")[:-1]
+    ]
+    assert [block["global_step"] for block in blocks] == ["2", "4"]
+    values = [float(block["eval_accuracy"]) for block in blocks]
+    trial = Trial.read(str(mrpc / "out"))
+    assert trial.best_value == max(values)
+    assert trial.best_step == 2 * (1 + values.index(max(values)))
+    stored = json.loads((mrpc / "out/dev_probabilities.json").read_text())
+    assert len(stored["ids"]) == len(stored["probabilities"])
+
+
+def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
+    """Killed after step 3: the checkpoint of step 2 was evaluated already."""
+    shutil.copytree(mrpc / "features", tmp_path / "features")
+    command = runs.command("mrpc", tmp_path, do_train=True, do_eval=True, iterations_per_loop=1)
+    report = ProgressLog.report
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    def killed(self, step, *args, **kwargs):
+        report(self, step, *args, **kwargs)
+        if step == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(ProgressLog, "report", killed)
+        runs.main(command)
+    out = str(tmp_path / "out")
+    assert Trial.read(out).last_step == 2
+    runs.main(command)
+    assert Trial.read(out) == Trial.read(str(mrpc / "out"))
+    assert (tmp_path / "out/eval_results.txt").read_text() == (
+        mrpc / "out/eval_results.txt"
+    ).read_text().replace(str(mrpc), str(tmp_path))
+    whole = checkpoint.read(str(mrpc / "out/model.ckpt-4"))
+    mine = checkpoint.read(f"{out}/model.ckpt-4")
+    assert mine.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(mine[name], value, err_msg=name)
+
+
+def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path):
+    command = runs.command(
+        "mrpc",
+        tmp_path,
+        do_predict=True,
+        static_lengths=3,
+        from_scratch=None,
+        init_checkpoint=mrpc / "out/model.ckpt-best",
+    )
+    runs.main(command)
+    mine, expected = (np.loadtxt(folder / "out/test_results.tsv") for folder in (tmp_path, mrpc))
+    np.testing.assert_allclose(mine, expected, atol=tolerances.OUTPUT)
+
+
+def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
+    """Three classes instead of two; they are found in the file to train on, and then remembered.
+
+    The config is found beside the weights.
+    """
+    for name, rows in {
+        "train": "text,label\na,pos\nb,neg\nc,odd\n",
+        "test": "text\nd\ne\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(rows)
+    command = runs.command(
+        "classification",
+        tmp_path,
+        data_dir=None,
+        train_file=tmp_path / "train.csv",
+        predict_file=tmp_path / "test.csv",
+        train_step=1,
+        from_scratch=None,
+        init_checkpoint=mrpc / "out",
+        albert_config_file=None,
+    )
+    runs.main([*command, "--do_train"])
+    assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
+    runs.main([*command, "--do_predict"])
+    lines = (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:]
+    ids, labels = zip(*(line.split("\t") for line in lines), strict=True)
+    assert ids == ("2", "3") and set(labels) <= {"neg", "odd", "pos"}
+    assert not (tmp_path / "out/eval_results.txt").exists()
+    # Classes keep their ids when the run goes on with another file, whose labels must be known.
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
+    runs.main([*command, "--do_train", "--train_step=2"])
+    assert labels_file.read(str(tmp_path / "out")) == ("neg", "odd", "pos")
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
+    with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
+        runs.main([*command, "--do_train", "--train_step=3"])
+
+
+def test_a_fresh_run_takes_the_config_beside_its_weights(mrpc, tmp_path):
+    """Not that of a best checkpoint which another run left in output_dir."""
+    out = tmp_path / "out"
+    out.mkdir()
+    checkpoint.write(str(out / "model.ckpt-best"), {"global_step": np.int64(3)})
+    runs.write_config(out, num_hidden_layers=7).rename(out / "albert_config.json")
+    changes = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
+    for flag, layers in {"do_train": 1, "do_predict": 7}.items():
+        values = runs.parse(runs.command("mrpc", tmp_path, **changes, **{flag: True}))
+        assert finetune.load_config(values).num_hidden_layers == layers
+
+
+def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    stored = json.loads((mrpc / "out/test_probabilities.json").read_text())
+    mine = np.array(stored["probabilities"])
+    stored["probabilities"] = mine[:, ::-1].tolist()
+    (other / "test_probabilities.json").write_text(json.dumps(stored))
+    command = runs.command("mrpc", tmp_path, do_predict=True, spm_model_file=None)
+    runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{mrpc / 'out'},{other}"])
+    mean = np.loadtxt(tmp_path / "out/test_results.tsv")
+    np.testing.assert_allclose(mean, (2 * mine + mine[:, ::-1]) / 3, atol=1e-12)
+    assert (tmp_path / "out/MRPC.tsv").exists()
+    with pytest.raises(SystemExit, match="error: .*/none/test_probabilities.json does not exist"):
+        runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{tmp_path}/none"])
+
+
+def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
+    (tmp_path / "test.csv").write_text("text\nd\n")
+    stored = {"a": [0.125, 0.875], "b": [0.5, 0.5]}
+    for name, row in stored.items():
+        (tmp_path / name).mkdir()
+        labels_file.write(str(tmp_path / name), ("neg", "pos"))
+        content = json.dumps({"ids": ["2"], "probabilities": [row]})
+        (tmp_path / name / "test_probabilities.json").write_text(content)
+    command = runs.command(
+        "classification", tmp_path, data_dir=None, predict_file=tmp_path / "test.csv"
+    )
+    command += ["--do_predict", f"--ensemble_dirs={tmp_path}/a,{tmp_path}/b"]
+    runs.main(command)
+    assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
+    assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
+    labels_file.write(str(tmp_path / "b"), ("pos", "neg"))
+    with pytest.raises(SystemExit, match="/a and .*/b hold runs of other classes .neg, pos; pos, "):
+        runs.main(command)
+
+
+# --- the other kinds ------------------------------------------------------------------------
+
+
+def test_race_reports_levels(tmp_path):
+    runs.main(runs.command("race", tmp_path, do_predict=True, train_step=2, train_batch_size=2))
+    out = tmp_path / "out"
+    assert "eval_accuracy = " in (out / "eval_results.txt").read_text()
+    scores = (out / "test_scores.txt").read_text()
+    assert "high_accuracy = " in scores and "middle_accuracy = " in scores
+    answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
+    assert {letter for _, letter in answers} <= set("ABCD")
+
+
+def check_answers(out: pathlib.Path, version: str) -> None:
+    examples = read_squad(runs.GOLDEN / f"features/squad_{version}_dev.json")
+    texts = json.loads((out / "predictions.json").read_text())
+    nbest = json.loads((out / "nbest_predictions.json").read_text())
+    assert list(texts) == list(nbest) == [example.qas_id for example in examples]
+    assert all(0 < len(entries) <= 5 for entries in nbest.values())
+    assert (out / "null_odds.json").exists() == (version == "v2")
+
+
+def test_squad_v2_trains_evaluates_and_answers(tmp_path):
+    command = runs.command("squad_v2", tmp_path, train_step=2, warmup_step=None)
+    exported = tmp_path / "exported"
+    runs.main([*command, "--do_train", "--do_predict", f"--export_dir={exported}"])
+    check_answers(tmp_path / "out", "v2")
+    # The beam that predicted is the one that is served.
+    scores = tf.saved_model.load(str(exported)).signatures["features"]
+    names = ("input_ids", "input_mask", "segment_ids")
+    outputs = scores(**{name: tf.ones([1, 2], tf.int32) for name in names})
+    assert [outputs[f"{end}_top_index"].shape[1] for end in ("start", "end")] == [3, 3 * 2]
+    assert Trial.read(str(tmp_path / "out")).last_step == 2
+    scores = (tmp_path / "out/eval_results.txt").read_text()
+    assert "\nf1 = " in scores and "best_f1_thresh = " in scores
+
+
+def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
+    config = albert_tf.AlbertConfig.from_json_file(runs.write_config(tmp_path))
+    model = albert_tf.AlbertForQuestionAnswering(config)
+    weights = str(tmp_path / "model.ckpt-best")
+    named = {**named_weights(model), "global_step": np.int64(7)}
+    # Hugging Face's have no pooler.
+    without = {name: value for name, value in named.items() if not name.startswith("bert/pooler/")}
+    checkpoint.write(weights, without)
+    command = runs.command("squad_v1", tmp_path, from_scratch=None, init_checkpoint=weights)
+    runs.main([*command, "--do_predict", "--do_eval=false"])
+    check_answers(tmp_path / "out", "v1")
+    assert "exact_match = " in (tmp_path / "out/test_scores.txt").read_text()
+    command = runs.command("squad_v2", tmp_path, from_scratch=None, init_checkpoint=weights)
+    with pytest.raises(SystemExit, match="error: .*is not fine-tuned for this task .it lacks"):
+        runs.main([*command, "--do_predict", "--do_eval=false"])

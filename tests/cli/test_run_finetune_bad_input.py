@@ -1,0 +1,262 @@
+"""run_finetune.py says in one line what is wrong with its flags and files, before any training."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albert_tf import checkpoint
+from albert_tf.training.row_outputs import RowOutputs
+from albert_tf.training.trainer import Trainer
+from tests import finetune_runs as runs
+from tests import goldens
+
+NO_WEIGHTS = {"from_scratch": None}
+V2_DEV = str(runs.GOLDEN / "features/squad_v2_dev.json")
+WITHOUT_TRAINING = {"do_train": None, "from_scratch": None, "init_checkpoint": "x"}
+
+
+def squad(answer: dict[str, Any], *ids: str) -> str:
+    questions = [{"id": name, "question": "Who?", "answers": [answer]} for name in ids]
+    paragraph = {"context": "The cat sat.", "qas": questions}
+    return json.dumps({"data": [{"paragraphs": [paragraph]}]})
+
+
+FILES: dict[str, str | bytes] = {
+    "outside.json": squad({"text": "cat", "answer_start": 90}, "a"),
+    "twice.json": squad({"text": "cat", "answer_start": 4}, "a", "a"),
+    "text.json": "Who has a cat?",
+    "unlabelled.json": squad({"text": "cat", "answer_start": 4}, "a").replace(
+        '[{"text": "cat", "answer_start": 4}]', "[]"
+    ),
+    "latin.json": b'{"data": "\xff"}',
+    "MRPC/train.tsv": "Quality\t#1 String\n1\ta\n",
+    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\ta\tb\tmaybe\n",
+    "RTE/dev.tsv": b"index\tsentence1\tsentence2\tlabel\n0\ta\xff\tb\tentailment\n",
+    "RTE/test.tsv": "index\tsentence1\tsentence2\n4\ta\tb\n4\tc\td\n",
+    "model.ckpt-1.index": "text",
+}
+# Task, flags ({tmp} is a folder with FILES), and the error.
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no weights": ("mrpc", NO_WEIGHTS, "no weights to start from: .*set --init_checkpoint, or --f"),
+    "noise": ("mrpc", {"do_train": None, "do_eval": True}, "--from_scratch without --do_train"),
+    "both": ("mrpc", {"init_checkpoint": "{tmp}"}, "--from_scratch and an --init_checkpoint"),
+    "two": (
+        "mrpc",
+        {**NO_WEIGHTS, "init_checkpoint": "a", "albert_hub_module_handle": "b"},
+        "set one of them",
+    ),
+    "a threshold for nothing": ("mrpc", {"threshold_to_export": 0.5}, "set that too"),
+    "a threshold for four choices": (
+        "race",
+        {"threshold_to_export": 0.5, "export_dir": "new"},
+        "for tasks of two classes and squad_v2: race has no use of it",
+    ),
+    "a threshold that is none": (
+        "mrpc",
+        {"threshold_to_export": 50, "export_dir": "new"},
+        "--threshold_to_export must be in .0, 1., not 50",
+    ),
+    "endings without room": (
+        "race",
+        {"max_qa_length": 35, "export_dir": "new"},
+        "--max_qa_length must be at most 34 for --export_dir, .* 37 has no room for 35",
+    ),
+    "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
+    "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "is there already: name a"),
+    "an export elsewhere": (
+        "mrpc",
+        {"export_dir": "nowhere://b"},
+        "nowhere://b can't be written: File system scheme 'nowhere' not implemented",
+    ),
+    "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
+    "task": ("mrcp", {}, "--task_name 'mrcp' is none of cola, mnli, .*squad_v2"),
+    "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),
+    "no data_dir": ("mrpc", {"data_dir": None}, "reads files in --data_dir: set that too"),
+    "no train_file": ("squad_v1", {"train_file": None}, "reads --train_file: set that too"),
+    "no file": ("squad_v1", {"train_file": "{tmp}/none"}, "none does not exist"),
+    "no config": ("mrpc", {"albert_config_file": None}, "no config: set --albert_config_file"),
+    "config is a directory": (
+        "mrpc",
+        {"albert_config_file": "{tmp}"},
+        "is a directory: name the file",
+    ),
+    "no place for features": (
+        "mrpc",
+        {"cached_dir": "{tmp}/text.json/new"},
+        "text.json is not a directory$",
+    ),
+    "no vocabulary": ("mrpc", {"spm_model_file": None}, "no vocabulary: set --spm_model_file"),
+    "vocabulary": (
+        "mrpc",
+        {"albert_config_file": "{tmp}/small.json"},
+        "en_small.model has 6000 pieces, and the model 53 .vocab_size.: name the vocabulary that",
+    ),
+    "positions": ("mrpc", {"max_seq_length": 71}, "--max_seq_length 71 is beyond the config's"),
+    "init_checkpoint": (
+        "mrpc",
+        {**NO_WEIGHTS, "init_checkpoint": "{tmp}/none"},
+        "there is no checkpoint .*none",
+    ),
+    "a module on the web": (
+        "MRPC",
+        {**NO_WEIGHTS, "albert_hub_module_handle": "https://tfhub.dev/google/albert_base/1"},
+        "https://tfhub.dev/google/albert_base/1 is on the web, .*: download it, unpack it",
+    ),
+    "a model on the web": (
+        "mrpc",
+        {**WITHOUT_TRAINING, "do_eval": True, "init_checkpoint": "https://x.org/albert.tar.gz"},
+        "https://x.org/albert.tar.gz is on the web, and nothing is downloaded",
+    ),
+    "damaged": (
+        "mrpc",
+        {**NO_WEIGHTS, "init_checkpoint": "{tmp}/model.ckpt-1"},
+        "checkpoint .*model.ckpt-1 is damaged",
+    ),
+    "another model": (
+        "mrpc",
+        {**NO_WEIGHTS, "init_checkpoint": goldens.checkpoint("base")},
+        "is of another shape than the model",
+    ),
+    "steps": ("mrpc", {"train_step": 0}, "--train_step must be at least 1, not 0"),
+    "rate": ("mrpc", {"learning_rate": "nan"}, "--learning_rate must be above 0, not nan"),
+    "too many steps": (
+        "mrpc",
+        {"train_step": 10**9},
+        "1000000000 updates of .* examples are more than the 100000000 .*: lower --train_step",
+    ),
+    "steps twice": ("mrpc", {"num_train_epochs": 2}, "--num_train_epochs and --train_step say the"),
+    "epochs": (
+        "mrpc",
+        {"num_train_epochs": 0, "train_step": None},
+        "--num_train_epochs must be above 0, not 0",
+    ),
+    "warm-up": (
+        "mrpc",
+        {"warmup_proportion": 2, "warmup_step": None},
+        "--warmup_proportion must be in .0, 1., not 2",
+    ),
+    "dropout": ("mrpc", {"dropout_prob": 1}, "--dropout_prob must be in .0, 1., not 1"),
+    "ensemble": ("mrpc", {"ensemble_dirs": "a,b"}, "--ensemble_dirs averages .*leave --do_train"),
+    "ensemble of itself": (
+        "race",
+        {"do_train": None, "do_predict": True, "output_dir": "x", "ensemble_dirs": "y,./x/"},
+        "--output_dir is one of --ensemble_dirs, .*: name another directory",
+    ),
+    "levels": ("race", {"high_only": True, "middle_only": True}, "leave nothing"),
+    "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be shared"),
+    "fewer than a batch": ("mrpc", {"train_batch_size": 9}, "fewer than a batch of 9: lower"),
+    "output_dir": ("mrpc", {"output_dir": "{tmp}/text.json"}, "--output_dir .* can't be written"),
+    "no output_dir": ("mrpc", {"output_dir": ""}, "--output_dir is empty"),
+    "column": ("mrpc", {"data_dir": "{tmp}"}, "MRPC/train.tsv:1: expected a header with"),
+    "label": ("rte", {"data_dir": "{tmp}"}, "RTE/train.tsv:3: label 'maybe' is not one of"),
+    "not UTF-8": (
+        "rte",
+        {
+            "data_dir": "{tmp}",
+            "do_train": None,
+            "do_eval": True,
+            **NO_WEIGHTS,
+            "init_checkpoint": "x",
+        },
+        "RTE/dev.tsv:2: not UTF-8 text",
+    ),
+    "id twice": (
+        "rte",
+        {"data_dir": "{tmp}", **WITHOUT_TRAINING, "do_predict": True},
+        "RTE/test.tsv:3: id '4' is that of line 2 too",
+    ),
+    "answer outside": (
+        "squad_v1",
+        {"train_file": "{tmp}/outside.json"},
+        "outside.json: question a: the answer 'cat' at character 90 is not within its paragraph",
+    ),
+    "question twice": ("squad_v2", {"train_file": "{tmp}/twice.json"}, "question a is there twice"),
+    "not JSON": ("squad_v2", {"train_file": "{tmp}/text.json"}, "text.json: not JSON"),
+    "latin": ("squad_v2", {"train_file": "{tmp}/latin.json"}, "latin.json: not UTF-8 text"),
+    "window": ("squad_v1", {"max_query_length": 60}, "max_seq_length >= max_query_length . 4"),
+    "no answers": (
+        "squad_v2",
+        {"predict_file": "{tmp}/unlabelled.json", "do_predict": True},
+        "unlabelled.json has no answers to evaluate with: name another file with --eval_file",
+    ),
+    "an unanswered question to train on": (
+        "squad_v1",
+        {"train_file": V2_DEV},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "an unanswered question to evaluate": (
+        "squad_v1",
+        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_eval": True},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "an unanswered question to predict": (
+        "squad_v1",
+        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_predict": True, "do_eval": False},
+        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
+    ),
+    "a choice": ("choice", {"choice_columns": "a"}, "at least two columns, not only a"),
+    "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns belongs to --task_name=cho"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
+    task, changes, message = BAD[case]
+    for name, content in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    small = runs.write_config(tmp_path, vocab_size=53)
+    small.rename(tmp_path / "small.json")
+    monkeypatch.setattr(Trainer, "_train_runs", lambda *_: pytest.fail("it trains"))
+    monkeypatch.setattr(RowOutputs, "__call__", lambda *_: pytest.fail("it predicts"))
+    filled = {
+        name: value.format(tmp=tmp_path) if isinstance(value, str) else value
+        for name, value in {"do_train": True, **changes}.items()
+    }
+    with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:
+        runs.main(runs.command(task, tmp_path, **filled))
+    assert "\n" not in caught.value.code
+    out = pathlib.Path(filled.get("output_dir") or tmp_path / "out")
+    left = {path.name for path in out.glob("*")}
+    assert left <= {"albert_config.json", "checkpoint", "labels.jsonl", "run.lock"}
+    assert checkpoint.listed(str(out)) == []
+
+
+@pytest.mark.parametrize("start", [{"init_checkpoint": "{out}"}, {"from_scratch": True}, {}])
+@pytest.mark.parametrize("held", ["model.ckpt-best", "model.ckpt-7", "albert", "huggingface"])
+def test_a_run_begins_in_no_directory_of_a_model(tmp_path, held, start):
+    """As where the release was unpacked: checkpoints, and no file that lists them."""
+    out = tmp_path / "out"
+    out.mkdir()
+    if held == "huggingface":
+        (out / "config.json").write_text('{"model_type": "albert"}')
+    else:
+        checkpoint.write(str(out / held), {"global_step": np.int64(0)})
+    (out / "albert_config.json").write_text("theirs")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    changes = {name: str(value).format(out=out) for name, value in start.items()}
+    named = out if held in ("model.ckpt-best", "huggingface") else out / held
+    with pytest.raises(SystemExit, match=f"name another directory, and --init_checkpoint={named} "):
+        runs.main(runs.command("mrpc", tmp_path, do_train=True, **{**NO_WEIGHTS, **changes}))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_config_of_another_run_changes_nothing(tmp_path):
+    command = runs.command("mrpc", tmp_path, do_train=True)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.ckpt-2.index").touch()
+    (out / "checkpoint").write_text(
+        'model_checkpoint_path: "model.ckpt-2"\nall_model_checkpoint_paths: "model.ckpt-2"\n'
+    )
+    runs.write_config(out, num_hidden_layers=2).rename(out / "albert_config.json")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(SystemExit, match="another model .num_hidden_layers 2 before, 1 now"):
+        runs.main(command)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before

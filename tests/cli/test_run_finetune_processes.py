@@ -1,0 +1,80 @@
+"""run_finetune.py in processes of its own. Can't see: several machines."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+from tests import finetune_runs as runs
+from tests import pretraining_runs, tolerances, two_workers
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "run_finetune.py"
+
+
+def flags(folder: pathlib.Path) -> list[str]:
+    """Trains, evaluates two checkpoints and predicts with the better one; without dropout."""
+    folder.mkdir()
+    return runs.command(
+        "mrpc",
+        folder,
+        albert_config_file=runs.write_config(folder, hidden_dropout_prob=0.0),
+        dropout_prob=0.0,
+        train_batch_size=4,
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+    )
+
+
+def test_two_workers_change_nothing(tmp_path):
+    together = flags(tmp_path / "together")
+    logs = [tmp_path / f"worker{i}.log" for i in range(2)]
+    processes = []
+    for log, environment in zip(logs, two_workers.environments(), strict=True):
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, SCRIPT, *together],
+                env={**os.environ, **environment},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        processes.append(process)
+    runs.main(flags(tmp_path / "alone"))
+    for process, log in zip(processes, logs, strict=True):
+        assert process.wait(timeout=300) == 0, log.read_text()
+    assert "CollectiveAllReduceStrategy with 2 replica(s)" in logs[1].read_text()
+
+    alone, together = (
+        np.loadtxt(tmp_path / folder / "out/test_results.tsv") for folder in ("alone", "together")
+    )
+    np.testing.assert_allclose(together, alone, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+
+
+def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
+    # The script is imported by now, with this file.
+    assert "tensorflow_text" not in sys.modules
+    sys.modules["tensorflow_text"] = None
+    errors = []
+    for command in commands:
+        try:
+            runs.main(command)
+        except SystemExit as ended:
+            errors.append(ended.code)
+    return errors
+
+
+def test_only_an_export_needs_tensorflow_text(tmp_path):
+    """As beside a TensorFlow for TPUs. Without it the script gets to what its flags lack."""
+    with_export = runs.command("mrpc", tmp_path, do_train=True, export_dir=tmp_path / "exported")
+    without = runs.command("mrpc", tmp_path, do_train=True, data_dir=tmp_path)
+    with concurrent.futures.ProcessPoolExecutor(1, pretraining_runs.FORK_SERVER) as executor:
+        found = executor.submit(errors_without_tensorflow_text, with_export, without).result()
+    export_error, file_error = found
+    assert export_error.startswith("error: --export_dir needs the package 'tensorflow_text', whi")
+    assert "MRPC/train.tsv does not exist" in file_error
+    assert not (tmp_path / "out").exists()

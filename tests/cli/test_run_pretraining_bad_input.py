@@ -1,0 +1,234 @@
+"""run_pretraining.py says in one line what is wrong with its input, before any work."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
+
+from albert_tf import checkpoint
+from albert_tf.cli import pretrain, pretrain_flags
+from albert_tf.training import run_lock
+from tests import goldens
+from tests import pretraining_runs as runs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("pretraining")
+    runs.write_records(folder / "a.tfrecord", runs.examples(31))
+    runs.write_config(folder / "albert_config.json")
+    return folder
+
+
+# Flags (formatted with the folder of the module and one for this test), and the error.
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "missing file": ({"input_file": "{tmp}/none"}, "input file .*none does not exist"),
+    "no match": ({"input_file": "{tmp}/*.none"}, "does not exist: no file matches it"),
+    "empty file": ({"input_file": "{tmp}/empty"}, "empty is empty: generate it again"),
+    "cut file": ({"input_file": "{tmp}/cut"}, "cut, record 30, is truncated or corrupt"),
+    "flipped bit": ({"input_file": "{tmp}/flipped"}, "flipped, record 0, is truncated or corrupt"),
+    "text file": ({"input_file": "{tmp}/text"}, "text, record 0, is truncated or corrupt"),
+    "other length": ({"max_seq_length": 19}, "record 0 holds 23 values of input_ids, .*--max_seq_"),
+    "other predictions": (
+        {"max_predictions_per_seq": 7},
+        "holds 5 .*: set --max_predictions_per_seq=5$",
+    ),
+    "packed records": (
+        {"input_file": "{tmp}/packed"},
+        "packed, record 0 holds 3 values of next_sentence_labels, this run expects 1: "
+        "set --max_examples_per_row=3$",
+    ),
+    "records that are not packed": (
+        {"max_examples_per_row": 3},
+        "record 0 holds 1 values of next_sentence_labels, this run expects 3: set --max_examples",
+    ),
+    "packed in another way": (
+        {"input_file": "{tmp}/packed", "max_examples_per_row": 2},
+        "record 0 holds 3 values of next_sentence_labels, this run expects 2: set --max_examples",
+    ),
+    "examples of a row": (
+        {"max_examples_per_row": 0},
+        "--max_examples_per_row must be at least 1, not 0",
+    ),
+    "small vocabulary": (
+        {"albert_config_file": "{tmp}/small.json"},
+        "record 0 holds input_ids from 0 to .*, expected 0 to 6: use the config",
+    ),
+    "few positions": (
+        {"albert_config_file": "{tmp}/few.json"},
+        "--max_seq_length 23 is beyond the config's position table .max_position_embeddings 19",
+    ),
+    "batch": (
+        {"train_batch_size": 13, "gradient_accumulation_steps": 3},
+        "--train_batch_size 13 can't be shared by 1 .* in 3 .*: make it a multiple of 3",
+    ),
+    "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
+    "group 0 of nothing": ({"init_from_group0": "true"}, "set that too"),
+    "budget": ({"masked_lm_budget": 20}, "--masked_lm_budget 20.0 is no share of the tokens"),
+    "budget of static masks": (
+        {"masked_lm_budget": 0.1, "masking": "static"},
+        "--masked_lm_budget 0.1 draws masks while training, --masking=static .*: leave one of",
+    ),
+    "static masks, dynamic records": (
+        {"input_file": "{tmp}/compact"},
+        "compact, record 0 holds no masks: set --masking=dynamic",
+    ),
+    "dynamic masks, static records": (
+        {"masking": "dynamic"},
+        "a.tfrecord, record 0 holds masks: set --masking=static, without --masked_lm_budget",
+    ),
+    "compact records of another length": (
+        {"input_file": "{tmp}/compact", "masking": "dynamic", "max_seq_length": 29},
+        "the records are of rows of 23 tokens: set --max_seq_length to that, not 29",
+    ),
+    "compact records of more pieces": (
+        {
+            "input_file": "{tmp}/compact",
+            "masking": "dynamic",
+            "albert_config_file": "{tmp}/fewer.json",
+        },
+        "the records are of 53 pieces and 2 token types, the config is for 52 and 2: use the con",
+    ),
+    "packed rows and dynamic masks": (
+        {"masked_lm_budget": 0.1, "max_examples_per_row": 2},
+        "--max_examples_per_row 2 is for packed records, which hold masks: leave out --masking=dyn",
+    ),
+    "ngram of static masks": ({"ngram": 2}, "--ngram is for --masking=dynamic: these masks are"),
+    "ngram": (
+        {"input_file": "{tmp}/compact", "masked_lm_budget": 0.1, "ngram": 0},
+        "ngram must be at least 1, got 0",
+    ),
+    "masks far from a TPU": (
+        {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
+        "--masking=dynamic draws masks in this process, which TPU .node-1. can.t call from afar",
+    ),
+    "predictions": ({"max_predictions_per_seq": 29}, "29 is more than --max_seq_length 23"),
+    "steps": ({"num_train_steps": 0}, "--num_train_steps must be at least 1, not 0"),
+    "warm-up": ({"num_warmup_steps": -1}, "--num_warmup_steps must be at least 0, not -1"),
+    "checkpoints": ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max must be at least 0"),
+    "rate": ({"learning_rate": -1}, "--learning_rate must be above 0, not -1"),
+    "no number": ({"learning_rate": "nan"}, "--learning_rate must be above 0, not nan"),
+    "power": ({"poly_power": 0}, "--poly_power must be above 0, not 0"),
+    "seed": ({"random_seed": -1}, "--random_seed must be at least 0, not -1"),
+    "no init_checkpoint": ({"init_checkpoint": "{tmp}/none"}, "there is no checkpoint .*none"),
+    "init_checkpoint of another shape": (
+        {"init_checkpoint": goldens.checkpoint("base")},
+        "checkpoint .* is of another shape than the model .*: use the albert_config.json that",
+    ),
+    "output_dir of another model": (
+        {"output_dir": "{tmp}/kept"},
+        "kept holds a model, and no run that could go on there: name another directory, and "
+        "--init_checkpoint={tmp}/kept to start from that model",
+    ),
+    "output_dir is a file": ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
+    "output_dir under a file": ({"output_dir": "{tmp}/text/out"}, "--output_dir .* can't be wri"),
+    "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
+    "no config": ({"albert_config_file": "{tmp}/none"}, "ALBERT config .*none does not exist"),
+    "unknown key": ({"albert_config_file": "{tmp}/unknown.json"}, "unknown ALBERT config keys"),
+    "config is a directory": ({"albert_config_file": "{tmp}"}, "is a directory: name the file"),
+    "another file system": ({"input_file": "s3://b/x"}, "scheme 's3' not implemented"),
+    "config is text": ({"albert_config_file": "{tmp}/text"}, "ALBERT config .*text is not JSON"),
+}
+
+
+def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
+    (tmp / "kept").mkdir()
+    checkpoint.write(str(tmp / "kept" / "model.ckpt-best"), {"global_step": np.int64(0)})
+    data = (folder / "a.tfrecord").read_bytes()
+    (tmp / "empty").touch()
+    (tmp / "text").write_text("Four score and seven years ago\n" * 11)
+    (tmp / "cut").write_bytes(data[:-7])
+    (tmp / "flipped").write_bytes(data[:90] + bytes([data[90] ^ 4]) + data[91:])
+    runs.write_records(tmp / "packed", runs.packed(runs.examples(7), 3))
+    runs.write_config(tmp / "small.json", vocab_size=7)
+    runs.write_config(tmp / "fewer.json", vocab_size=52)
+    runs.write_compact_records(tmp / "compact", runs.compact_examples(5))
+    runs.write_config(tmp / "few.json", max_position_embeddings=19)
+    (tmp / "unknown.json").write_text(json.dumps({**runs.CONFIG, "hiden_size": 3}))
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_before_any_work(folder, tmp_path, case, monkeypatch):
+    changes, message = BAD[case]
+    write_bad_inputs(folder, tmp_path)
+    monkeypatch.setattr(pretrain, "train", lambda *_: pytest.fail("it trains"))
+    filled = {
+        name: value.format(tmp=tmp_path) if isinstance(value, str) else value
+        for name, value in changes.items()
+    }
+    with pytest.raises(
+        SystemExit, match=f"^error: .*{message.replace('{tmp}', str(tmp_path))}"
+    ) as caught:
+        runs.main(runs.command(folder, **{"output_dir": tmp_path / "out", **filled}))
+    assert "\n" not in caught.value.code
+    left = {path.name for path in (tmp_path / "out").glob("*")}
+    assert left <= {"input_files.json", "run.lock"}
+
+
+def test_an_evaluation_of_another_kind_of_run_is_one_line(folder, tmp_path):
+    checkpoint.save(str(tmp_path), 3, {"global_step": np.int64(3)}, 1)
+    command = runs.command(folder, output_dir=tmp_path, do_train=False, do_eval=True)
+    with pytest.raises(SystemExit, match="^error: checkpoint .*ckpt-3 does not fit the model: it"):
+        runs.main(command)
+
+
+class TwoWorkers(tf.distribute.MultiWorkerMirroredStrategy):
+    """One that doesn't wait for the other."""
+
+    num_replicas_in_sync = 2
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"train_batch_size": 9, "gradient_accumulation_steps": 3},
+            "--train_batch_size 9 can't be shared by 2 .* in 3 .*: make it a multiple of 6",
+        ),
+        (
+            {"eval_batch_size": 7, "do_eval": True},
+            "--eval_batch_size 7 can't be shared by 2 replicas: make it a multiple of 2",
+        ),
+        (
+            {"do_train": False, "do_eval": True},
+            "--do_eval without --do_train is for one process: unset TF_CONFIG",
+        ),
+    ],
+)
+def test_what_two_workers_cannot_do(folder, changes, message):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["run_pretraining.py", *runs.command(folder, **changes)])
+        with pytest.raises(ValueError, match=message):
+            pretrain_flags.check_strategy(TwoWorkers())
+
+
+def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": ')
+    with pytest.raises(SystemExit, match="^error: TF_CONFIG must be "):
+        runs.main(runs.command(folder, output_dir=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["albert_config_file", "input_file", "output_dir"])
+def test_a_flag_that_must_be_given(folder, name):
+    with flagsaver.flagsaver(), pytest.raises(flags.IllegalFlagValueError, match=name):
+        flags.FLAGS(["run_pretraining.py", *runs.command(folder, **{name: None})])
+
+
+def test_a_directory_in_which_another_run_is_at_work(folder, tmp_path):
+    with (
+        run_lock.hold(str(tmp_path)),
+        pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*at work in"),
+    ):
+        runs.main(runs.command(folder, output_dir=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]

@@ -1,0 +1,252 @@
+"""run_pretraining.py as processes: several of them, killed ones, one beside another.
+
+Can't see: several GPUs, several machines, a machine that loses power.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import checkpoint
+from albert_tf.records import input_pipeline
+from albert_tf.records.specs import pretraining_spec
+from tests import pretraining_runs as runs
+from tests import tolerances, two_workers
+
+KILLED = -signal.SIGKILL
+SCRIPT = pathlib.Path(__file__).parents[2] / "run_pretraining.py"
+STATS = ("loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Two files of records, fewer than six batches of 12, and a config."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    runs.write_records(folder / "a.tfrecord", runs.examples(41, seed=1))
+    runs.write_records(folder / "b.tfrecord", runs.examples(29, seed=2))
+    runs.write_config(folder / "albert_config.json")
+    runs.write_config(
+        folder / "with_dropout.json", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+    )
+    return folder
+
+
+# --- replicas and workers -------------------------------------------------------------------
+
+
+def test_replicas_share_the_masked_pieces_unevenly(folder):
+    """Else the tests below would see no difference between a mean and a mean of means."""
+    files = [str(folder / "a.tfrecord"), str(folder / "b.tfrecord")]
+    spec = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
+    context = tf.distribute.InputContext(1, 0, 2)
+    dataset = input_pipeline.training_dataset(files, [41, 29], spec, 12, 12345, 0, context)
+    masked = [float(tf.reduce_sum(b["masked_lm_weights"])) for b in dataset.take(20)]
+    shares = np.reshape(masked, (10, 2))
+    assert np.sum(shares[:, 0] != shares[:, 1]) >= 7
+    assert np.max(np.abs(shares[:, 0] - shares[:, 1])) >= 5
+
+
+def start_workers(flags: list[str], folder: pathlib.Path) -> list[runs.Run]:
+    return [
+        runs.start(flags, folder / f"worker{i}.log", env=environment)
+        for i, environment in enumerate(two_workers.environments())
+    ]
+
+
+def test_replicas_and_workers_change_nothing(folder, tmp_path):
+    """Ten updates and an evaluation: on one replica, on two in three ways, two workers last."""
+
+    def flags(name: str, **changes) -> list[str]:
+        return runs.command(folder, output_dir=tmp_path / name, do_eval=True, **changes)
+
+    one = runs.start(flags("one"), tmp_path / "one.log")
+    parts = {"gradient_accumulation_steps": 3}
+    two = runs.start(flags("two", **parts), tmp_path / "two.log", cpus=2)
+    compiled = {"jit_compile": True, "recompute": True}
+    xla = runs.start(flags("xla", **compiled), tmp_path / "xla.log", cpus=2)
+    workers = start_workers(flags("workers", save_checkpoints_steps=3), tmp_path)
+    for run in (one, two, xla, *workers):
+        assert run.wait() == 0, run.log
+    assert "OneDeviceStrategy with 1 replica(s)" in one.log
+    assert "MirroredStrategy with 2 replica(s)" in two.log
+    assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
+    assert "saved" in workers[0].log and "saved" not in workers[1].log
+
+    stats, weights = runs.scalars(tmp_path / "one"), runs.tensors(tmp_path / "one/model.ckpt-10")
+    assert list(stats) == list(range(1, 11))
+    assert stats[10]["loss"] < stats[1]["loss"] - 0.1
+    for name in ("two", "xla", "workers"):
+        theirs = runs.scalars(tmp_path / name)
+        assert list(theirs) == list(stats), name
+        for step, expected in stats.items():
+            for stat in STATS:
+                difference = abs(theirs[step][stat] - expected[stat])
+                assert difference <= tolerances.TRAJECTORY_LOSS, (name, step, stat)
+        assert_close(runs.tensors(tmp_path / name / "model.ckpt-10"), weights, name)
+        assert runs.results(tmp_path / name) == pytest.approx(
+            runs.results(tmp_path / "one"), abs=tolerances.TRAJECTORY_LOSS
+        )
+
+
+def assert_close(
+    actual: dict[str, np.ndarray], expected: dict[str, np.ndarray], where: str
+) -> None:
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        limit = (
+            tolerances.TRAJECTORY_KEY_BIAS
+            if name.endswith("self/key/bias")
+            else tolerances.TRAJECTORY_WEIGHT
+        )
+        assert np.max(np.abs(actual[name] - value)) <= limit, (where, name)
+
+
+# --- kills ----------------------------------------------------------------------------------
+
+
+def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
+    actual, expected = runs.tensors(actual), runs.tensors(expected)
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        assert actual[name].tobytes() == value.tobytes(), name
+
+
+def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
+    """Dropout 0.1, twelve updates over more than two epochs, a checkpoint every four.
+
+    Killed before the first checkpoint, while the first one is written, and when the second is
+    complete but not listed; then stopped by SIGTERM.
+    """
+
+    def flags(name: str, **changes) -> list[str]:
+        return runs.command(
+            folder,
+            albert_config_file=folder / "with_dropout.json",
+            output_dir=tmp_path / name,
+            num_train_steps=12,
+            save_checkpoints_steps=4,
+            **changes,
+        )
+
+    straight = [
+        runs.start(flags("straight", iterations_per_loop=1), tmp_path / "straight.log"),
+        runs.start(flags("loops", iterations_per_loop=5), tmp_path / "loops.log"),
+    ]
+    for run in straight:
+        assert run.wait() == 0, run.log
+    assert_same_bits(tmp_path / "loops/model.ckpt-12", tmp_path / "straight/model.ckpt-12")
+
+    out = tmp_path / "killed"
+    report = "albert_tf.training.progress.ProgressLog.report"
+    run = runs.start(flags("killed"), tmp_path / "1.log", hold=(report, 3))
+    run.wait_until_held()
+    run.process.kill()
+    assert run.wait() == KILLED
+    assert not list(out.glob("model.ckpt*"))
+
+    # Held at step 5 only if the kill comes late.
+    run = runs.start(flags("killed"), tmp_path / "2.log", hold=(report, 5))
+    run.wait_until(lambda: any("ckpt-4" in name for name in os.listdir(out)), pause=0)
+    run.process.kill()
+    assert run.wait() == KILLED
+    assert "fresh: " in run.log
+
+    write_state = "albert_tf.checkpoint._write_state"
+    run = runs.start(flags("killed"), tmp_path / "3.log", hold=(write_state, 2))
+    run.wait_until_held()
+    run.process.kill()
+    assert run.wait() == KILLED
+    complete = {str(path).removesuffix(".index") for path in out.glob("*.index")}
+    assert len(complete - set(checkpoint.listed(str(out)))) == 1
+
+    run = runs.start(flags("killed", do_eval=True), tmp_path / "4.log", hold=(report, 2))
+    run.wait_until_held()
+    os.kill(run.process.pid, signal.SIGTERM)
+    run.release()
+    assert run.wait() == 0, run.log
+    stopped = int(run.log.partition("stopped at step ")[2].partition(":")[0])
+    assert f"stopped at step {stopped}: the same command goes on from there" in run.log
+    assert 4 < stopped < 12
+    assert (out / f"model.ckpt-{stopped}.index").exists()
+    assert not (out / "eval_results.txt").exists()
+
+    run = runs.start(flags("killed"), tmp_path / "5.log")
+    assert run.wait() == 0, run.log
+    assert f"resume: step {stopped} of {out}/model.ckpt-{stopped}" in run.log
+    assert_same_bits(out / "model.ckpt-12", tmp_path / "straight/model.ckpt-12")
+    listed = checkpoint.listed(str(out))
+    assert listed[-1] == str(out / "model.ckpt-12")
+    for path in listed:
+        runs.tensors(path)
+    assert not list(out.glob("*.tempstate*"))
+
+
+# --- evaluation beside training -------------------------------------------------------------
+
+
+def test_evaluation_follows_a_training_run(folder, tmp_path):
+    out = tmp_path / "out"
+    flags = runs.command(folder, output_dir=out, save_checkpoints_steps=4, keep_checkpoint_max=1)
+    evaluating = runs.start([*flags, "--do_train=false", "--do_eval"], tmp_path / "eval.log")
+    evaluating.wait_until(lambda: "waiting for a new checkpoint" in evaluating.log)
+    training = runs.start(
+        flags, tmp_path / "train.log", hold=("albert_tf.training.progress.ProgressLog.report", 6)
+    )
+    evaluating.wait_until((out / "eval_results.txt").exists)
+    training.release()
+    assert training.wait() == 0, training.log
+    assert evaluating.wait() == 0, evaluating.log
+    lines = (out / "eval_results.txt").read_text().splitlines()
+    assert [line for line in lines if line.startswith("global_step")] == [
+        "global_step = 4",
+        "global_step = 10",
+    ]
+    assert lines[6:9] == [
+        f"saved {out}/model.ckpt-4.{end} to {out}/model.ckpt-best.{end}"
+        for end in ("meta", "data-00000-of-00001", "index")
+    ]
+    best = runs.tensors(out / "model.ckpt-best")
+    assert best["global_step"] in (4, 10)
+    assert sorted(path.name for path in out.glob("*.index")) == [
+        "model.ckpt-10.index",
+        "model.ckpt-best.index",
+    ]
+
+
+# --- the command line itself ----------------------------------------------------------------
+
+
+def test_no_tpu_here(folder, tmp_path):
+    """Not in pytest's own process: the search empties TensorFlow's caches, for long if full."""
+    out = tmp_path / "out"
+    run = runs.start(runs.command(folder, output_dir=out, use_tpu=True), tmp_path / "log")
+    assert run.wait() == 1
+    (line,) = [line for line in run.log.splitlines() if line.startswith("error")]
+    assert line.startswith("error: TPU 'local' can't be used (")
+    assert line.endswith("leave --use_tpu out to train on CPU or GPU")
+    assert not out.exists()
+
+
+def test_an_error_is_one_line_and_exit_code_1(folder, tmp_path):
+    flags = runs.command(folder, input_file="none.tfrecord", output_dir=tmp_path / "out")
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *flags],
+        capture_output=True,
+        text=True,
+        timeout=runs.TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if line.startswith("error")] == [
+        "error: input file none.tfrecord does not exist: no file matches it"
+    ]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,191 @@
+"""The model without TensorFlow: a process of its own, in which it cannot be imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import albert_tf
+from tests import goldens, tolerances
+
+ROOT = pathlib.Path(__file__).parents[2]
+BACKENDS = [
+    pytest.param(
+        backend,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(package) is None,
+            reason=f"Keras' {backend} backend needs {package}, which isn't installed",
+        ),
+    )
+    for backend, package in (("jax", "jax"), ("numpy", "jax"))
+]
+
+PRELUDE = """
+import sys
+sys.modules["tensorflow"] = None
+import numpy as np
+import keras
+import albert_tf
+from albert_tf import config, optimization
+from albert_tf.model import albert, heads, layers
+weights, inputs, packed, outputs = sys.argv[2:]
+model = albert_tf.AlbertForPreTraining(albert_tf.AlbertConfig.from_json_file(sys.argv[1]))
+with np.load(weights) as stored:
+    for variable in model.weights:
+        variable.assign(stored[variable.path.replace("/", "|")])
+inputs, packed = (dict(np.load(file)) for file in (inputs, packed))
+"""
+
+FORWARD = """
+values = model(inputs)
+values["packed_sentence_order_logits"] = model(packed)["sentence_order_logits"]
+np.savez(outputs, **{name: keras.ops.convert_to_numpy(values[name]) for name in (
+    "embedding_output", "sequence_output", "pooled_output", "masked_lm_logits",
+    "sentence_order_logits", "packed_sentence_order_logits")})
+"""
+
+JAX_STEP = """
+import jax
+import jax.numpy as jnp
+trainable = [variable.value for variable in model.trainable_variables]
+rest = [variable.value for variable in model.non_trainable_variables]
+
+@jax.jit
+def step(trainable, state):
+    def loss(trainable):
+        values, _ = model.stateless_call(trainable, rest, inputs, training=True)
+        log_probs = jax.nn.log_softmax(values["masked_lm_logits"])
+        return -jnp.take_along_axis(log_probs, inputs["masked_lm_ids"][..., None], -1).mean()
+    value, gradients = jax.value_and_grad(loss)(trainable)
+    return value, *optimizer.stateless_apply(state, gradients, trainable)
+
+optimizer = albert_tf.optimization.create_optimizer(1e-2, 1000, 0, optimizer="lamb")
+optimizer.build(model.trainable_variables)
+state = [variable.value for variable in optimizer.variables]
+losses = []
+for _ in range(20):
+    value, trainable, state = step(trainable, state)
+    losses.append(float(value))
+assert losses[-1] < 0.8 * losses[0], losses
+"""
+
+
+def run(code: str, *arguments: object, **environment: str) -> str:
+    """Returns what a program prints, which must not fail."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    process = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> pathlib.Path:
+    """The release's weights by the paths of ours, for reading checkpoints takes TensorFlow."""
+    file = tmp_path_factory.mktemp("weights") / "weights.npz"
+    model = goldens.pretrained("base")
+    np.savez(file, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
+    return file
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits.reshape(-1, logits.shape[-1]).astype("float64")
+    logits -= logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path):
+    folder = goldens.FOLDER / "base"
+    np.savez(tmp_path / "packed.npz", **goldens.packed(goldens.inputs("base")))
+    run(
+        PRELUDE + FORWARD + (JAX_STEP if backend == "jax" else ""),
+        folder / "albert_config.json",
+        weights,
+        folder / "inputs.npz",
+        tmp_path / "packed.npz",
+        tmp_path / "outputs.npz",
+        KERAS_BACKEND=backend,
+        JAX_PLATFORMS="cpu",
+    )
+    actual, expected = goldens.arrays(tmp_path / "outputs.npz"), goldens.outputs("base")
+    for head in ("masked_lm", "sentence_order"):
+        actual[f"{head}_log_probs"] = log_softmax(actual.pop(f"{head}_logits"))
+    packed = log_softmax(actual.pop("packed_sentence_order_logits"))
+    for i, example in enumerate(goldens.ROWS[0] + goldens.ROWS[1]):
+        np.testing.assert_allclose(
+            packed[i],
+            expected["sentence_order_log_probs"][example],
+            rtol=0,
+            atol=tolerances.OUTPUT,
+        )
+    for name, value in actual.items():
+        np.testing.assert_allclose(
+            value, expected[name], rtol=0, atol=tolerances.OUTPUT, err_msg=name
+        )
+
+
+FINETUNED = """
+import sys
+sys.modules["tensorflow"] = None
+import numpy as np
+import albert_tf
+from albert_tf import finetuning
+config = albert_tf.AlbertConfig.from_json_file(sys.argv[1])
+model = albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=4, end_n_top=3)
+with np.load(sys.argv[2]) as stored:
+    for variable in model.weights:
+        variable.assign(stored[variable.path.replace("/", "|")])
+with np.load(sys.argv[3]) as stored:
+    inputs = {name: stored[name] for name in stored.files}
+trained = model(inputs)
+del inputs["start_positions"]
+beam = model(inputs)
+np.savez(sys.argv[4], **{name: np.asarray(value) for name, value in {**trained, **beam}.items()})
+"""
+
+
+def test_answers_are_the_releases_on_jax(tmp_path):
+    """The largest of the heads: the others are one of its dense maps."""
+    pytest.importorskip("jax")
+    folder = goldens.FOLDER.parent / "heads" / "squad_v2"
+    config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
+    model = albert_tf.AlbertForQuestionAnsweringV2(config)
+    albert_tf.load_weights(model, str(folder / "model.ckpt-best"))
+    weights = tmp_path / "weights.npz"
+    np.savez(weights, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
+    files = (folder / "albert_config.json", weights, folder / "inputs.npz", tmp_path / "out.npz")
+    run(FINETUNED, *files, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    actual = goldens.arrays(tmp_path / "out.npz")
+    for file in ("outputs_train.npz", "outputs_predict.npz"):
+        for name, expected in goldens.arrays(folder / file).items():
+            if name.endswith("_loss"):
+                continue
+            np.testing.assert_allclose(
+                actual[name],
+                expected,
+                rtol=tolerances.MASKED_RELATIVE,
+                atol=tolerances.OUTPUT,
+                err_msg=name,
+            )
+
+
+def test_tensorflow_is_imported_only_when_needed():
+    """Whatever the backend is: a config and a tokenizer take no framework at all."""
+    printed = run(
+        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
+        "import albert_tf; config = albert_tf.AlbertConfig(31, hidden_size=64)\n"
+        "print(config.hidden_size, albert_tf.Tokenizer.__name__)"
+    )
+    assert printed == "64 Tokenizer\n"

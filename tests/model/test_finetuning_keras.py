@@ -1,0 +1,149 @@
+"""The models of fine-tuning as keras.Models: compile, fit, evaluate, predict, save, load.
+
+All of them eagerly, which is quicker than to trace three functions of each; what is compiled is
+seen on two replicas, in the notebook, and in test_finetuning.py. Can't see: several GPUs and
+workers.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.model import finetuning
+from albert_tf.training.optimizers import create_optimizer
+from tests import pretraining_runs as runs
+from tests import tolerances
+
+B, S, C = 12, 11, 3
+MODELS = ("classes", "regression", "tokens", "choices", "answers", "answers_v2")
+
+
+def features(*shape: int) -> dict[str, np.ndarray]:
+    """Returns inputs of rows of 5 to S positions."""
+    rng = np.random.default_rng(5)
+    mask = np.arange(shape[-1]) < rng.integers(5, shape[-1] + 1, shape[:-1])[..., None]
+    return {
+        "input_ids": (rng.integers(5, 53, shape) * mask).astype("int32"),
+        "input_mask": mask.astype("int32"),
+        "segment_ids": ((np.arange(shape[-1]) > 3) * mask).astype("int32"),
+    }
+
+
+def case(name: str) -> tuple[keras.Model, Any, dict[str, np.ndarray], Any]:
+    """Returns a model without dropout, its Keras loss, inputs and labels."""
+    config = runs.config(num_hidden_layers=1)
+    rng = np.random.default_rng(6)
+    nll = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if name == "choices":
+        model = finetuning.AlbertForMultipleChoice(config, 0.0)
+        return model, nll, features(B, C, S), rng.integers(0, C, B)
+    inputs = features(B, S)
+    if name == "classes":
+        model = finetuning.AlbertForSequenceClassification(config, C, 0.0)
+        return model, nll, inputs, rng.integers(0, C, B)
+    if name == "regression":
+        model = finetuning.AlbertForSequenceClassification(config, 1, 0.0)
+        return model, "mean_squared_error", inputs, rng.normal(size=(B, 1)).astype("float32")
+    if name == "tokens":
+        model = finetuning.AlbertForTokenClassification(config, C, 0.0)
+        return model, nll, inputs, rng.integers(0, C, (B, S))
+    starts = rng.integers(0, 3, B).astype("int32")
+    if name == "answers":
+        labels = {"start_logits": starts, "end_logits": starts + 1}
+        model = finetuning.AlbertForQuestionAnswering(config)
+        return model, dict.fromkeys(labels, nll), inputs, labels
+    inputs |= {"p_mask": 1 - inputs["input_mask"], "start_positions": starts}
+    model = finetuning.AlbertForQuestionAnsweringV2(config, 2, 2, 0.0)
+    labels = {"start_log_probs": starts, "end_log_probs": starts + 1}
+    loss = {
+        **dict.fromkeys(labels, nll),
+        "cls_logits": keras.losses.BinaryCrossentropy(from_logits=True),
+    }
+    return model, loss, inputs, {**labels, "cls_logits": rng.integers(0, 2, B).astype("float32")}
+
+
+def optimizer(steps: int = 60) -> keras.optimizers.Optimizer:
+    return create_optimizer(0.01, steps, 2)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
+    model, loss, inputs, labels = case(name)
+    model.compile(optimizer=optimizer(), loss=loss, run_eagerly=True)
+    before = model.evaluate(inputs, labels, batch_size=6, verbose=0)
+    model.fit(inputs, labels, batch_size=6, epochs=8, verbose=0, shuffle=False)
+    after = model.evaluate(inputs, labels, batch_size=6, verbose=0)
+    assert np.ravel(after)[0] < np.ravel(before)[0] - 0.1
+
+    to_predict = {key: value for key, value in inputs.items() if key != "start_positions"}
+    predicted = model.predict(to_predict, batch_size=6, verbose=0)
+    tf.nest.map_structure(
+        lambda batched, whole: np.testing.assert_allclose(
+            batched, whole, rtol=0, atol=tolerances.OUTPUT
+        ),
+        predicted,
+        model(to_predict),
+    )
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    tf.nest.map_structure(
+        np.testing.assert_array_equal,
+        again.predict(to_predict, batch_size=6, verbose=0),
+        predicted,
+    )
+    # It is compiled, with the moments of its optimizer.
+    assert np.ravel(again.evaluate(inputs, labels, batch_size=6, verbose=0)) == pytest.approx(
+        np.ravel(after), abs=tolerances.LOSS
+    )
+    assert int(again.optimizer.iterations) == 16
+
+
+def _fit(replicas: int) -> tuple[list[float], list[np.ndarray], np.ndarray]:
+    """Returns losses, weights and predictions of three epochs."""
+    if replicas > 1:
+        runs.split_cpu(replicas)
+        strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    else:
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        keras.utils.set_random_seed(3)
+        model, loss, inputs, labels = case("classes")
+        model.compile(optimizer=optimizer(), loss=loss, jit_compile=False)
+    history = model.fit(inputs, labels, batch_size=6, epochs=3, verbose=0, shuffle=False)
+    logits = model.predict(inputs, batch_size=6, verbose=0)
+    return history.history["loss"], model.get_weights(), logits
+
+
+def test_fit_on_two_replicas_is_fit_on_one():
+    with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
+        two = executor.submit(_fit, 2)
+        losses, weights, logits = _fit(1)
+        two_losses, two_weights, two_logits = two.result(runs.TIMEOUT_SECONDS)
+    assert two_losses == pytest.approx(losses, abs=tolerances.TRAJECTORY_LOSS)
+    np.testing.assert_allclose(two_logits, logits, rtol=0, atol=10 * tolerances.OUTPUT)
+    for mine, theirs in zip(weights, two_weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerances.TRAJECTORY_KEY_BIAS)
+
+
+# --- the notebook ---------------------------------------------------------------------------
+
+
+def test_the_notebook_runs(capsys):
+    """Its cells, one after the other, as the program that they are."""
+
+    path = pathlib.Path(__file__).parents[2] / "examples" / "finetune_keras.ipynb"
+    cells = json.loads(path.read_text())["cells"]
+    source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    lines = [line for line in source.splitlines() if line.strip() and line.strip()[0] != "#"]
+    assert len(lines) < 40
+    exec(compile(source, str(path), "exec"), {"__name__": "__main__"})
+    accuracy = capsys.readouterr().out.splitlines()[-1]
+    assert accuracy.startswith("{'accuracy': 1.0") and accuracy.endswith("[0 1]")

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import albert_tf
+from tests import goldens, tolerances
+
+LOSSES = {
+    name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for name in ("masked_lm_logits", "sentence_order_logits")
+}
+MODEL_INPUTS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+
+
+def log_probs(logits) -> np.ndarray:
+    probs = ops.convert_to_numpy(ops.log_softmax(logits, axis=-1))
+    return probs.reshape(-1, probs.shape[-1])
+
+
+def check_log_probs(variant: str, outputs: dict, atol: float = tolerances.OUTPUT) -> None:
+    expected = goldens.outputs(variant)
+    for logits, name in (
+        ("masked_lm_logits", "masked_lm_log_probs"),
+        ("sentence_order_logits", "sentence_order_log_probs"),
+    ):
+        np.testing.assert_allclose(log_probs(outputs[logits]), expected[name], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("variant", goldens.VARIANTS)
+def test_log_probabilities_are_the_releases(variant):
+    model, inputs = goldens.pretrained(variant), goldens.inputs(variant)
+    outputs = model(inputs)
+    batch, slots = inputs["masked_lm_positions"].shape
+    assert outputs["masked_lm_logits"].shape == (batch, slots, model.config.vocab_size)
+    assert outputs["sentence_order_logits"].shape == (batch, 2)
+    check_log_probs(variant, outputs)
+
+
+def test_log_probabilities_are_the_releases_under_xla():
+    model = tf.function(goldens.pretrained("base"), jit_compile=True)
+    check_log_probs("base", model(goldens.inputs("base")))
+
+
+def test_bfloat16_is_near_float32():
+    model = goldens.pretrained("base", dtype="mixed_bfloat16")
+    outputs = model(goldens.inputs("base"))
+    for name in LOSSES:
+        assert keras.backend.standardize_dtype(outputs[name].dtype) == "float32"
+    check_log_probs("base", outputs, tolerances.BFLOAT16_OUTPUT)
+
+
+def test_encoder_outputs_are_handed_on():
+    model, inputs = goldens.pretrained("base"), goldens.inputs("base")
+    outputs, encoded = model(inputs), model.albert(inputs)
+    assert set(outputs) == {*encoded, *LOSSES}
+    # Not to the bit: the last block is a product of other shape for [CLS] alone.
+    np.testing.assert_allclose(
+        outputs["pooled_output"], encoded["pooled_output"], rtol=0, atol=tolerances.SUBLAYER
+    )
+
+
+def fit_data() -> tuple[dict, dict, dict]:
+    inputs = goldens.inputs("base")
+    labels = {
+        "masked_lm_logits": inputs["masked_lm_ids"],
+        "sentence_order_logits": inputs["sentence_order_labels"],
+    }
+    weights = {
+        "masked_lm_logits": inputs["masked_lm_weights"],
+        "sentence_order_logits": np.ones(len(inputs["input_ids"]), "float32"),
+    }
+    return {name: inputs[name] for name in MODEL_INPUTS}, labels, weights
+
+
+def test_fit_learns_a_batch_by_heart():
+    model = goldens.pretrained("base", num_hidden_layers=1, hidden_dropout_prob=0.1)
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=LOSSES)
+    inputs, labels, weights = fit_data()
+    history = model.fit(
+        inputs, labels, sample_weight=weights, batch_size=4, epochs=40, verbose=0
+    ).history
+    for name in ("loss", "masked_lm_logits_loss", "sentence_order_logits_loss"):
+        assert history[name][-1] < history[name][0] / 3, name
+    evaluated = model.evaluate(inputs, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert evaluated["loss"] < history["loss"][0] / 3
+
+
+def test_predict_gives_what_the_call_gives():
+    model, (inputs, _, _) = goldens.pretrained("base"), fit_data()
+    check_log_probs("base", model.predict(inputs, batch_size=3, verbose=0))
+
+
+def test_summary_counts_the_parameters():
+    lines = []
+    goldens.pretrained("base").summary(print_fn=lines.append)
+    stored = goldens.arrays(goldens.FOLDER / "base" / "variables.npz")
+    total = sum(value.size for name, value in stored.items() if name != "global_step")
+    assert f"Total params: {total:,}" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_saved_model_comes_back_the_same(tmp_path, dtype):
+    model = goldens.pretrained("groups2_inner2", recompute=True, dtype=dtype)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(again, albert_tf.AlbertForPreTraining)
+    assert again.config == model.config
+    assert again.recompute
+    assert again.dtype_policy.name == dtype
+    inputs = goldens.inputs("groups2_inner2")
+    outputs, outputs_again = model(inputs), again(inputs)
+    for name in LOSSES:
+        np.testing.assert_array_equal(outputs[name], outputs_again[name])
+
+
+def test_a_compiled_model_comes_back_with_its_optimizer(tmp_path):
+    model, (inputs, labels, _) = goldens.pretrained("base", num_hidden_layers=1), fit_data()
+    optimizer = albert_tf.training.optimizers.create_optimizer(1e-2, 100, 5, optimizer="lamb")
+    model.compile(optimizer=optimizer, loss=LOSSES, jit_compile=False)
+    model.fit(inputs, labels, batch_size=4, epochs=3, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert int(again.optimizer.iterations) == 3
+    histories = [
+        m.fit(inputs, labels, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+        for m in (model, again)
+    ]
+    assert histories[0] == histories[1]

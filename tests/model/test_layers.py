@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from albert_tf.config import HIDDEN_ACTS, AlbertConfig
+from albert_tf.model import dropout, functional, layers
+from albert_tf.model.albert import AlbertModel
+from tests import tolerances
+
+BATCH, LENGTH = 2, 7
+CONFIG = AlbertConfig(
+    vocab_size=31,
+    embedding_size=5,
+    hidden_size=33,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=13,
+    max_position_embeddings=17,
+    type_vocab_size=2,
+)
+# Standard normal cut at two standard deviations: its own deviation and its kurtosis.
+CUT_DEVIATION, CUT_KURTOSIS = 0.8796, 2.37
+
+
+def filled(layer: layers.AlbertLayer, seed: int = 3) -> dict[str, np.ndarray]:
+    """Builds a layer, gives all its weights values, and returns them in float64 by name."""
+    rng = np.random.default_rng(seed)
+    layer.build()
+    for variable in layer.weights:
+        start = 1 if variable.name.endswith("gamma") else 0
+        variable.assign(start + 0.2 * rng.normal(size=variable.shape))
+    return {variable.name: variable.numpy().astype("float64") for variable in layer.weights}
+
+
+def normalised(x: np.ndarray, weights: dict[str, np.ndarray], name: str) -> np.ndarray:
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return x * weights[f"{name}_gamma"] + weights[f"{name}_beta"]
+
+
+def assert_close(actual, expected, atol):
+    np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("masked", [[], [(0, 6), (1, 0), (1, 3)]], ids=["unmasked", "masked"])
+def test_self_attention_is_the_formula(masked):
+    layer = layers.SelfAttention(CONFIG)
+    weights = filled(layer)
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(BATCH, LENGTH, 33))
+    mask = np.ones((BATCH, LENGTH))
+    for position in masked:
+        mask[position] = 0
+    scores = (1 - mask)[:, None, None, :] * -10000.0
+
+    def project(name):
+        y = x @ weights[f"{name}_kernel"] + weights[f"{name}_bias"]
+        return y.reshape(BATCH, LENGTH, 3, 11)
+
+    logits = np.einsum("bfnd,btnd->bnft", project("query"), project("key")) / math.sqrt(11)
+    probs = np.exp(logits) * mask[:, None, None, :]
+    probs /= probs.sum(-1, keepdims=True)
+    context = np.einsum("bnft,btnd->bfnd", probs, project("value")).reshape(BATCH, LENGTH, 33)
+    output = context @ weights["output_kernel"] + weights["output_bias"]
+    expected = normalised(x + output, weights, "LayerNorm")
+
+    actual = layer.apply(
+        layer.read(), ops.cast(x, "float32"), ops.cast(scores, "float32"), seed=None
+    )
+    assert_close(actual, expected, tolerances.SUBLAYER)
+
+
+@pytest.mark.parametrize("hidden_act", HIDDEN_ACTS)
+def test_feed_forward_is_the_formula(hidden_act):
+    activations = {
+        "gelu": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        "relu": lambda x: np.maximum(x, 0),
+        "tanh": np.tanh,
+        "linear": lambda x: x,
+    }
+    config = AlbertConfig.from_dict({**CONFIG.to_dict(), "hidden_act": hidden_act})
+    layer = layers.FeedForward(config)
+    weights = filled(layer)
+    x = np.random.default_rng(7).normal(size=(BATCH, LENGTH, 33))
+    inner = x @ weights["intermediate_kernel"] + weights["intermediate_bias"]
+    output = activations[hidden_act](inner) @ weights["output_kernel"] + weights["output_bias"]
+
+    actual = layer.apply(layer.read(), ops.cast(x, "float32"), seed=None)
+    assert_close(actual, normalised(x + output, weights, "LayerNorm_1"), tolerances.SUBLAYER)
+
+
+def test_embeddings_are_summed_and_normalised():
+    layer = layers.Embeddings(CONFIG)
+    weights = filled(layer)
+    rng = np.random.default_rng(11)
+    ids = rng.integers(31, size=(BATCH, LENGTH)).astype("int32")
+    segments = rng.integers(2, size=(BATCH, LENGTH)).astype("int32")
+    total = weights["word_embeddings"][ids] + weights["token_type_embeddings"][segments]
+    total = total + weights["position_embeddings"][:LENGTH]
+    expected = normalised(total, weights, "LayerNorm")
+    assert_close(layer(ids, segments), expected, tolerances.SUBLAYER)
+
+
+def test_layer_norm_has_the_releases_epsilon():
+    """1e-12 under the root: values of 1e-6 around a mean lose a factor of sqrt(2), no more."""
+    x = np.array([[1e-6, -1e-6, 1e-6, -1e-6]], "float32")
+    ones, zeros = np.ones(4, "float32"), np.zeros(4, "float32")
+    y = functional.layer_norm(ops.convert_to_tensor(x), ones, zeros)
+    assert_close(y, np.sign(x) / math.sqrt(2), tolerances.SUBLAYER)
+    constant = functional.layer_norm(ops.ones((1, 4)) * 3, ones, zeros + 5)
+    assert_close(constant, np.full((1, 4), 5), 0)
+
+
+def test_layer_norm_of_bfloat16_is_computed_in_float32():
+    x = ops.cast(np.array([[256.0, 257, 258, 259]]), "bfloat16")  # The odd ones are rounded.
+    y = functional.layer_norm(x, ops.ones(4), ops.zeros(4))
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    kept = ops.convert_to_numpy(ops.cast(x, "float64"))
+    expected = (kept - kept.mean()) / kept.std()
+    assert_close(ops.cast(y, "float32"), expected, 2**-8)  # One rounding of a value below 2.
+
+
+def test_gather_positions():
+    sequence = np.arange(2 * 5 * 3, dtype="float32").reshape(2, 5, 3)
+    positions = np.array([[4, 0, 4, 1], [0, 2, 2, 3]], "int32")
+    expected = [[sequence[b, p] for p in positions[b]] for b in range(2)]
+    assert_close(functional.gather_positions(sequence, positions), expected, 0)
+
+
+def test_a_sequence_beyond_the_position_table_is_refused():
+    model = AlbertModel(CONFIG)
+    model({"input_ids": np.ones((1, 17), "int32")})
+    with pytest.raises(ValueError, match=r"18 tokens .* \(max_position_embeddings 17\)"):
+        model({"input_ids": np.ones((1, 18), "int32")})
+
+
+def test_initial_weights_are_the_releases():
+    """Each statistic is allowed five standard errors (p = 6e-7 for each of 20); seeded."""
+    keras.utils.set_random_seed(13)
+    config = AlbertConfig(
+        vocab_size=997,
+        embedding_size=61,
+        hidden_size=62,
+        num_attention_heads=2,
+        num_hidden_layers=1,
+        intermediate_size=67,
+        initializer_range=0.3,
+    )
+    matrices = [variable for variable in AlbertModel(config).weights if len(variable.shape) == 2]
+    assert len(matrices) == 11
+    for variable in matrices:
+        values = variable.numpy() / 0.3
+        assert np.abs(values).max() <= 2
+        if values.size < 1000:  # The token types: too few for statistics.
+            continue
+        assert abs(values.mean()) < 5 * CUT_DEVIATION / math.sqrt(values.size), variable.path
+        error = math.sqrt((CUT_KURTOSIS - 1) / 4 / values.size)
+        assert abs(values.std() / CUT_DEVIATION - 1) < 5 * error, variable.path
+    firsts = {float(variable.numpy()[0, 0]) for variable in matrices}
+    assert len(firsts) == len(matrices)
+
+
+def test_initial_biases_and_norms():
+    for variable in AlbertModel(CONFIG).weights:
+        if len(variable.shape) == 1:
+            expected = 1 if variable.name.endswith("gamma") else 0
+            assert_close(variable, np.full(variable.shape, expected), 0)
+
+
+def seed_of(*values: int):
+    return tf.constant(values, tf.uint32)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_zeroes_its_share_and_scales_the_rest(rate):
+    """The number of zeros is binomial: five standard deviations, p = 6e-7; seeded."""
+    n = 100_003
+    y = ops.convert_to_numpy(dropout.apply(ops.ones(n), rate, seed_of(3, 5)))
+    zeros = int((y == 0).sum())
+    assert abs(zeros - n * rate) < 5 * math.sqrt(n * rate * (1 - rate))
+    np.testing.assert_allclose(y[y != 0], 1 / (1 - rate), rtol=1e-6)
+
+
+def test_dropout_follows_from_its_seed():
+    x = ops.ones((7, 11, 13))
+
+    def mask(seed):
+        return ops.convert_to_numpy(dropout.apply(x, 0.5, seed)) == 0
+
+    first = mask(seed_of(3, 5))
+    np.testing.assert_array_equal(first, mask(seed_of(3, 5)))
+    for other in (seed_of(3, 6), seed_of(4, 5), dropout.fold_in(seed_of(3, 5), 1)):
+        # Independent masks differ in half of the 1001 places: five deviations, p = 6e-7.
+        assert abs((first != mask(other)).mean() - 0.5) < 5 * 0.5 / math.sqrt(
+            x.shape.num_elements()
+        )
+
+
+def test_dropout_draws_the_same_under_xla():
+    """The generator that XLA takes by itself draws others, and takes many times as long."""
+
+    def drop(x):
+        return dropout.apply(x, 0.5, seed_of(3, 5))
+
+    x = ops.ones((7, 11, 13))
+    np.testing.assert_array_equal(tf.function(drop, jit_compile=True)(x), drop(x))
+
+
+def test_dropout_of_rate_0_or_without_a_seed_is_nothing():
+    x = ops.ones((3, 5))
+    assert dropout.apply(x, 0.0, seed_of(1, 2)) is x
+    assert dropout.apply(x, 0.5, None) is x
+    assert dropout.fold_in(None, 3) is None
+
+
+def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
+    config = AlbertConfig.from_dict(
+        {**CONFIG.to_dict(), "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+    )
+    sites = []
+
+    def record(x, rate, seed):
+        sites.append((tuple(x.shape), rate, tuple(ops.convert_to_numpy(seed))))
+        return x
+
+    model = AlbertModel(config)
+    monkeypatch.setattr(dropout, "apply", record)
+    ids = np.ones((BATCH, LENGTH), "int32")
+    model({"input_ids": ids}, training=True, dropout_seed=seed_of(17, 19))
+    output = ((BATCH, LENGTH, 33), 0.2)
+    block = [((BATCH, 3, LENGTH, LENGTH), 0.3), output, output]
+    # The last block, and once more at [CLS] alone: of those two, a graph keeps what is read.
+    at_cls = [((BATCH, 3, 1, LENGTH), 0.3), *[((BATCH, 1, 33), 0.2)] * 2]
+    expected = [((BATCH, LENGTH, 5), 0.2), *block, *block, *at_cls]
+    assert [site[:2] for site in sites] == expected
+    seeds = [seed for *_, seed in sites]
+    assert seeds[-3:] == seeds[-6:-3]
+    assert len(set(seeds)) == len(expected) - 3

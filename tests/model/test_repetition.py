@@ -1,0 +1,140 @@
+"""A loop gives what its blocks give one after the other, and is no larger for more turns.
+
+Can't see: speed and memory, which benchmarks/depth.py measures. Other backends: test_backends.py.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import albert_tf
+from albert_tf.model.repetition import repeat
+from tests import tolerances
+
+X = np.random.default_rng(31).normal(size=(2, 3)).astype("float32")
+W = np.random.default_rng(37).normal(size=(3, 3)).astype("float32")
+
+
+def _blocks(w):
+    return [
+        lambda x, turn: ops.tanh(ops.matmul(x, w)) + ops.cast(turn, "float32"),
+        lambda x, turn: ops.sin(x * w[0]),
+    ]
+
+
+def _plain(blocks, x, turns):
+    results = []
+    for turn in range(turns):
+        for block in blocks:
+            x = block(x, turn)
+            results.append(x)
+    return results
+
+
+def _results_and_gradients(function, mode, turns):
+    def run(x, w):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch([x, w])
+            results = function(_blocks(w), x, turns)
+            last, all_of_them = tf.reduce_sum(results[-1]), tf.add_n(results)
+        return results, tape.gradient(last, [x, w]), tape.gradient(all_of_them, [x, w])
+
+    if mode != "eager":
+        run = tf.function(run, jit_compile=mode == "xla")
+    return run(tf.constant(X), tf.constant(W))
+
+
+@pytest.mark.parametrize(("mode", "turns"), [("eager", 1), ("eager", 5), ("graph", 5), ("xla", 5)])
+def test_results_and_gradients_are_those_of_the_blocks_in_turn(mode, turns):
+    expected = _results_and_gradients(_plain, "eager", turns)
+    actual = _results_and_gradients(repeat, mode, turns)
+    assert len(actual[0]) == 2 * turns
+    # A few float32 roundings of numbers of about 10.
+    tf.nest.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), actual, expected
+    )
+
+
+def test_results_keep_the_shape_that_is_known():
+    """Of a block that tells less of it than the loop's first x does."""
+
+    @tf.function
+    def shapes(x):
+        forget = tf.function(lambda x: x, input_signature=[tf.TensorSpec([None, None], tf.float32)])
+        return [result.shape.as_list() for result in repeat([lambda x, _: forget(x)], x, 3)]
+
+    assert [[int(n) for n in shape] for shape in shapes(tf.constant(X))] == [[2, 3]] * 3
+
+
+CONFIG = albert_tf.AlbertConfig(
+    31,
+    embedding_size=5,
+    hidden_size=33,
+    num_attention_heads=3,
+    intermediate_size=13,
+    max_position_embeddings=17,
+    initializer_range=0.2,
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.3,
+)
+# Shapes that are not known until it runs: chains of operations are then left as they are, which
+# takes a tenth of the time.
+SHAPES = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.int32)]
+INPUT_IDS = np.random.default_rng(41).integers(31, size=(2, 7)).astype("int32")
+
+
+def _encode(model, input_ids, seed):
+    """Returns the outputs of all layers, and the gradients of the last one's cube."""
+    with tf.GradientTape() as tape:
+        outputs = model({"input_ids": input_ids}, training=True, dropout_seed=seed)
+        loss = tf.reduce_sum(outputs["sequence_output"] ** 3)
+    gradients = tape.gradient(loss, [v.value for v in model.encoder.trainable_variables])
+    return outputs["all_encoder_layers"], gradients
+
+
+@pytest.mark.parametrize(
+    ("layout", "recompute"),
+    [
+        ({"num_hidden_layers": 3, "inner_group_num": 2}, True),
+        ({"num_hidden_layers": 5, "num_hidden_groups": 2}, False),
+    ],
+)
+def test_the_model_draws_the_masks_of_its_layers_one_by_one(monkeypatch, layout, recompute):
+    monkeypatch.setattr("albert_tf.model.albert.LAYERS_SIDE_BY_SIDE", 0)
+    model = albert_tf.AlbertModel({**CONFIG.to_dict(), **layout}, recompute=recompute)
+
+    def run():
+        encode = tf.function(functools.partial(_encode, model), input_signature=SHAPES)
+        return encode(INPUT_IDS, [3, 5])
+
+    layers, gradients = run()
+    monkeypatch.setattr("albert_tf.model.albert.repeat", _plain)
+    plain_layers, plain_gradients = run()
+    for actual, expected in zip(layers, plain_layers, strict=True):
+        # Roundings, six blocks of them: TensorFlow rearranges the two graphs differently. With
+        # other masks the numbers, of about 2, would differ by as much as that.
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=3e-6)
+    scale = max(float(np.abs(gradient).max()) for gradient in plain_gradients)
+    for actual, expected in zip(gradients, plain_gradients, strict=True):
+        np.testing.assert_allclose(
+            actual, expected, rtol=0, atol=tolerances.RECOMPUTED_RELATIVE * scale
+        )
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_deeper_model_is_no_larger_program(recompute):
+    def operations(layers):
+        config = {**CONFIG.to_dict(), "num_hidden_layers": layers}
+        model = albert_tf.AlbertModel(config, recompute=recompute)
+        encode = tf.function(functools.partial(_encode, model), input_signature=SHAPES)
+        graph = encode.get_concrete_function().graph.as_graph_def()
+        return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
+
+    # What grows is the list of the layers' outputs, of which nothing is computed.
+    assert operations(48) <= 1.05 * operations(albert_tf.model.albert.LAYERS_SIDE_BY_SIDE + 1)
+    assert operations(48) <= 1.2 * operations(3)

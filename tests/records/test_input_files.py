@@ -1,0 +1,238 @@
+"""Checks of TFRecord files before a run.
+
+Can't see: files on Google Cloud Storage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.records import input_files
+from albert_tf.records.specs import pretraining_spec
+from tests import pretraining_runs as runs
+
+SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS, vocab_size=runs.CONFIG["vocab_size"])
+COUNTS = (13, 5, 11)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("records")
+    return [
+        str(runs.write_records(folder / f"{i}.tfrecord", runs.examples(count)))
+        for i, count in enumerate(COUNTS)
+    ]
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def test_files_are_found_in_order_and_once(files):
+    folder = os.path.dirname(files[0])
+    patterns = f" {files[2]}, {folder}/*.tfrecord,,{files[0]}"
+    assert input_files.find_files(patterns) == [files[2], files[0], files[1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("none.tfrecord", FileNotFoundError, "none.tfrecord does not exist"),
+        ("none*", FileNotFoundError, r"none\* does not exist: no file matches it"),
+        ("empty", ValueError, "empty is empty: generate it again or leave it out"),
+        ("", ValueError, "is a directory: give .*/\\* for the files in it"),
+    ],
+)
+def test_no_such_file(tmp_path, name, error, message):
+    (tmp_path / "empty").touch()
+    with pytest.raises(error, match=message):
+        input_files.find_files(f"{tmp_path}/{name}")
+
+
+def test_no_name_at_all():
+    with pytest.raises(ValueError, match="no input file is named"):
+        input_files.find_files(" ,")
+
+
+def test_counts(files):
+    assert input_files.count_records(files) == list(COUNTS)
+
+
+def test_counts_are_remembered_until_a_file_changes(files, tmp_path, monkeypatch):
+    cache = str(tmp_path / "counts.json")
+    path = str(runs.write_records(tmp_path / "a.tfrecord", runs.examples(7)))
+    read = []
+    count = input_files._count_file
+    monkeypatch.setattr(input_files, "_count_file", lambda p: read.append(p) or count(p))
+    assert input_files.count_records([path, files[0]], cache) == [7, 13]
+    assert input_files.count_records([files[0], path], cache) == [13, 7]
+    assert sorted(read) == sorted([path, files[0]])
+    runs.write_records(tmp_path / "a.tfrecord", runs.examples(3))
+    assert input_files.count_records([path, files[0]], cache) == [3, 13]
+    assert read[2:] == [path]
+    # Of the same size, but written again.
+    os.utime(path, ns=(1, 1))
+    assert input_files.count_records([path], cache) == [3]
+    assert read[3:] == [path]
+
+
+@pytest.mark.parametrize("function", ["albert_tf.records.input_files._count_file", "rename"])
+def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch, function):
+    """One counts other files while the other counts, or is about to name what it has written."""
+    cache = str(tmp_path / "counts.json")
+    function = {"rename": "tensorflow.io.gfile.rename"}.get(function, function)
+    real = pkgutil.resolve_name(function)
+
+    def late(*args, **kwargs):
+        with monkeypatch.context() as patch:
+            patch.setattr(function, real)
+            input_files.count_records(files[1:], cache)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(function, late)
+    assert input_files.count_records(files[:1], cache) == [13]
+    known = set(json.loads((tmp_path / "counts.json").read_text())["files"])
+    assert known == set(files) if function.endswith("_count_file") else files[0] in known
+    assert os.listdir(tmp_path) == ["counts.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "3", "\xff", "{}", '{"files": [3]}', "[" * 100_000]
+)
+def test_a_damaged_memory_of_counts_is_no_harm(files, tmp_path, text):
+    cache = tmp_path / "counts.json"
+    cache.write_bytes(text.encode("latin-1"))
+    assert input_files.count_records(files, str(cache)) == list(COUNTS)
+    assert set(json.loads(cache.read_text())["files"]) == set(files)
+
+
+def test_a_count_that_was_changed_is_not_believed(files, tmp_path):
+    cache = tmp_path / "counts.json"
+    input_files.count_records(files, str(cache))
+    text = cache.read_text().replace('"records": 13', '"records": 14')
+    cache.write_text(text)
+    assert input_files.count_records(files, str(cache)) == list(COUNTS)
+    assert '"records": 14' in text and '"records": 14' not in cache.read_text()
+
+
+# --- damage ---------------------------------------------------------------------------------
+
+
+def boundaries(path: str) -> list[int]:
+    """Returns the offset of each record, and the file's size."""
+    offsets = [0]
+    for record in tf.data.TFRecordDataset(path):
+        offsets.append(offsets[-1] + len(record.numpy()) + 16)
+    return offsets
+
+
+def damaged(source: str, target, how: str, record: int) -> str:
+    offsets = boundaries(source)
+    with open(source, "rb") as file:
+        data = bytearray(file.read())
+    assert len(data) == offsets[-1]
+    start, end = offsets[record], offsets[record + 1]
+    if how.startswith("cut"):
+        del data[
+            start + {"cut in length": 5, "cut in body": 100, "cut in end": end - start - 1}[how] :
+        ]
+    else:
+        data[
+            start + {"flip in length": 3, "flip in body": 70, "flip in end": end - start - 1}[how]
+        ] ^= 4
+    target.write_bytes(data)
+    return str(target)
+
+
+@pytest.mark.parametrize("record", [0, 7, 12])
+@pytest.mark.parametrize("where", ["length", "body", "end"])
+@pytest.mark.parametrize("kind", ["cut", "flip"])
+def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
+    path = damaged(files[0], tmp_path / "bad.tfrecord", f"{kind} in {where}", record)
+    message = f"bad.tfrecord, record {record}, is truncated or corrupt .*: copy or generate"
+    with pytest.raises(ValueError, match=message) as caught:
+        input_files.count_records([files[1], path])
+    assert "\n" not in str(caught.value)
+    if where != "length" or kind == "flip":
+        with pytest.raises(ValueError, match=message):
+            input_files.check_features([path], SPEC)
+
+
+def test_text_is_no_record_file(tmp_path):
+    (tmp_path / "a.txt").write_text("Four score and seven years ago\n" * 11)
+    with pytest.raises(ValueError, match="a.txt, record 0, is truncated or corrupt"):
+        input_files.check_features([str(tmp_path / "a.txt")], SPEC)
+
+
+# --- features -------------------------------------------------------------------------------
+
+
+def test_records_tell_how_many_predictions_they_have_room_for(files, tmp_path):
+    assert input_files.count_prediction_slots(files[0]) == runs.PREDICTIONS
+    compact = tmp_path / "compact"
+    runs.write_compact_records(compact, runs.compact_examples(3, seed=1))
+    assert input_files.count_prediction_slots(str(compact)) == 1
+
+
+def test_good_features_pass(files):
+    input_files.check_features(files, SPEC)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            pretraining_spec(19, 5),
+            "holds 23 values of input_ids, this run expects 19: set --max_seq_",
+        ),
+        (
+            pretraining_spec(23, 7),
+            "holds 5 values of masked_lm_positions, this run expects 7: set --max_predictions_per",
+        ),
+    ],
+)
+def test_records_of_another_length(files, spec, message):
+    with pytest.raises(ValueError, match=f"0.tfrecord, record 0 {message}"):
+        input_files.check_features(files, spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("input_ids", 53, "input_ids from 0 to 53, expected 0 to 52"),
+        ("input_ids", -1, "input_ids from -1 to .*, expected 0 to 52"),
+        ("next_sentence_labels", 2, "next_sentence_labels from 2 to 2, expected 0 to 1"),
+    ],
+)
+def test_values_out_of_bounds(tmp_path, name, value, message):
+    rows = runs.examples(7)
+    rows[3]["input_ids"][0] = 0
+    serialized = [SPEC.serialize(row) for row in rows]
+    example = tf.train.Example.FromString(serialized[3])
+    example.features.feature[name].int64_list.value[-1] = value
+    serialized[3] = example.SerializeToString()
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in serialized:
+            writer.write(record)
+    with pytest.raises(ValueError, match=f"a.tfrecord, record 3 holds {message}"):
+        input_files.check_features([path], SPEC)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (b"Four score", "record 0 is no tf.train.Example"),
+        (b"", "record 0 holds no feature input_ids of the right type"),
+    ],
+)
+def test_records_of_something_else(tmp_path, record, message):
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(record)
+    with pytest.raises(ValueError, match=message):
+        input_files.check_features([path], SPEC)

@@ -1,0 +1,263 @@
+"""Masking: certain cases first, then a scalar re-derivation, then statistics (p 1e-4).
+
+Can't see: whether SplitMix64 is random enough beyond the distributions tested here.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from statistics_of_samples import assert_distribution
+
+from albert_tf.records import masking
+
+MASK_ID = 4
+VOCAB_SIZE = 307
+
+
+def _settings(**changes) -> masking.MaskingSettings:
+    return masking.MaskingSettings(vocab_size=VOCAB_SIZE, mask_id=MASK_ID, **changes)
+
+
+def _batch(rows: int, length: int, seed: int = 0, start_prob: float = 0.7) -> dict:
+    """Rows of random ids and words; first, middle and last token and two padded are special."""
+    draws = np.random.default_rng(seed)
+    ids = draws.integers(5, VOCAB_SIZE, (rows, length)).astype(np.int32)
+    candidates = np.ones(ids.shape, bool)
+    candidates[:, [0, length // 2, length - 3]] = False
+    candidates[:, -2:] = False
+    return {
+        "input_ids": ids,
+        "lengths": np.full(rows, length - 2),
+        "candidates": candidates,
+        "word_starts": draws.random(ids.shape) < start_prob,
+        "seeds": masking.derive_seeds(seed, np.arange(rows)),
+    }
+
+
+def _labelled(masked: masking.MaskedTokens, size: int) -> np.ndarray:
+    """<bool>[B, S] of labelled positions."""
+    flags = np.zeros((len(masked.input_ids), size), bool)
+    rows, slots = np.nonzero(masked.masked_lm_weights)
+    flags[rows, masked.masked_lm_positions[rows, slots]] = True
+    return flags
+
+
+@pytest.fixture(scope="module")
+def units(request) -> list[dict]:
+    golden = request.getfixturevalue("golden")
+    return json.loads((golden / "pretrain_data" / "masking_units.json").read_text())
+
+
+def test_probability_zero_masks_nothing():
+    batch = _batch(7, 31)
+    masked = masking.mask_tokens(**batch, settings=_settings(masked_lm_prob=0.0))
+    np.testing.assert_array_equal(masked.input_ids, batch["input_ids"])
+    for labels in masked[1:]:
+        assert labels.shape == (7, 20)
+        assert not labels.any()
+
+
+def test_probability_one_labels_every_candidate_and_no_special():
+    # Single words, since a word whose only n-gram meets an earlier one is never masked.
+    batch, settings = (
+        _batch(7, 31),
+        _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1),
+    )
+    masked = masking.mask_tokens(**batch, settings=settings)
+    candidates = batch["candidates"]
+    np.testing.assert_array_equal(_labelled(masked, 31), candidates)
+    np.testing.assert_array_equal(masked.input_ids[~candidates], batch["input_ids"][~candidates])
+    for row in range(7):
+        at = np.flatnonzero(candidates[row])
+        filled = len(at)
+        np.testing.assert_array_equal(masked.masked_lm_positions[row, :filled], at)
+        np.testing.assert_array_equal(
+            masked.masked_lm_ids[row, :filled], batch["input_ids"][row, at]
+        )
+        np.testing.assert_array_equal(masked.masked_lm_weights[row], np.arange(29) < filled)
+        assert not masked.masked_lm_positions[row, filled:].any()
+
+
+def test_a_row_without_candidates_is_left_alone():
+    batch = _batch(3, 31)
+    batch["candidates"][1] = False
+    masked = masking.mask_tokens(**batch, settings=_settings())
+    np.testing.assert_array_equal(masked.masked_lm_weights.sum(1), [4, 0, 4])
+
+
+def test_numbers_of_predictions_are_those_of_the_release(units):
+    lengths = np.array([len(unit["tokens"]) for unit in units])
+    expected = [unit["num_to_predict"] for unit in units]
+    np.testing.assert_array_equal(masking.count_predictions(lengths, _settings()), expected)
+    # 0.5 * 5 and 0.5 * 7 round to even; at least 1, at most the limit.
+    halves = _settings(masked_lm_prob=0.5, max_predictions_per_seq=11)
+    np.testing.assert_array_equal(
+        masking.count_predictions(np.array([1, 5, 7, 89]), halves), [1, 2, 4, 11]
+    )
+
+
+def test_masked_words_are_the_word_groups_of_the_release(units):
+    repeats, size = 97, 128
+    for number, unit in enumerate(units):
+        length = len(unit["tokens"])
+        special = [token in ("[CLS]", "[SEP]") for token in unit["tokens"]]
+        candidates = np.pad(~np.array(special), (0, size - length))
+        starts = np.pad(np.array(unit["token_boundary"], bool), (0, size - length))
+        masked = masking.mask_tokens(
+            np.full((repeats, size), 5, np.int32),
+            np.full(repeats, length),
+            np.tile(candidates, (repeats, 1)),
+            np.tile(starts, (repeats, 1)),
+            masking.derive_seeds(number, np.arange(repeats)),
+            _settings(ngram=1),
+        )
+        labelled = _labelled(masked, size)
+        seen = [labelled[:, group] for group in unit["whole_word_groups"]]
+        for group, flags in zip(unit["whole_word_groups"], seen, strict=True):
+            np.testing.assert_array_equal(flags.any(1), flags.all(1), err_msg=str(group))
+            assert flags.any(), f"never masked: {group} of unit {number}"
+        assert sum(flags.sum() for flags in seen) == labelled.sum()
+        assert (masked.masked_lm_weights.sum(1) == unit["num_to_predict"]).all()
+
+
+def _choose_one_by_one(words, order, lengths, budget) -> set[int]:
+    """The release's loop over shuffled candidates of one row, written with lists."""
+    covered: set[int] = set()
+    for first, length in zip(order, lengths, strict=True):
+        if len(covered) >= budget:
+            break
+        pieces = sum(words[first : first + length], [])
+        while len(covered) + len(pieces) > budget and length > 1:
+            length -= 1
+            pieces = sum(words[first : first + length], [])
+        if len(covered) + len(pieces) <= budget and covered.isdisjoint(pieces):
+            covered.update(pieces)
+    return covered
+
+
+@pytest.mark.parametrize("start_prob", [0.3, 0.7, 1.0])
+@pytest.mark.parametrize("ngram", [1, 3, 5])
+def test_all_rows_at_once_choose_what_a_loop_over_one_row_chooses(start_prob, ngram):
+    settings = _settings(ngram=ngram, max_predictions_per_seq=13)
+    batch = _batch(101, 67, seed=ngram, start_prob=start_prob)
+    labelled = _labelled(masking.mask_tokens(**batch, settings=settings), 67)
+    seeds = masking.derive_seeds(batch["seeds"], masking._MASKED)
+    budget = masking.count_predictions(batch["lengths"], settings)
+    for row in range(101):
+        words: list[list[int]] = []
+        for position in np.flatnonzero(batch["candidates"][row]):
+            if not words or batch["word_starts"][row, position]:
+                words.append([])
+            words[-1].append(int(position))
+        keys = masking.derive_seeds(seeds[row], masking._WORD_ORDER, np.arange(len(words)))
+        order = np.argsort(keys)
+        lengths = [
+            int(masking._draw_ngram_lengths(seeds[row : row + 1], k, settings)[0])
+            for k in range(len(words))
+        ]
+        chosen = _choose_one_by_one(words, order, lengths, budget[row])
+        assert chosen == set(np.flatnonzero(labelled[row])), f"row {row}"
+
+
+def test_a_row_does_not_depend_on_its_batch():
+    batch, settings = _batch(53, 47), _settings(do_permutation=True)
+    whole = masking.mask_tokens(**batch, settings=settings)
+    picked = np.array([41, 3, 17])
+    part = masking.mask_tokens(
+        **{name: values[picked] for name, values in batch.items()}, settings=settings
+    )
+    for of_whole, of_part in zip(whole, part, strict=True):
+        np.testing.assert_array_equal(of_whole[picked], of_part)
+
+
+def test_seeds_and_rows_with_other_seeds_differ():
+    batch = _batch(2, 61)
+    batch["seeds"] = masking.derive_seeds(1, np.array([11, 11]))
+    for name in ("input_ids", "word_starts"):
+        batch[name][1] = batch[name][0]
+    same = masking.mask_tokens(**batch, settings=_settings())
+    np.testing.assert_array_equal(same.input_ids[0], same.input_ids[1])
+    batch["seeds"] = masking.derive_seeds(1, np.array([11, 12]))
+    other = masking.mask_tokens(**batch, settings=_settings())
+    np.testing.assert_array_equal(other.input_ids[0], same.input_ids[0])
+    assert (other.masked_lm_positions[1] != same.masked_lm_positions[0]).any()
+
+
+def test_derived_seeds_are_splitmix64():
+    # First outputs of the public reference implementation for seeds 0 and 1234567.
+    assert masking.derive_seeds(0, 0) == np.uint64(0xE220A8397B1DCDAF)
+    assert masking.derive_seeds(0, 1) == np.uint64(0x6E789E6AA1B965F4)
+    assert masking.derive_seeds(1234567, 0) == np.uint64(6457827717110365317)
+    assert masking.derive_seeds(-1, 0) == masking.derive_seeds(2**64 - 1, 0)
+
+
+def test_without_whole_words_every_piece_is_a_word():
+    batch = _batch(211, 31, start_prob=0.0)
+    pieces = _settings(do_whole_word_mask=False, ngram=1)
+    assert (masking.mask_tokens(**batch, settings=pieces).masked_lm_weights.sum(1) == 4).all()
+    # As one word of 26 pieces nothing fits the budget of 4.
+    assert not masking.mask_tokens(**batch, settings=_settings()).masked_lm_weights.any()
+
+
+def test_permutation_exchanges_as_many_tokens_again():
+    batch = _batch(59, 47)
+    settings = _settings(do_permutation=True, max_predictions_per_seq=6)
+    both = masking.mask_tokens(**batch, settings=settings)
+    only_masked = masking.mask_tokens(**batch, settings=_settings(max_predictions_per_seq=6))
+    exchanged = _labelled(both, 47) & ~_labelled(only_masked, 47)
+    np.testing.assert_array_equal(both.masked_lm_weights.sum(1), np.full(59, 12))
+    np.testing.assert_array_equal(exchanged.sum(1), np.full(59, 6))
+    np.testing.assert_array_equal(both.input_ids[~exchanged], only_masked.input_ids[~exchanged])
+    moved = 0
+    for row in range(59):
+        before, after = batch["input_ids"][row, exchanged[row]], both.input_ids[row, exchanged[row]]
+        np.testing.assert_array_equal(np.sort(after), np.sort(before))
+        moved += (after != before).sum()
+    assert moved > 59 * 3
+    rows = np.arange(59)[:, None]
+    np.testing.assert_array_equal(
+        both.masked_lm_ids, batch["input_ids"][rows, both.masked_lm_positions]
+    )
+
+
+def test_ngram_lengths_are_drawn_with_probability_1_over_n():
+    seeds = masking.derive_seeds(5, np.arange(100_003))
+    drawn = masking._draw_ngram_lengths(seeds, 2, _settings(ngram=3))
+    assert_distribution(np.bincount(drawn)[1:], [6 / 11, 3 / 11, 2 / 11])
+    drawn = masking._draw_ngram_lengths(seeds, 2, _settings(ngram=3, favor_shorter_ngram=False))
+    assert_distribution(np.bincount(drawn)[1:], [2 / 11, 3 / 11, 6 / 11])
+
+
+def test_every_word_is_as_likely_to_be_masked_first():
+    batch = _batch(50_021, 23, start_prob=1.0)
+    masked = masking.mask_tokens(**batch, settings=_settings(max_predictions_per_seq=1))
+    counts = np.bincount(masked.masked_lm_positions[:, 0], minlength=23)
+    assert_distribution(counts[batch["candidates"][0]], np.ones(18))
+
+
+def test_masked_pieces_become_mask_stay_or_change_to_any_piece():
+    batch = _batch(5_003, 31)
+    batch["input_ids"][:] = 11
+    settings = _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1)
+    masked = masking.mask_tokens(**batch, settings=settings)
+    counts = np.bincount(masked.input_ids[batch["candidates"]], minlength=VOCAB_SIZE)
+    shares = np.full(VOCAB_SIZE, 0.1 / VOCAB_SIZE)
+    shares[MASK_ID] += 0.8
+    shares[11] += 0.1
+    assert_distribution(counts, shares)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"masked_lm_prob": 1.1}, r"masked_lm_prob must be within \[0, 1\], got 1.1"),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq must be at least 1, got 0"),
+        ({"ngram": 0}, "ngram must be at least 1, got 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        _settings(**change)

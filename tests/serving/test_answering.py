@@ -1,0 +1,179 @@
+"""Answers of exported models against those of the evaluation of SQuAD, on the same model.
+
+Not seen here: which characters a piece stands for where the release's alignment and the
+normalisation's own record disagree: on these texts they don't.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import export
+from albert_tf.serving import answering
+from albert_tf.tasks import sequence_features, squad_predictions, squad_text
+from albert_tf.text.vocabulary import Vocabulary
+from tests import goldens, squad_goldens, tolerances
+from tests.random_weights import randomise
+
+N_BEST, MAX_ANSWER = 6, 12
+
+
+@pytest.fixture(scope="module")
+def vocabulary(golden):
+    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+
+
+def randomized(model_class, vocabulary, **arguments):
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+    return randomise(model_class(config, **arguments))
+
+
+def reference(model, examples, vocabulary, settings, predict):
+    """Returns what the evaluation predicts, window by window, each question by itself."""
+    windows = list(
+        squad_text.squad_windows(examples, vocabulary.tokenizer, **settings, is_training=False)
+    )
+    length = settings["max_seq_length"]
+    rows = [sequence_features.pad_features(window.features, length) for window in windows]
+    outputs = model({name: np.stack([row[name] for row in rows]) for name in rows[0]})
+    outputs = {name: np.array(value) for name, value in outputs.items()}
+    return predict(examples, windows, outputs, N_BEST, MAX_ANSWER)
+
+
+def exported(model, vocabulary, settings, **arguments):
+    served = export.QuestionAnswerer(
+        model,
+        vocabulary,
+        **settings,
+        n_best_size=N_BEST,
+        max_answer_length=MAX_ANSWER,
+        **arguments,
+    )
+    return served.signatures()["serving_default"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_answers_are_those_of_the_evaluation(golden, vocabulary, version):
+    settings = squad_goldens.settings(golden)
+    examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
+    if version == "v1":
+        model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
+        predict, threshold = squad_predictions.predict_v1, {}
+    else:
+        beam = {"start_n_top": 4, "end_n_top": 3}
+        model = randomized(albert_tf.AlbertForQuestionAnsweringV2, vocabulary, **beam)
+        predict = squad_predictions.predict_v2
+    expected = reference(model, examples, vocabulary, settings, predict)
+    if version == "v2":
+        # Between two questions, as the last digits differ.
+        middle = sorted(expected.null_odds.values())[len(examples) // 2 :][:2]
+        threshold = {"null_threshold": sum(middle) / 2}
+    signature = exported(model, vocabulary, settings, **threshold)
+    answers = signature(
+        question=tf.constant([example.question for example in examples]),
+        context=tf.constant([example.paragraph for example in examples]),
+    )
+    compared = 0
+    for row, example in enumerate(examples):
+        if example.qas_id.startswith("P-Mismatch"):
+            continue  # The release gives that paragraph up.
+        nbest = expected.nbest[example.qas_id]
+        texts = [entry["text"] for entry in nbest]
+        if texts == ["empty"]:
+            texts, nbest = [], []
+        rest = N_BEST - len(texts)
+        found = [text.decode() for text in answers["answers"][row].numpy()]
+        assert found == [*texts, *[""] * rest], example.qas_id
+        np.testing.assert_allclose(
+            answers["probabilities"][row],
+            [*(entry["probability"] for entry in nbest), *[0.0] * rest],
+            atol=tolerances.OUTPUT,
+        )
+        best = found[0]
+        if version == "v2":
+            odds = expected.null_odds[example.qas_id]
+            np.testing.assert_allclose(answers["null_odds"][row], odds, atol=tolerances.OUTPUT)
+            best = best if odds < threshold["null_threshold"] else ""
+        assert answers["answer"][row].numpy().decode() == best
+        compared += bool(texts)
+    assert compared >= 12
+    if version == "v2":
+        blank = answers["answer"].numpy() == b""
+        assert 0 < blank.sum() < len(examples), "the threshold must part the questions"
+
+
+def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary):
+    model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
+    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+    signature = exported(model, vocabulary, settings)
+    context = "  the" + " " * 300 + "bridge"
+    answers = signature(question=tf.constant(["what?", ""]), context=tf.constant([context, ""]))
+    first, empty = (text.decode() for text in answers["answer"].numpy())
+    assert first
+    assert first in context
+    assert empty == ""
+    np.testing.assert_array_equal(answers["probabilities"][1], np.zeros(N_BEST))
+
+
+def test_a_beam_may_be_wider_than_a_text(vocabulary):
+    model = randomized(albert_tf.AlbertForQuestionAnsweringV2, vocabulary, start_n_top=40)
+    settings = {"max_seq_length": 40, "doc_stride": 20, "max_query_length": 12}
+    signature = exported(model, vocabulary, settings, null_threshold=np.inf)
+    answers = signature(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
+    assert answers["answer"][0].numpy() in (b"a", b"cat", b"a cat")
+    with pytest.raises(ValueError, match="must be from 1 to 39 .max_seq_length., got 40 and 5"):
+        exported(model, vocabulary, {**settings, "max_seq_length": 39})
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch, version):
+    classes = {
+        "v1": albert_tf.AlbertForQuestionAnswering,
+        "v2": albert_tf.AlbertForQuestionAnsweringV2,
+    }
+    model = randomized(classes[version], vocabulary)
+    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+    rng = np.random.default_rng(5)
+    words = rng.choice(["the", "cat", "sat", "on", "Zoë's", "½", "bridge."], 2500)
+    texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
+
+    def ask(positions):
+        monkeypatch.setattr(answering, "_POSITIONS_AT_ONCE", positions)
+        served = export.QuestionAnswerer(model, vocabulary, **settings)
+        apply, seen = served.apply, []
+
+        def recorded(features):
+            ids = features["input_ids"]
+            tf.py_function(lambda ids: seen.append(tuple(ids.shape)), [ids], [])
+            return apply(features)
+
+        served.apply = recorded
+        return served.answer_texts(**{k: tf.constant(text) for k, text in texts.items()}), seen
+
+    parts, seen = ask(1024)
+    assert len(seen) > 5
+    assert max(rows * width for rows, width in seen) <= 1024
+    whole, seen = ask(1 << 30)
+    assert len(seen) == 1
+    for name, expected in whole.items():
+        if expected.dtype == tf.string:
+            np.testing.assert_array_equal(parts[name], expected)
+        else:
+            np.testing.assert_allclose(parts[name], expected, atol=tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"doc_stride": 0}, "must be positive, got 0, 12"),
+        ({"max_query_length": 61}, "max_query_length 61 leaves no room .* at most 60"),
+    ],
+)
+def test_what_leaves_no_room_is_refused(vocabulary, arguments, message):
+    model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
+    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12, **arguments}
+    with pytest.raises(ValueError, match=message):
+        exported(model, vocabulary, settings)

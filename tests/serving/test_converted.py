@@ -1,0 +1,106 @@
+"""TFLite and ONNX files against the model that they were made of.
+
+Not seen here: how far the weights in 8 bits of a trained model drift, which export prints.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import export
+from albert_tf.model import albert
+from albert_tf.serving import converted
+from albert_tf.text.vocabulary import Vocabulary
+from tests import goldens, tolerances
+from tests.random_weights import randomise
+
+
+@pytest.fixture(scope="module")
+def served(golden):
+    vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+    # More layers than stand side by side: the converters must take the loop, too.
+    config = goldens.config(
+        "base",
+        vocab_size=vocabulary.tokenizer.vocab_size,
+        num_hidden_layers=albert.LAYERS_SIDE_BY_SIDE + 1,
+    )
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
+    return export.Classifier(model, vocabulary, ("a", "b", "c"))
+
+
+def features(batch, length):
+    random = np.random.default_rng(length)
+    return {
+        "input_ids": random.integers(0, 6000, (batch, length), np.int32),
+        "input_mask": (np.arange(length) < [[length - 2]] * batch).astype(np.int32),
+        "segment_ids": random.integers(0, 2, (batch, length), np.int32),
+    }
+
+
+def largest_difference(served, run):
+    differences = []
+    for shape in ((1, 5), (3, 17)):
+        batch = features(*shape)
+        found = run(batch)
+        expected = served.numbers({name: tf.constant(value) for name, value in batch.items()})
+        differences.append(np.abs(found - expected["logits"]).max())
+    return max(differences)
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [("tflite", tolerances.OUTPUT), ("tflite_int8", tolerances.INT8_OUTPUT)],
+)
+def test_tflite(served, tmp_path, name, tolerance):
+    drift = converted.save(served, tmp_path / "model", name)
+    path = tmp_path / "model" / converted.FORMATS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runner = tf.lite.Interpreter(str(path)).get_signature_runner()
+    difference = largest_difference(served, lambda batch: runner(**batch)["logits"])
+    assert difference < tolerance
+    assert drift.largest < tolerance
+    assert drift.spread > 0.1
+    if name == "tflite_int8":
+        # A quarter of the weights' bytes, and the graph.
+        assert difference > tolerances.OUTPUT, "the weights are not quantised"
+        weights = sum(weight.shape.num_elements() for weight in served.weights)
+        assert path.stat().st_size < 2 * weights
+    assert (tmp_path / "model" / "en_small.model").exists()
+
+
+def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, golden):
+    vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+    # More starts and ends than a short window has.
+    model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=7, end_n_top=7))
+    served = export.QuestionAnswerer(model, vocabulary, max_seq_length=32, max_query_length=8)
+    drift = converted.save(served, tmp_path / "model", "tflite")
+    assert drift.largest < tolerances.OUTPUT
+    assert 0.1 < drift.spread < 100
+
+
+def test_onnx(served, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    drift = converted.save(served, tmp_path / "model", "onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model" / "model.onnx"))
+    difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
+    assert difference < tolerances.OUTPUT
+    assert drift.largest < tolerances.OUTPUT
+
+
+def test_a_taken_directory_is_refused(served, tmp_path):
+    (tmp_path / "kept").touch()
+    with pytest.raises(ValueError, match="is there already"):
+        converted.save(served, tmp_path, "tflite")
+
+
+def test_an_unknown_format_is_refused(served, tmp_path):
+    with pytest.raises(ValueError, match="one of tflite, tflite_int8, onnx, not 'pb'"):
+        converted.save(served, tmp_path / "model", "pb")

@@ -1,0 +1,114 @@
+"""Each task in each format, as far as it runs at all and gives the model's numbers.
+
+Sizes, quantisation and drift are in test_converted.py, answers to texts in the tests of each task.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import export
+from albert_tf.serving import converted
+from albert_tf.text.vocabulary import Vocabulary
+from tests import goldens, tolerances
+from tests.random_weights import randomise
+
+NO_SCORE = -1e29
+# Of which spans there are scores depends on their order, which quantised weights may change.
+UNORDERED = {"start_top_index", "end_top_index", "end_top_log_probs"}
+QUESTIONS = {"max_query_length": 12}
+TASKS = {
+    "classify": (
+        functools.partial(albert_tf.AlbertForSequenceClassification, num_labels=2),
+        functools.partial(export.Classifier, labels=("no", "yes")),
+    ),
+    "choose": (
+        albert_tf.AlbertForMultipleChoice,
+        functools.partial(export.Chooser, num_choices=2, max_qa_length=12),
+    ),
+    "answer_v1": (
+        albert_tf.AlbertForQuestionAnswering,
+        functools.partial(export.QuestionAnswerer, **QUESTIONS),
+    ),
+    "answer_v2": (
+        albert_tf.AlbertForQuestionAnsweringV2,
+        functools.partial(export.QuestionAnswerer, **QUESTIONS),
+    ),
+    "fill_mask": (albert_tf.AlbertForPreTraining, export.MaskFiller),
+}
+
+
+@pytest.fixture(scope="module")
+def served(golden):
+    """Makes what serves a task, once for all formats."""
+    vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+
+    @functools.cache
+    def make(task):
+        model_class, served_class = TASKS[task]
+        return served_class(randomise(model_class(config)), vocabulary)
+
+    return make
+
+
+def features(rank):
+    shape = (2, 17) if rank == 2 else (2, 3, 17)
+    ids = np.random.default_rng(7).integers(5, 6000, shape, np.int32)
+    ids[..., 12] = 3  # [SEP]
+    segments = np.broadcast_to(np.arange(17) > 6, shape).astype(np.int32)
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": segments}
+
+
+def runner(directory, file_format):
+    """Returns what runs a file: features to outputs by name."""
+    path = str(directory / converted.FORMATS[file_format])
+    if file_format == "onnx":
+        onnxruntime = pytest.importorskip("onnxruntime")
+        session = onnxruntime.InferenceSession(path)
+        names = [output.name for output in session.get_outputs()]
+        return lambda batch: dict(zip(names, session.run(names, batch), strict=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = tf.lite.Interpreter(path).get_signature_runner()
+    return lambda batch: run(**batch)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("file_format", ["saved_model", *converted.FORMATS])
+def test_it_runs_and_gives_the_models_numbers(served, tmp_path, task, file_format):
+    model, batch = served(task), features(served(task).feature_rank)
+    directory, tolerance = tmp_path / "exported", tolerances.OUTPUT
+    if file_format == "saved_model":
+        export.save(model, directory)
+        found = tf.saved_model.load(str(directory)).signatures["features"](
+            **{name: tf.constant(value) for name, value in batch.items()}
+        )
+        expected = model.run(batch)
+    else:
+        if file_format == "onnx":
+            pytest.importorskip("onnxruntime")
+            pytest.importorskip("tf2onnx")
+        converted.save(model, directory, file_format)
+        found = runner(directory, file_format)(batch)
+        expected = model.numbers({name: tf.constant(value) for name, value in batch.items()})
+        assert (directory / "labels.jsonl").exists() == (task == "classify")
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        if file_format == "tflite_int8":
+            tolerance = tolerances.INT8_OUTPUT
+            if name in UNORDERED:
+                continue
+        if value.dtype.is_floating:
+            right = np.maximum(value, NO_SCORE)
+            np.testing.assert_allclose(
+                np.maximum(found[name], NO_SCORE), right, atol=tolerance, err_msg=name
+            )
+        else:
+            np.testing.assert_array_equal(found[name], value, err_msg=name)

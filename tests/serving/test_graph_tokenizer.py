@@ -1,0 +1,267 @@
+"""Tokenisation in the graph against albert_tf.Tokenizer and the release's own output.
+
+Unicode is that of the Python that exports: no code point is treated otherwise in the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+import unicodedata
+
+import hypothesis
+import pytest
+import sentencepiece
+import tensorflow as tf
+from hypothesis import strategies
+
+from albert_tf.serving import graph_tokenizer
+from albert_tf.text import tokenization
+from albert_tf.text.vocabulary import Vocabulary
+
+NUM_STRINGS = 100_000
+SEED = 20190926
+
+# fmt: off
+WORD_PIECES = [
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "中", "国", "\u8c48", ",", "。", "!", "'", "-",
+    "(", ")", "$", "the", "un", "##aff", "##able", "##中", "hello", "Hello", "cafe", "caf\u00e9",
+    "ab", "##c", "2", "##0", "##2", "a", "##a", "οδο", "##σ", "##ς", "σ", "ς", "α", "##α", "b",
+]
+# fmt: on
+ALPHABETS = (
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" * 3 + " " * 20,
+    "the of and in to a, . ' 's - ",
+    "0123456789,,,. ",
+    " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2003\u2028\u3000\u200b\ufeff",
+    "áÀçßİıǅﬁ½²①㎏ﷺ\u0301\u0323\u0345\u093f각각Ωſ",
+    "ΑΣσςαΟΔ'.’:\u00ad\u0301 Σ",
+    "中国豈日本語。、！",
+    "[MASK][CLS]<pad><unk>▁##$€£",
+)
+
+
+# Up to four runs, each of an alphabet or of any code points at all.
+RUNS = [strategies.text(letters, min_size=1, max_size=12) for letters in ALPHABETS]
+TEXTS = strategies.lists(strategies.one_of(strategies.text(max_size=12), *RUNS), max_size=4)
+
+
+@functools.cache
+def generated_strings() -> list[str]:
+    """Returns all texts at once, for the graph splits many at a time."""
+    texts = []
+
+    @hypothesis.seed(SEED)
+    @hypothesis.settings(
+        max_examples=NUM_STRINGS,
+        phases=[hypothesis.Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(TEXTS)
+    def collect(runs):
+        texts.append("".join(runs))
+
+    collect()
+    return texts
+
+
+def read_jsonl(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def in_graph(vocabulary):
+    """Returns a function that maps texts to lists of ids, as a graph of any batch size."""
+    split = graph_tokenizer.build(vocabulary)
+    function = tf.function(
+        lambda texts: split(texts).ids, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    return lambda texts: function(tf.constant(texts, tf.string)).to_list()
+
+
+def different(vocabulary, texts):
+    """Returns texts that the graph splits otherwise, with its ids and those of Python."""
+    encode = vocabulary.tokenizer.encode
+    rows = zip(texts, in_graph(vocabulary)(texts), strict=True)
+    return [(text, ids, encode(text)) for text, ids in rows if ids != encode(text)]
+
+
+@pytest.fixture
+def small(golden):
+    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+
+
+def word_piece_vocabulary(tmp_path, do_lower_case):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(WORD_PIECES) + "\n", encoding="utf-8")
+    return Vocabulary.read(str(path), is_word_piece=True, do_lower_case=do_lower_case)
+
+
+@pytest.fixture(params=[True, False], ids=["uncased", "cased"])
+def word_piece(request, tmp_path):
+    return word_piece_vocabulary(tmp_path, request.param)
+
+
+def test_golden_strings(golden, small):
+    rows = read_jsonl(golden / "tokenization" / "en_small.jsonl")
+    assert len(rows) == 386
+    assert in_graph(small)([row["text"] for row in rows]) == [row["ids"] for row in rows]
+
+
+def test_of_two_splits_with_one_score_it_takes_the_originals(golden, small):
+    rows = read_jsonl(golden / "tokenization" / "ties_en_small.jsonl")
+    ids = in_graph(small)([row["text"] for row in rows])
+    names = list(map(small.tokenizer.convert_ids_to_tokens, ids))
+    assert names == [row["tokens"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "do_lower_case"), [("en30k.jsonl", True), ("en30k_nolower.jsonl", False)]
+)
+def test_golden_strings_of_the_releases_vocabulary(golden, spm_30k, name, do_lower_case):
+    rows = read_jsonl(golden / "tokenization" / name)
+    vocabulary = Vocabulary.read(str(spm_30k), False, do_lower_case)
+    assert in_graph(vocabulary)([row["text"] for row in rows]) == [row["ids"] for row in rows]
+
+
+def test_generated_strings(small, tmp_path):
+    texts = generated_strings()
+    assert len(texts) == NUM_STRINGS
+    assert different(small, texts) == []
+    long_words = ["a" * 200, "a" * 201, "中" * 201, "hello " + "ﷺ" * 150]
+    for do_lower_case in (True, False):
+        vocabulary = word_piece_vocabulary(tmp_path, do_lower_case)
+        assert different(vocabulary, [*texts[: NUM_STRINGS // 4], *long_words]) == []
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_generated_strings_of_the_releases_vocabulary(spm_30k, do_lower_case):
+    vocabulary = Vocabulary.read(str(spm_30k), False, do_lower_case)
+    assert different(vocabulary, generated_strings()) == []
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
+    """By itself, and beside a sigma, whose lower case depends on what is around it."""
+    path = str(golden / "spm" / "en_small.model")
+    vocabulary = Vocabulary.read(path, False, do_lower_case)
+    split = graph_tokenizer.build(vocabulary)
+    assigned = [
+        char
+        for char in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(char) not in ("Cn", "Co", "Cs")
+    ]
+    texts = [f"x{char} y" for char in assigned]
+    if do_lower_case:
+        texts += [text for c in assigned for text in (f"A{c}Σ", f"AΣ{c}b")]
+    normalized = tf.function(lambda t: split.normalize(t).texts)(tf.constant(texts)).numpy()
+    preprocess = vocabulary.tokenizer.preprocess
+    wrong = [
+        ascii(text)
+        for text, found in zip(texts, normalized, strict=True)
+        if found.decode() != preprocess(text)
+    ]
+    assert wrong == []
+
+
+def test_runs_of_sigmas_take_linear_time(small):
+    """Of quadratic time, 400 kB took 14 s."""
+    texts = ["Σ" * 200_000, "ΑΣ " * 60_000, "aΣ" + "." * 200_000, "aΣ" + "." * 200_000 + "b"]
+    normalize = graph_tokenizer.build(small).normalize
+    start = time.process_time()
+    normalized = tf.function(lambda texts: normalize(texts).texts)(tf.constant(texts)).numpy()
+    assert time.process_time() - start < 7
+    assert [text.decode() for text in normalized] == [*map(small.tokenizer.preprocess, texts)]
+
+
+def test_bytes_that_are_not_utf8_go(small):
+    texts = [b"a\xffb", b"\xed\xa0\x80c", b"caf\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbfa\x00b"]
+    assert in_graph(small)(texts) == [small.tokenizer.encode(text) for text in texts]
+
+
+def test_lower_case_does_not_depend_on_the_locale(small, monkeypatch):
+    # TensorFlow's own function makes a dotless i of an I there, if it starts in that locale.
+    monkeypatch.setenv("LC_ALL", "tr_TR.UTF-8")
+    assert in_graph(small)(["IN"]) == [small.tokenizer.encode("in")]
+
+
+def test_no_texts(small, word_piece):
+    assert in_graph(small)([]) == []
+    assert in_graph(word_piece)(["", " "]) == [[], []]
+
+
+def test_pieces_know_their_place_in_the_raw_text(small):
+    text = "In  1990, Zoë bought ¼ of the ﬁsh.\u3000 "
+    pieces = graph_tokenizer.build(small)(tf.constant([text, "x", text]))
+    names = small.tokenizer.tokenize(small.tokenizer.preprocess(text))
+    for row in (0, 2):
+        ends = zip(pieces.starts[row].numpy(), pieces.ends[row].numpy(), strict=True)
+        places = dict(zip(names, [text[start:end] for start, end in ends], strict=True))
+        assert places["▁in"] == "In"
+        assert places["▁1990"] == "  1990"
+        assert places[","] == ","
+        assert places["e"] == "ë"
+        assert places["▁fish"] == " ﬁsh"
+        assert places["."] == "."
+
+
+def test_pieces_of_words_know_their_place_in_the_raw_text(word_piece):
+    text = "\u200bunaffable,\u2028中国  2020"
+    pieces = graph_tokenizer.build(word_piece)(tf.constant([text]))
+    ends = zip(pieces.starts[0].numpy(), pieces.ends[0].numpy(), strict=True)
+    expected = ["un", "aff", "able", ",", "中", "国", "2", "0", "2", "0"]
+    assert [text[start:end] for start, end in ends] == expected
+
+
+def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
+    prefix = tmp_path / "no_comma"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c d e f g h"] * 20),
+        model_prefix=str(prefix),
+        vocab_size=24,
+        hard_vocab_limit=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols="[CLS],[SEP],[MASK]",
+        minloglevel=2,
+    )
+    vocabulary = Vocabulary.read(f"{prefix}.model", is_word_piece=False)
+    with pytest.raises(ValueError, match=r"no_comma.model has no piece for a comma"):
+        graph_tokenizer.build(vocabulary)
+
+
+@pytest.mark.parametrize(("kind", "limited"), [("SentencePiece", []), ("WordPiece", [5])])
+def test_of_long_texts_the_first_pieces_alone_are_looked_for(
+    kind, limited, small, tmp_path, monkeypatch
+):
+    """In one batch: each text is read as far as it needs. Limits are small, so that texts are."""
+    for module in (tokenization, graph_tokenizer):
+        monkeypatch.setattr(module, "CHARACTERS_PER_PIECE", 1)
+        monkeypatch.setattr(module, "GROWTH", 2)
+        monkeypatch.setattr(module, "LONGEST_WORD", 64)
+    vocabulary = small if kind == "SentencePiece" else word_piece_vocabulary(tmp_path, True)
+    graph, tokenizer = graph_tokenizer.build(vocabulary), vocabulary.tokenizer
+    texts = [
+        "",
+        "The House of Representatives",
+        "to be or not to be " * 50,
+        "\u3000" * 30 + "one" + " " * 300 + "two",
+        "a" * 70 + " b",
+        "a" * 300 + " b",
+        "of the " * 30 + "a" * 70,
+        "\u03a3" * 200,
+        "\u4e2d\u56fd" * 100,
+        # The letter behind the apostrophe, the 14th, decides on the case of the sigma before it.
+        "aaaaaaaaaa\u0391\u03a3'\u0391 hello hello",
+    ]
+    found = tf.function(functools.partial(graph.first, most=13))(tf.constant(texts)).to_list()
+    assert found == [tokenizer.encode(text, 13) for text in texts]
+    assert found[5] == tokenizer.encode("a" * 64, 13)
+    # Elsewhere the limit of a word's length changes nothing.
+    whole = [tokenizer.encode(text)[:13] for text in texts]
+    assert [i for i, ids in enumerate(whole) if ids != found[i]] == limited

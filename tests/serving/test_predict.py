@@ -1,0 +1,310 @@
+"""The command that answers typed text, on exported and on trained models."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import checkpoint
+from albert_tf.conversion import labels, named_weights
+from albert_tf.serving import export as export_command
+from albert_tf.serving import predict
+from tests import goldens
+from tests.random_weights import randomise
+
+DATA = "variables.data-00000-of-00001"
+
+
+def standard_input(content, typed=False):
+    """Returns what a person types, or what is piped."""
+    stream = io.TextIOWrapper(
+        io.BytesIO(content if isinstance(content, bytes) else content.encode())
+    )
+    stream.isatty = lambda: typed
+    return stream
+
+
+@pytest.fixture(scope="module")
+def folder(golden, tmp_path_factory):
+    """Config and vocabulary of a tiny model."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
+    tokenizer = albert_tf.Tokenizer(spm_model_file=folder / "spm.model")
+    config = goldens.config("base", vocab_size=tokenizer.vocab_size, num_hidden_layers=1)
+    (folder / "albert_config.json").write_text(json.dumps(config.to_dict()))
+    return folder
+
+
+def trained(folder, model_class, **arguments):
+    """Stores a model beside its config and returns where."""
+    config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
+    model = randomise(model_class(config, **arguments))
+    weights = {name: np.array(weight) for name, weight in named_weights(model).items()}
+    prefix = str(folder / model_class.__name__)
+    checkpoint.write(prefix, weights)
+    return prefix
+
+
+def run(monkeypatch, capsys, text, *arguments, typed=False):
+    monkeypatch.setattr("sys.stdin", standard_input(text, typed))
+    predict.main(arguments)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
+    arguments = ("--model", trained(folder, albert_tf.AlbertForPreTraining), "--task", "fill_mask")
+    text = "the [MASK] of [MASK].\n\nno gap\na cat\ta cat\na cat\tthe dog\n"
+    lines = run(monkeypatch, capsys, text, *arguments, "--top_k", "2", "--json")
+    filled, whole, same, other = (json.loads(line) for line in lines)
+    assert filled["input"] == ["the [MASK] of [MASK]."]
+    assert [len(slot) for slot in filled["masks"]] == [2, 2]
+    first, second = filled["masks"][0]
+    assert 1 > first["probability"] >= second["probability"] > 0
+    assert whole["masks"] == []
+    assert same["similarity"] == pytest.approx(1, abs=1e-6)
+    assert -1 <= other["similarity"] < 1 - 1e-6
+
+
+def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    prefix = trained(tmp_path / "run", albert_tf.AlbertForSequenceClassification, num_labels=2)
+    task = ("--task", "classify", "--pairs", "--threshold_to_export", "0.25")
+    target = str(tmp_path / "exported")
+    labels.write(str(tmp_path / "run"), ("no", "yes"))
+    export_command.main(["--model", prefix, "--export_dir", target, *task])
+    # Those that are named come before those beside the weights.
+    labels.write(str(tmp_path / "run"), ("bad", "good"))
+    task += ("--labels", "no, yes")
+    assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
+    text = "a cat\ta dog\none\t\n"
+    from_export = run(monkeypatch, capsys, text, "--model", target, "--json")
+    from_training = run(monkeypatch, capsys, text, "--model", prefix, *task, "--json")
+    assert from_export == from_training
+    answer = json.loads(from_export[0])
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-6)
+    assert answer["label"] == ("yes" if answer["probabilities"]["yes"] >= 0.25 else "no")
+    assert answer["threshold"] == 0.25
+
+    source = tmp_path / "pairs.txt"
+    source.write_text(text)
+    predict.main(["--model", target, "--input_file", str(source)])
+    (first, _) = capsys.readouterr().out.splitlines()
+    shares = ", ".join(f"{name} {p:.3f}" for name, p in answer["probabilities"].items())
+    assert first == f"{answer['label']} ({shares})"
+
+
+def test_a_person_is_answered_line_by_line(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
+    seen = []
+    monkeypatch.setattr(predict.Predictor, "__call__", _recorded(seen))
+    text = "who?\tthe cat sat\nwhere?\ton the mat\n"
+    lines = run(monkeypatch, capsys, text, *arguments, typed=True)
+    assert [len(batch) for batch in seen] == [1, 1]
+    answer = lines[0].rpartition(" (")[0]
+    assert answer
+    assert answer in "the cat sat"
+
+
+def _recorded(seen):
+    call = predict.Predictor.__call__
+
+    def recorded(self, lines):
+        seen.append(lines)
+        return call(self, lines)
+
+    return recorded
+
+
+def test_endings_are_chosen_from(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForMultipleChoice)
+    arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
+    text = "a story\tone\ttwo\na story\tone\ttwo\tthree\n"
+    lines = run(monkeypatch, capsys, text, *arguments, "--json")
+    for line, endings in zip(lines, (2, 3), strict=True):
+        probabilities = json.loads(line)["probabilities"]
+        assert len(probabilities) == endings
+        assert json.loads(line)["choice"] == int(np.argmax(probabilities))
+
+
+def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
+    for line, message in {
+        b"who\n": "expected question and context, .* got 1 fields: 'who'",
+        b"who?\t\xff\n": "not UTF-8 text",
+    }.items():
+        with pytest.raises(SystemExit, match=f"^error: standard input:3: {message}"):
+            run(monkeypatch, capsys, b"who?\tthe cat\r\n\n" + line, *arguments)
+        assert len(capsys.readouterr().out.splitlines()) == 1
+    # A person goes on.
+    monkeypatch.setattr("sys.stdin", standard_input("who\nwho?\tthe cat\n", typed=True))
+    predict.main(arguments)
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1
+    assert "error: expected question and context" in said.err
+
+
+def without(prefix, *parts):
+    """Stores a model's weights without some; returns where."""
+    weights = checkpoint.read(prefix)
+    kept = {name: value for name, value in weights.items() if not name.startswith(parts)}
+    checkpoint.write(f"{prefix}_without", kept)
+    return f"{prefix}_without"
+
+
+def test_a_model_of_masked_words_alone_fills_and_compares(folder, monkeypatch, capsys, tmp_path):
+    """Hugging Face's has neither a pooler nor the sentence-order head."""
+    whole = trained(folder, albert_tf.AlbertForPreTraining)
+    text, task = "the [MASK].\na cat\ta dog\n", ("--task", "fill_mask")
+    expected = run(monkeypatch, capsys, text, "--model", whole, *task)
+    for parts, left in ((("bert/pooler/", "cls/seq"), set()), (("cls/seq",), {"pooled"})):
+        stored, target = without(whole, *parts), str(tmp_path / f"exported_{len(parts)}")
+        assert run(monkeypatch, capsys, text, "--model", stored, *task) == expected
+        export_command.main(["--model", stored, "--export_dir", target, *task])
+        assert capsys.readouterr().out.startswith(target)
+        answers = tf.saved_model.load(target).signatures["serving_default"].structured_outputs
+        assert set(answers) == {"pieces", "probabilities", "mean"} | left
+
+
+def test_answers_need_no_pooler(folder, monkeypatch, capsys):
+    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    arguments = ("--task", "answer_v1", "--max_query_length", "12")
+    text = "who?\tthe cat sat\n"
+    expected = run(monkeypatch, capsys, text, "--model", model, *arguments)
+    stored = without(model, "bert/pooler/")
+    assert run(monkeypatch, capsys, text, "--model", stored, *arguments) == expected
+    stored = without(trained(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
+    with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
+        predict.main(["--model", stored, "--task", "choose"])
+
+
+def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    model = trained(tmp_path, albert_tf.AlbertForMultipleChoice)
+    (tmp_path / "albert_config.json").write_text("{")
+    arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
+    with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
+        predict.main(arguments)
+    elsewhere = "ram://predict/config.json"  # Not a file of this disk.
+    tf.io.gfile.copy(str(folder / "albert_config.json"), elsewhere, overwrite=True)
+    arguments += ("--albert_config_file", elsewhere)
+    assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "is no exported model .*: say with --task"),
+        (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify, not choose"),
+        (
+            ("--task", "answer_v1", "--end_n_top", "2"),
+            "--end_n_top is for answer_v2, not answer_v1",
+        ),
+        (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
+        (("--task", "classify", "--labels", "a,a"), "different names, got 'a', 'a'"),
+        (("--task", "classify", "--labels", "a,"), "different names, got 'a', ''"),
+        (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
+        (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
+        (
+            ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),
+            "one vocabulary: name --spm",
+        ),
+        (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(folder, arguments, message):
+    model = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
+    with pytest.raises(SystemExit, match=message) as error:
+        predict.main(["--model", model, *arguments])
+    assert str(error.value).startswith("error: ")
+    assert "\n" not in str(error.value)
+
+
+def of_another_kind(path):
+    """Writes a SavedModel from text to something that nobody here answers."""
+    module = tf.Module()
+    module.weight = tf.Variable(tf.ones([64, 64]))
+    spec = tf.TensorSpec([None], tf.string, "text")
+    module.length = tf.function(lambda text: {"length": tf.strings.length(text)}, [spec])
+    tf.saved_model.save(module, str(path), {"serving_default": module.length})
+
+
+def test_a_model_of_another_kind_is_named(tmp_path):
+    of_another_kind(tmp_path / "other")
+    message = f"^error: {tmp_path}/other was not written by python -m albert_tf.export: export"
+    with pytest.raises(SystemExit, match=message):
+        predict.main(["--model", str(tmp_path / "other")])
+
+
+def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
+    of_another_kind(tmp_path / "whole")
+    files = ("saved_model.pb", "variables/variables.index", f"variables/{DATA}")
+    for file, part in itertools.product(files, (0, 0.5, 0.99)):
+        damaged = shutil.copytree(tmp_path / "whole", tmp_path / "damaged", dirs_exist_ok=True)
+        content = (damaged / file).read_bytes()
+        (damaged / file).write_bytes(content[: int(part * len(content))])
+        with pytest.raises(SystemExit, match=f"^error: {damaged} can't be loaded, as if") as error:
+            predict.main(["--model", str(damaged)])
+        assert "\n" not in error.value.code
+    (damaged / file).unlink()
+    with pytest.raises(SystemExit, match="can't be loaded, .*: copy the directory again"):
+        predict.main(["--model", str(damaged)])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name"),
+    [
+        (
+            {"labels": [b"a", b"b"], "label": b"a", "probabilities": [np.nan, np.nan]},
+            "probabilities",
+        ),
+        ({"score": np.inf}, "score"),
+        (
+            {"answer": b"", "answers": [b""], "probabilities": [0.0], "null_odds": np.nan},
+            "null_odds",
+        ),
+        ({"pieces": [[b"a"]], "probabilities": [[0.5]], "mean": [np.nan]}, "mean"),
+    ],
+)
+def test_no_answer_is_no_number(outputs, name, tmp_path, monkeypatch, capsys):
+    """NaN is not JSON, and of an answer's scores it leaves nothing but "no answer"."""
+    module = tf.Module()
+    module.answer = tf.function(
+        lambda text: {
+            name: tf.repeat(tf.constant(value)[None], tf.size(text), axis=0)
+            for name, value in outputs.items()
+        },
+        [tf.TensorSpec([None], tf.string, "text")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.answer})
+    message = rf"^error: the model answers 'a cat' with numbers that are NaN or infinite \({name}\)"
+    with pytest.raises(SystemExit, match=message) as error:
+        run(monkeypatch, capsys, "a cat\n", "--model", str(tmp_path / "model"), "--json")
+    assert "\n" not in error.value.code
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--null_threshold=-2", "--threshold_to_export=0", "--no-do_lower_case", "--vocab_file=a"],
+)
+def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
+    of_another_kind(tmp_path / "exported")
+    name = argument.removeprefix("--no-").removeprefix("--").split("=")[0]
+    with pytest.raises(SystemExit, match=f"--{name} is for trained models, .* leave it out"):
+        predict.main(["--model", str(tmp_path / "exported"), argument])
+
+
+def test_a_taken_export_dir_is_refused_first(folder):
+    with pytest.raises(SystemExit, match="is there already"):
+        export_command.main(
+            ["--model", "nowhere", "--task", "fill_mask", "--export_dir", str(folder)]
+        )

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf.tasks import metrics
+from tests import goldens, tolerances
+
+HEADS = pathlib.Path(__file__).parents[1] / "golden" / "heads"
+
+
+def results(golden) -> dict:
+    return json.loads((golden / "squad_eval/results.json").read_text())
+
+
+def classified(variant: str):
+    """Labels and predictions of the release, without padding, and what it made of them."""
+    inputs = goldens.arrays(HEADS / variant / "inputs.npz")
+    outputs = goldens.arrays(HEADS / variant / "outputs.npz")
+    stored = json.loads((HEADS / variant / "info.json").read_text())
+    is_real = inputs["is_real_example"] > 0
+    assert not is_real.all()
+    arrays = inputs["label_ids"][is_real], outputs["predictions"][is_real]
+    return arrays, stored["eval_metrics_of_the_original"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "metric", "name"),
+    [
+        ("classifier", metrics.accuracy, "eval_accuracy"),
+        ("cola", metrics.accuracy, "eval_accuracy"),
+        ("cola", metrics.matthews_correlation, "matthew_corr"),
+        ("stsb", metrics.pearson, "pearson"),
+    ],
+)
+def test_metrics_are_the_releases(variant, metric, name):
+    arrays, expected = classified(variant)
+    assert metric(*arrays) == pytest.approx(expected[name], abs=tolerances.METRIC)
+
+
+def test_two_classes_by_hand():
+    """Three hits, one false alarm, two misses, one right rejection."""
+    labels, predictions = [1, 1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0]
+    assert metrics.accuracy(labels, predictions) == 4 / 7
+    assert metrics.f1(labels, predictions) == pytest.approx(6 / 9)
+    expected = (3 * 1 - 1 * 2) / np.sqrt(4 * 5 * 2 * 3)
+    assert metrics.matthews_correlation(labels, predictions) == pytest.approx(expected)
+
+
+def test_correlations_by_hand():
+    # Deviations (-1, 0, 1) and (-2, 1, 1).
+    assert metrics.pearson([1, 2, 3], [0, 3, 3]) == pytest.approx(3 / np.sqrt(2 * 6))
+    # Ranks 1, 2, 3, 4 and 1, 3.5, 2, 3.5: deviations by half ranks.
+    expected = np.corrcoef([1, 2, 3, 4], [1, 3.5, 2, 3.5])[0, 1]
+    assert metrics.spearman([0.1, 0.2, 30, 40], [-5, 9, 7, 9]) == pytest.approx(expected)
+    assert metrics.spearman([1, 2, 3], [1, 8, 1000]) == pytest.approx(1)
+    assert metrics.spearman([1, 2, 3], [-1, -8, -1000]) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("name", ["f1", "matthews_correlation", "pearson", "spearman"])
+def test_what_is_constant_scores_0(name):
+    assert getattr(metrics, name)([0, 0, 1, 1], [0, 0, 0, 0]) == 0.0
+
+
+def test_answers_are_normalised_as_the_evaluators_do(golden):
+    for unit in results(golden)["units"]["normalize"]:
+        assert metrics.normalize_answer(unit["text"]) == unit["v1"] == unit["v2"]
+
+
+def test_pairs_score_as_in_both_evaluators(golden):
+    for unit in results(golden)["units"]["pairs"]:
+        pair = unit["prediction"], unit["gold"]
+        assert metrics.answer_exact_match(*pair) == unit["em_v1"] == unit["em_v2"]
+        assert metrics.answer_f1(*pair) == pytest.approx(unit["f1_v2"])
+        v1 = metrics.squad_v1_scores({"q": pair[0]}, {"q": [pair[1]]})
+        assert v1["f1"] == pytest.approx(100 * unit["f1_v1"])
+
+
+def test_a_question_without_a_prediction_is_wrong_in_v1():
+    answers = {"q": ["a cat", "dog"], "r": ["x"]}
+    assert metrics.squad_v1_scores({"q": "Dog."}, answers) == {"exact_match": 50.0, "f1": 50.0}
+
+
+def test_the_best_threshold_is_found_by_going_up():
+    """Answering a and b gains 1.5, c loses one; d, beyond, would not make up for it."""
+    answers = {"a": ["x"], "b": ["x y z"], "c": [], "d": ["x"], "e": []}
+    predictions = {"a": "x", "b": "x", "c": "x", "d": "x", "e": ""}
+    null_odds = {"d": 4.0, "c": 3.0, "b": 2.0, "a": 1.0, "e": 0.0, "other": -7.0}
+    _, f1s = metrics.squad_v2_raw_scores(predictions, answers)
+    assert f1s == {"a": 1, "b": 0.5, "c": 0, "d": 1, "e": 1}
+    best = metrics.best_null_threshold(f1s, predictions, null_odds, answers)
+    assert best == (pytest.approx(100 * 3.5 / 5), 2.0)
+    scores = metrics.squad_v2_scores(predictions, null_odds, answers, null_threshold=2.5)
+    assert scores["f1"] == pytest.approx(100 * (1 + 0.5 + 1 + 0 + 1) / 5)
+    assert scores["HasAns_f1"] == pytest.approx(100 * 1.5 / 3)
+    assert scores["NoAns_exact"] == 100.0
+    assert (scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (5, 3, 2)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import albert_tf
+from albert_tf.conversion.convert import convert
+from albert_tf.text import vocabulary
+from tests import goldens
+
+# Where each layout keeps a SentencePiece model.
+PLACES = {
+    "tf1": "en_small.model",
+    "keras": "en_small.model",
+    "huggingface": "spiece.model",
+    "kerashub": "assets/tokenizer/vocabulary.spm",
+}
+
+
+@pytest.fixture
+def source(golden, tmp_path):
+    """An encoder whose vocabulary lies beside it."""
+    spm = golden / "spm" / "en_small.model"
+    size = albert_tf.Tokenizer(spm_model_file=str(spm)).vocab_size
+    config = goldens.config("base", vocab_size=size)
+    folder = tmp_path / "source"
+    folder.mkdir()
+    albert_tf.AlbertModel(config).save(folder / "model.keras")
+    shutil.copy(spm, folder)
+    return folder
+
+
+@pytest.mark.parametrize("layout", PLACES)
+def test_a_vocabulary_goes_along(layout, source, golden, tmp_path):
+    said = convert(str(source), layout, str(tmp_path / "target"))
+    assert f"; vocabulary: {source / 'en_small.model'}" in said
+    written = tmp_path / "target" / PLACES[layout]
+    assert written.read_bytes() == (golden / "spm" / "en_small.model").read_bytes()
+    assert vocabulary.find(str(tmp_path / "target")).path == str(written)
+
+
+@pytest.mark.parametrize("do_lower_case", [False, True])
+def test_case_goes_to_hugging_face_and_back(do_lower_case, source, tmp_path):
+    convert(str(source), "huggingface", str(tmp_path / "a"), do_lower_case=do_lower_case)
+    config = json.loads((tmp_path / "a" / "tokenizer_config.json").read_text())
+    assert config["do_lower_case"] is do_lower_case
+    assert config["tokenizer_class"] == "AlbertTokenizer"
+    assert (config["cls_token"], config["mask_token"]) == ("[CLS]", "[MASK]")
+    convert(str(tmp_path / "a"), "huggingface", str(tmp_path / "b"))
+    again = json.loads((tmp_path / "b" / "tokenizer_config.json").read_text())
+    assert again == config
+
+
+@pytest.mark.parametrize("layout", PLACES)
+def test_a_vocabulary_of_kerashub_goes_on(layout, source, tmp_path):
+    convert(str(source), "kerashub", str(tmp_path / "hub"))
+    convert(str(tmp_path / "hub"), layout, str(tmp_path / "target"))
+    name = "spiece.model" if layout in ("tf1", "keras") else PLACES[layout]
+    assert vocabulary.find(str(tmp_path / "target")).path == str(tmp_path / "target" / name)
+
+
+def test_a_vocabulary_of_any_name_is_found_again(tmp_path):
+    (tmp_path / "pieces").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    vocabulary.copy(vocabulary.Vocabulary.read(str(tmp_path / "pieces"), True), str(tmp_path))
+    assert vocabulary.find(str(tmp_path)).path == str(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("do_lower_case", [False, True])
+@pytest.mark.parametrize("layout", PLACES)
+def test_case_goes_along(layout, do_lower_case, source, tmp_path):
+    convert(str(source), layout, str(tmp_path / "target"), do_lower_case=do_lower_case)
+    found = vocabulary.find(str(tmp_path / "target"))
+    assert found.tokenizer.do_lower_case is do_lower_case
+
+
+def test_case_that_is_no_truth_value(source):
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
+    with pytest.raises(ValueError, match="do_lower_case must be true or false, not 'no'"):
+        vocabulary.find(str(source))
+
+
+def test_a_word_piece_vocabulary(golden, tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(97, 123))]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    albert_tf.AlbertModel(goldens.config("base", vocab_size=len(pieces))).save(
+        tmp_path / "model.keras"
+    )
+    convert(str(tmp_path), "huggingface", str(tmp_path / "there"))
+    assert (tmp_path / "there" / "vocab.txt").read_text().split() == pieces
+    with pytest.raises(ValueError, match="takes SentencePiece vocabularies only, not .*vocab.txt"):
+        convert(str(tmp_path), "kerashub", str(tmp_path / "hub"))
+    assert not (tmp_path / "hub").exists()
+
+
+def test_several_vocabularies_are_no_guess(source):
+    shutil.copy(source / "en_small.model", source / "other.model")
+    with pytest.raises(ValueError, match="several vocabularies .*: name one with --spm_model_file"):
+        convert(str(source), "tf1", str(source / "target"))
+
+
+def test_a_model_has_one_vocabulary(source):
+    with pytest.raises(ValueError, match="one vocabulary: name --spm_model_file or --vocab_file"):
+        convert(
+            str(source), "tf1", str(source / "target"), spm_model_file="a.model", vocab_file="b.txt"
+        )
+
+
+def test_a_fast_tokenizer_alone_is_refused(source, golden, tmp_path):
+    (source / "en_small.model").unlink()
+    (source / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="tokenizer.json is not read, and there is no spiece.mod"):
+        convert(str(source), "tf1", str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+    spm = golden / "spm" / "en_small.model"
+    convert(str(source), "tf1", str(tmp_path / "a"), spm_model_file=str(spm))
+    assert vocabulary.find(str(tmp_path / "a")).tokenizer.vocab_size == 6000

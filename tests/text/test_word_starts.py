@@ -1,0 +1,64 @@
+"""Which pieces start a word, as released and in the letters of any script."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from albert_tf.text import word_starts
+from albert_tf.text.tokenization import Tokenizer
+
+# Pieces that continue a word under both rules, under "unicode" alone, and under neither.
+LATIN = ["s", "Ing", "s.", "-ed", "..", "[CLS]", "[MASK]"]
+OTHER_SCRIPTS = [
+    "\u00df",  # German sharp s
+    "stra\u00dfe",
+    "\u0441\u043a\u0438\u0439",  # Cyrillic
+    "\u03c2",  # Greek
+    "\u0627\u062a",  # Arabic
+    "\u05d9\u05dd",  # Hebrew
+    "\u0928\u0947",  # Devanagari: a letter and a vowel sign
+    "\u093e",  # a vowel sign alone
+    "\u1100\u1161",  # Hangul as NFKD leaves it
+    "\u0434-",
+]
+STARTS = [
+    *("▁", "▁the", "▁\u0434\u0430", "<unk>", "<pad>", ".", "-", "(", "5", "1990", "5%", "'", "x'"),
+    *("\u20ac", "\u2013", "\u3002", "\u0665", "\u0434\u04355"),
+    "\u6f22\u5b57",  # Chinese
+    "\u306e\u3067",  # Hiragana
+    "\u30bf",  # Katakana
+    "\u0e01\u0e31\u0e19",  # Thai
+    "\u1780\u17b6",  # Khmer
+    "\u1019\u103b",  # Burmese
+    "a\u6f22",
+]
+
+
+def test_letters_are_latin_or_of_every_script_with_spaces():
+    pieces = [*LATIN, *OTHER_SCRIPTS, *STARTS]
+    expected = np.ones(len(pieces), bool)
+    expected[: len(LATIN)] = False
+    np.testing.assert_array_equal(word_starts.find_in_sentencepiece(pieces, "latin"), expected)
+    expected[: len(LATIN + OTHER_SCRIPTS)] = False
+    np.testing.assert_array_equal(word_starts.find_in_sentencepiece(pieces, "unicode"), expected)
+
+
+def test_hash_marks_alone_tell_in_wordpiece(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "##s", "\u6f22", "##\u6f22", "#"]
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(pieces), encoding="utf-8")
+    tokenizer = Tokenizer(vocab_file=path)
+    for letters in ("latin", "unicode"):
+        assert np.flatnonzero(~tokenizer.word_starts(letters)).tolist() == [6, 8]
+
+
+def test_released_english_vocabulary_has_the_same_words_under_both(spm_30k):
+    tokenizer = Tokenizer(spm_model_file=spm_30k)
+    np.testing.assert_array_equal(tokenizer.word_starts(), tokenizer.word_starts("unicode"))
+
+
+def test_other_letters_are_refused(golden):
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    with pytest.raises(ValueError, match="word_starts must be 'latin' or 'unicode', got 'greek'"):
+        tokenizer.word_starts("greek")

@@ -1,0 +1,154 @@
+"""Which strategy is chosen, and what is said when it can't be.
+
+Can't see: GPUs, TPUs. Two workers, two replicas and the lack of a TPU are in
+test_run_pretraining_processes.py.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import urllib.error
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.training import distribution
+
+PLACE = {"type": "worker", "index": 0}
+
+
+@pytest.fixture
+def tf_config(monkeypatch):
+    def set_to(value):
+        text = value if isinstance(value, str) else json.dumps(value)
+        monkeypatch.setenv("TF_CONFIG", text)
+
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return set_to
+
+
+def test_one_device(tf_config):
+    strategy = distribution.create_strategy()
+    assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    assert strategy.num_replicas_in_sync == 1
+    assert distribution.is_chief(strategy)
+    assert distribution.mean_over_workers(strategy, 3.5, 0.0) == [3.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        {},
+        {"cluster": {}, "task": {}},
+        {"cluster": {"worker": ["localhost:1"]}, "task": PLACE},
+        {"cluster": {"chief": ["localhost:1"]}, "task": {"type": "chief", "index": "0"}},
+    ],
+)
+def test_a_tf_config_of_one_machine_is_one_device(tf_config, value):
+    tf_config(value)
+    strategy = distribution.create_strategy()
+    assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    assert distribution.is_chief(strategy)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{",
+        "null",
+        [1],
+        {"cluster": "localhost:1"},
+        {"cluster": {"worker": "localhost:1"}, "task": PLACE},
+        {"cluster": {"worker": [1, 2]}, "task": PLACE},
+        {"cluster": {"worker": ["a:1", "b:1"]}},
+        {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}},
+        {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}},
+        {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": -1}},
+        {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}},
+        {"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}},
+    ],
+)
+def test_a_malformed_tf_config_is_refused(tf_config, value):
+    tf_config(value)
+    with pytest.raises(ValueError, match="TF_CONFIG must be .* with the place of this") as caught:
+        distribution.create_strategy()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "task", "chief"),
+    [
+        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, ("chief", 0), True),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, ("worker", 0), False),
+    ],
+)
+def test_one_process_of_several_writes(tf_config, cluster, task, chief):
+    """With a resolver in place of a strategy: a real one waits for the other workers."""
+    tf_config({"cluster": cluster, "task": {"type": task[0], "index": task[1]}})
+
+    class Strategy:
+        cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+
+    assert distribution.is_chief(Strategy()) == chief
+
+
+@pytest.mark.parametrize("names", [{"tpu_name": "mine"}, {"master": "mine"}])
+@pytest.mark.parametrize(
+    "error",
+    [
+        urllib.error.URLError("Name or service not known"),
+        ImportError("googleapiclient must be installed"),
+        ValueError("Please provide a TPU Name"),
+        tf.errors.NotFoundError(None, None, "TPU is not found\nand more"),
+    ],
+)
+def test_a_tpu_that_is_not_found(monkeypatch, names, error):
+    """The errors that TensorFlow raises where there is no network, client library or TPU."""
+
+    def find(tpu, zone, project):
+        assert (tpu, zone, project) == ("mine", "z", "p")
+        raise error
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
+    with pytest.raises(ValueError, match="TPU 'mine' can't be used .*leave --use_tpu out") as e:
+        distribution.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
+    assert "\n" not in str(e.value)
+
+
+# What initialize_tpu_system raises where tensorflow-tpu finds no TPU, and beside another process.
+NO_TPU = tf.errors.InternalError(None, None, "RET_CHECK failure (tpu_node_interfaces.cc:432)")
+TAKEN = tf.errors.AbortedError(None, None, "Internal error when accessing libtpu lockfile.")
+
+
+@pytest.mark.parametrize(
+    ("installed", "name", "error", "remedy"),
+    [
+        (["tensorflow"], None, NO_TPU, "this TensorFlow has none of"),
+        (["tensorflow", "tensorflow_tpu"], None, NO_TPU, "tensorflow and tensorflow-tpu lie"),
+        (["tensorflow-tpu"], None, NO_TPU, "this machine has none: run this on a TPU VM"),
+        (["tensorflow-tpu"], "local", IndexError("index 0"), "this machine has none"),
+        (["tensorflow-tpu"], None, TAKEN, "another process holds it"),
+        (["tensorflow-tpu"], "mine", NO_TPU, "check --tpu_name, --tpu_zone and --gcp_project"),
+    ],
+)
+def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error, remedy):
+    class Installed:
+        def __init__(self, name):
+            self.metadata = {"Name": name}
+
+    def initialize(resolver):
+        raise error
+
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: map(Installed, installed))
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", lambda tpu, zone, project: None
+    )
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", initialize)
+    with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave --use_tpu out") as e:
+        distribution.create_strategy(use_tpu=True, tpu_name=name)
+    assert "\n" not in str(e.value)

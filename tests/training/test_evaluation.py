@@ -1,0 +1,286 @@
+"""Which checkpoints are evaluated, what is written, which one is kept."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import checkpoint
+from albert_tf.training import evaluation
+
+METRICS = {
+    "masked_lm_loss": 3.0,
+    "sentence_order_loss": 0.5,
+    "loss": 3.5,
+    "sentence_order_accuracy": 0.625,
+}
+
+
+class FakeTrainer:
+    """Evaluates a checkpoint to the accuracies that it is told, by step."""
+
+    def __init__(self, directory: pathlib.Path, accuracies: dict[int, float]) -> None:
+        self.output_dir = str(directory)
+        self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        self.task = types.SimpleNamespace(key_metric="masked_lm_accuracy")
+        self.evaluated: list[int] = []
+        self.after = lambda step: None
+        self._accuracies = accuracies
+
+    def restore(self, prefix: str) -> int:
+        self.step = int(checkpoint.read(prefix)["global_step"])
+        return self.step
+
+    def evaluate(self, input_fn) -> dict[str, float]:
+        self.evaluated.append(self.step)
+        self.after(self.step)
+        return {**METRICS, "masked_lm_accuracy": self._accuracies[self.step]}
+
+
+def save(directory: pathlib.Path, step: int, keep_max: int = 0) -> str:
+    return checkpoint.save(str(directory), step, {"global_step": np.int64(step)}, keep_max)
+
+
+def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
+    return evaluation.evaluate_checkpoints(trainer, None, last_step, poll_seconds=0.001)
+
+
+def best_step(directory: pathlib.Path) -> int:
+    return int(checkpoint.read(str(directory / "model.ckpt-best"))["global_step"])
+
+
+def block(step: int, accuracy: float) -> list[str]:
+    return [
+        f"global_step = {step}",
+        "loss = 3.5",
+        f"masked_lm_accuracy = {accuracy}",
+        "masked_lm_loss = 3.0",
+        "sentence_order_accuracy = 0.625",
+        "sentence_order_loss = 0.5",
+    ]
+
+
+def saved(directory: pathlib.Path, step: int) -> list[str]:
+    return [
+        f"saved {directory}/model.ckpt-{step}.{end} to {directory}/model.ckpt-best.{end}"
+        for end in ("meta", "data-00000-of-00001", "index")
+    ]
+
+
+def test_the_newest_are_followed_until_the_last(tmp_path):
+    """Three checkpoints come one after the other, the second is the best, the first is gone."""
+    trainer = FakeTrainer(tmp_path, {2: 0.25, 4: 0.5, 7: 0.375})
+    save(tmp_path, 2)
+    trainer.after = lambda step: step < 7 and save(tmp_path, {2: 4, 4: 7}[step])
+    results = evaluate(trainer, 7)
+    assert trainer.evaluated == [2, 4, 7]
+    assert results == {"global_step": 7, **METRICS, "masked_lm_accuracy": 0.375}
+    assert (tmp_path / "eval_results.txt").read_text().splitlines() == [
+        *block(2, 0.25),
+        *saved(tmp_path, 2),
+        *block(4, 0.5),
+        *saved(tmp_path, 4),
+        *block(7, 0.375),
+    ]
+    assert best_step(tmp_path) == 4
+
+
+def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
+    trainer = FakeTrainer(tmp_path, {7: 0.375})
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 5:
+            save(tmp_path, 7)
+
+    monkeypatch.setattr(evaluation.time, "sleep", sleep)
+    with caplog.at_level("INFO", logger="absl"):
+        evaluate(trainer, 7)
+    assert len(looks) == 5
+    assert trainer.evaluated == [7]
+    assert caplog.text.count(f"waiting for a new checkpoint in {tmp_path}") == 1
+
+
+def test_the_best_is_remembered_over_restarts(tmp_path):
+    save(tmp_path, 3)
+    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    save(tmp_path, 5)
+    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 3
+    save(tmp_path, 7)
+    evaluate(FakeTrainer(tmp_path, {7: 0.5}), 7)
+    assert best_step(tmp_path) == 3
+    save(tmp_path, 11)
+    evaluate(FakeTrainer(tmp_path, {11: 0.625}), 11)
+    assert best_step(tmp_path) == 11
+
+
+def test_a_lost_best_checkpoint_is_replaced(tmp_path):
+    """As after a kill while it was copied."""
+    save(tmp_path, 3)
+    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    (tmp_path / "model.ckpt-best.index").unlink()
+    save(tmp_path, 5)
+    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 5
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.625])
+def test_a_checkpoint_that_training_deletes_meanwhile_stops_nothing(tmp_path, accuracy, caplog):
+    """The evaluation takes longer than the training run keeps it."""
+    save(tmp_path, 2, keep_max=1)
+    trainer = FakeTrainer(tmp_path, {2: accuracy, 7: 0.5})
+    trainer.after = lambda step: step == 2 and save(tmp_path, 7, keep_max=1)
+    evaluate(trainer, 7)
+    assert trainer.evaluated == [2, 7]
+    assert "model.ckpt-2 was the best, but deleted before it could be kept" in caplog.text
+    assert best_step(tmp_path) == 7
+
+
+@pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
+    save(tmp_path, 2, keep_max=1)
+    trainer = FakeTrainer(tmp_path, {7: 0.5})
+    if when == "before it is read":
+        restore = trainer.restore
+
+        def deleted(prefix):
+            if prefix.endswith("-2"):
+                save(tmp_path, 7, keep_max=1)
+            return restore(prefix)
+
+        monkeypatch.setattr(trainer, "restore", deleted)
+    else:
+        load = tf.compat.v1.train.NewCheckpointReader
+
+        def deleted(prefix):
+            if prefix.endswith("-2"):
+                save(tmp_path, 7, keep_max=1)
+            return load(prefix)
+
+        monkeypatch.setattr(tf.compat.v1.train, "NewCheckpointReader", deleted)
+    evaluate(trainer, 7)
+    assert trainer.evaluated == [7]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[3]",
+        b'{"masked_lm_accuracy": NaN}',
+        b"{}",
+        b'{"masked_lm_accuracy": []}',
+        b'{"masked_lm_accuracy": 1' + b"0" * 400 + b"}",
+        b"\xff",
+        b"[" * 10**5,
+    ],
+)
+def test_a_damaged_record_of_the_best_is_named(tmp_path, content):
+    save(tmp_path, 3)
+    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    (tmp_path / "best_checkpoint.json").write_bytes(content)
+    save(tmp_path, 5)
+    with pytest.raises(ValueError, match="best_checkpoint.json must tell the masked_lm_acc.* as {"):
+        evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 3
+    (tmp_path / "best_checkpoint.json").write_text('{"masked_lm_accuracy": 0.5}')
+    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    assert best_step(tmp_path) == 3
+
+
+# --- all that are saved ---------------------------------------------------------------------
+
+
+def evaluate_saved(directory: pathlib.Path, accuracies: dict[int, float], after=lambda step: None):
+    """Returns the steps evaluated, and those that were the best when they were."""
+    trainer, best = FakeTrainer(directory, accuracies), []
+    trainer.after = after
+    count = evaluation.evaluate_saved(
+        trainer, lambda: trainer.evaluate(None), lambda: best.append(trainer.step)
+    )
+    assert count == len(trainer.evaluated)
+    return trainer.evaluated, best
+
+
+def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_path):
+    for step in (2, 4, 6):
+        save(tmp_path, step)
+    accuracies = {2: 0.5, 4: 0.75, 6: 0.75, 8: 0.625}
+    assert evaluate_saved(tmp_path, accuracies) == ([2, 4, 6], [2, 4])
+    assert (tmp_path / "best_trial.txt").read_text() == "6:4:0.75"
+    assert best_step(tmp_path) == 4
+    save(tmp_path, 8)
+    assert evaluate_saved(tmp_path, accuracies) == ([8], [])
+    assert evaluate_saved(tmp_path, accuracies) == ([], [])
+    assert (tmp_path / "best_trial.txt").read_text() == "8:4:0.75"
+    expected = []
+    for step, best in ((2, 0.5), (4, 0.75), (6, 0.75), (8, 0.75)):
+        expected += block(step, accuracies[step])
+        expected += saved(tmp_path, step) if step < 6 else []
+        expected += [f"best = {best}", "=" * 50]
+    assert (tmp_path / "eval_results.txt").read_text().splitlines() == expected
+
+
+def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
+    save(tmp_path, 2)
+    seen = []
+
+    def wait(strategy, *values):
+        assert best_step(tmp_path) == 2
+        seen.append((tmp_path / "best_trial.txt").read_text())
+
+    monkeypatch.setattr(evaluation.distribution, "mean_over_workers", wait)
+    evaluate_saved(tmp_path, {2: 0.5})
+    assert seen == ["2:2:0.5"]
+
+
+def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
+    for step in (2, 4):
+        save(tmp_path, step)
+
+    def kill(step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_saved(tmp_path, {2: 0.5, 4: 0.75}, kill)
+    assert (tmp_path / "best_trial.txt").read_text() == "2:2:0.5"
+    assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
+
+
+def test_a_kill_before_best_trial_is_written_repeats_no_block(tmp_path):
+    for step in (2, 4):
+        save(tmp_path, step)
+    evaluate_saved(tmp_path, {2: 0.5, 4: 0.75})
+    results = (tmp_path / "eval_results.txt").read_text()
+    (tmp_path / "best_trial.txt").write_text("2:2:0.5")
+    assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
+    assert (tmp_path / "eval_results.txt").read_text() == results
+    assert (tmp_path / "best_trial.txt").read_text() == "4:4:0.75"
+    # Without a step, as of an evaluation alone, nothing is replaced.
+    for _ in range(2):
+        evaluation.append_results(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
+    assert (tmp_path / "eval_results.txt").read_text() == results + f"f1 = 0.5\n{'=' * 50}\n" * 2
+
+
+def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
+    save(tmp_path, 2)
+    evaluate_saved(tmp_path, {2: 0.5})
+    evaluation.begin(str(tmp_path))
+    assert checkpoint.latest(str(tmp_path)) is None
+    save(tmp_path, 2)
+    assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
+
+
+@pytest.mark.parametrize("content", [b"4:2", b"4:2:nan", b"\xff"])
+def test_a_damaged_best_trial_is_named(tmp_path, content):
+    (tmp_path / "best_trial.txt").write_bytes(content)
+    with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not b'.*'"):
+        evaluation.Trial.read(str(tmp_path))

@@ -1,0 +1,244 @@
+"""Training on batches of several static lengths: the losses of padding, resumes, replicas.
+
+Can't see: a TPU, several GPUs, several workers.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import pathlib
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from albert_tf import checkpoint
+from albert_tf.model import finetuning
+from albert_tf.tasks import losses
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.training import feeding, length_buckets, trainer
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.row_outputs import RowOutputs
+from albert_tf.training.task import Task
+from albert_tf.training.trainer import Trainer
+from tests import pretraining_runs as runs
+from tests import tolerances
+
+LENGTHS = (13, 23)
+BATCH_SIZE = 6
+STEPS = 11
+
+
+class ClassesTask(Task):
+    """Three classes of a tiny model, with dropout if it is asked for."""
+
+    key_metric = "accuracy"
+
+    def __init__(self, dropout: float) -> None:
+        self.dropout = dropout
+
+    def build_model(self) -> keras.Model:
+        rate = self.dropout
+        config = runs.config(
+            num_hidden_layers=1, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
+        )
+        return finetuning.AlbertForSequenceClassification(config, 3, classifier_dropout_prob=rate)
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"class_loss": ops.sum(self._weights(features))}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        each = losses.classification_loss(features["label_ids"], outputs)
+        return {"class_loss": ops.sum(each * self._weights(features))}
+
+    def metrics(self, outputs, features) -> dict[str, Any]:
+        weights = self._weights(features)
+        hits = ops.cast(ops.argmax(outputs, axis=-1) == features["label_ids"], "float32")
+        sums = {**self.loss_sums(outputs, features), "accuracy": ops.sum(hits * weights)}
+        return {name: (value, ops.sum(weights)) for name, value in sums.items()}
+
+    def _weights(self, features):
+        ones = tf.ones_like(features["label_ids"], tf.float32)
+        return features.get("example_weights", ones)
+
+
+def table() -> FeatureTable:
+    """Returns 29 rows of 2 to 23 positions whose first piece tells the label."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for _ in range(29):
+        length, label = int(rng.integers(2, 24)), int(rng.integers(3))
+        ids = rng.integers(8, 53, length).astype(np.int32)
+        ids[1] = 5 + label
+        rows.append(
+            {
+                "input_ids": ids,
+                "input_mask": np.ones(length, np.int32),
+                "segment_ids": (np.arange(length) > length // 2).astype(np.int32),
+                "label_ids": np.int32(label),
+            }
+        )
+    return FeatureTable.from_rows(rows)
+
+
+def make_trainer(directory: pathlib.Path, strategy=None, dropout: float = 0.0) -> Trainer:
+    def make_optimizer():
+        return create_optimizer(0.003, STEPS, 2, sum_over_replicas=False)
+
+    directory.mkdir(exist_ok=True)
+    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
+    trainer = Trainer(ClassesTask(dropout), strategy, str(directory), make_optimizer, seed=3)
+    trainer.initialise()
+    return trainer
+
+
+class Progress:
+    """Stands for ProgressLog."""
+
+    def __init__(self) -> None:
+        self.stats: dict[int, dict[str, float]] = {}
+
+    def report(self, step, stats, step_seconds, compiled):
+        self.stats[step] = stats
+
+
+def train(trainer: Trainer, steps: int = STEPS, padded: bool = False, steps_per_loop: int = 1):
+    """Trains on the plan of LENGTHS; `padded`, the same rows all at the longest length."""
+    rows = table()
+    plan = length_buckets.training_batches(rows.lengths, BATCH_SIZE, LENGTHS, 3, STEPS)
+    assert len(set(plan.lengths)) == 2
+    if padded:
+        plan = length_buckets.LengthBatches(
+            plan.rows, np.full_like(plan.lengths, LENGTHS[-1]), plan.weights
+        )
+    progress = Progress()
+    trainer.train(
+        rows.training_input(plan, trainer.step),
+        progress,
+        steps,
+        steps_per_loop=steps_per_loop,
+        save_steps=STEPS,
+        keep_max=0,
+    )
+    return progress.stats
+
+
+def evaluate(trainer: Trainer, lengths: tuple[int, ...]) -> tuple[dict[str, float], np.ndarray]:
+    """Returns metrics, and the logits of all rows in their order."""
+    rows = table()
+    inputs = rows.evaluation_inputs(
+        length_buckets.evaluation_batches(rows.lengths, BATCH_SIZE, lengths)
+    )
+    logits = np.full((len(rows.lengths), 3), np.nan)
+    for make in inputs:
+        for batch in make(tf.distribute.InputContext(1, 0, 1)):
+            logits[batch["example_rows"]] = trainer.model(batch)
+    return trainer.evaluate(*inputs), logits
+
+
+def predict(trainer: Trainer) -> np.ndarray:
+    """Returns the logits of all rows, as RowOutputs puts them together."""
+    rows = table()
+    batches = length_buckets.evaluation_batches(rows.lengths, BATCH_SIZE, LENGTHS)
+    outputs = RowOutputs(trainer.strategy, trainer.model)
+    return outputs(rows.evaluation_inputs(batches), len(rows.lengths))
+
+
+def assert_same_stats(actual, expected) -> None:
+    assert list(actual) == list(expected)
+    for step, stats in expected.items():
+        for name, value in stats.items():
+            assert abs(actual[step][name] - value) <= tolerances.TRAJECTORY_LOSS, (step, name)
+
+
+def weights_of(directory: pathlib.Path) -> dict[str, np.ndarray]:
+    return checkpoint.read(checkpoint.latest(str(directory)))
+
+
+def test_lengths_change_no_loss_no_metric_and_no_prediction(tmp_path):
+    trainers = {}
+    for name in ("lengths", "padded"):
+        trainers[name] = make_trainer(tmp_path / name)
+    stats = {name: train(trainer, padded=name == "padded") for name, trainer in trainers.items()}
+    assert_same_stats(stats["lengths"], stats["padded"])
+
+    metrics, logits = evaluate(trainers["padded"], LENGTHS)
+    padded_metrics, padded_logits = evaluate(trainers["padded"], LENGTHS[-1:])
+    assert metrics == pytest.approx(padded_metrics, abs=tolerances.METRIC)
+    np.testing.assert_allclose(logits, padded_logits, rtol=0, atol=tolerances.OUTPUT)
+    # The metrics are those of the logits: no filling row counts, and none is left out.
+    labels = table().scalars["label_ids"]
+    assert metrics["accuracy"] == pytest.approx(np.mean(logits.argmax(-1) == labels))
+
+
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
+    """With dropout; stopped within an epoch, and the loops of another length.
+
+    What is reported of a loop is the mean of its steps, whatever lengths they have.
+    """
+    monkeypatch.setattr(trainer, "_LOOP_SECONDS", 1e9)  # Loops of a slow machine are shorter.
+    each = train(make_trainer(tmp_path / "straight", dropout=0.1))
+    loop = train(make_trainer(tmp_path / "stopped", dropout=0.1), steps=6, steps_per_loop=5)
+    resumed = make_trainer(tmp_path / "stopped", dropout=0.1)
+    assert resumed.step == 6
+    train(resumed)
+    assert list(loop) == [1, 6]
+    mean = np.mean([each[step]["loss"] for step in range(2, 7)])
+    assert loop[6]["loss"] == pytest.approx(mean, rel=1e-6)
+    expected = weights_of(tmp_path / "straight")
+    for name, value in weights_of(tmp_path / "stopped").items():
+        assert value.tobytes() == expected[name].tobytes(), name
+
+
+def _train_on_two_replicas(directory: pathlib.Path) -> Any:
+    runs.split_cpu(2)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    trainer = make_trainer(directory, strategy)
+    return train(trainer), evaluate(trainer, LENGTHS)[0], predict(trainer)
+
+
+def test_two_replicas_change_nothing(tmp_path):
+    with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
+        two = executor.submit(_train_on_two_replicas, tmp_path / "two")
+        trainer = make_trainer(tmp_path / "one")
+        stats = train(trainer)
+        metrics, logits = evaluate(trainer, LENGTHS)
+        two_stats, two_metrics, two_logits = two.result(runs.TIMEOUT_SECONDS)
+    assert_same_stats(two_stats, stats)
+    assert two_metrics == pytest.approx(metrics, abs=tolerances.TRAJECTORY_LOSS)
+    np.testing.assert_allclose(predict(trainer), logits, rtol=0, atol=tolerances.OUTPUT)
+    np.testing.assert_allclose(two_logits, logits, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+
+
+def test_iterators_end_at_once():
+    """tf.data's autotuning thread may sleep through its end: here until 10.2 s after its start.
+
+    A thread does so by chance, one in six of these; they are many, so that one would.
+    """
+
+    def input_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.range(1_000_000)
+        for _ in range(10):
+            dataset = dataset.map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+        return dataset
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    iterators = [feeding.replica_batches(strategy, input_fn) for _ in range(24)]
+    assert [int(feeding.next_batch(strategy, it)) for it in iterators] == [10] * 24
+    time.sleep(6)
+    start = time.monotonic()
+    iterators.clear()
+    assert time.monotonic() - start < 3
+
+
+def test_steps_of_one_length_take_no_memory_however_many():
+    """Eight bytes for each would be more than there are."""
+    iterators = feeding.StepIterators(
+        tf.distribute.get_strategy(), lambda context: tf.data.Dataset.range(5), 3, 10**15
+    )
+    ((iterator, count),) = iterators.runs(10**14, 7)
+    assert (count, next(iterator).numpy()) == (7, 0)

@@ -1,0 +1,121 @@
+"""Plans of batches: every row once, as little padding as can be, nothing but a seed behind it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from albert_tf.training import length_buckets
+from tests.statistics_of_samples import assert_distribution
+
+LENGTHS = (8, 16, 24, 47)
+
+
+def row_lengths(count: int, seed: int = 3) -> np.ndarray:
+    """Returns lengths from 3 to 47, most of them short."""
+    return np.minimum(3 + np.random.default_rng(seed).geometric(0.1, count), 47)
+
+
+def training(lengths: np.ndarray, steps: int, batch_size: int = 7, seed: int = 5):
+    return length_buckets.training_batches(lengths, batch_size, LENGTHS, seed, steps)
+
+
+def test_every_row_is_there_once_an_epoch():
+    """But for those that make no whole batch, and they are others each time."""
+    lengths = row_lengths(1000)
+    plan = training(lengths, 3 * 142)
+    assert plan.rows.shape == (426, 7) and np.all(plan.weights == 1)
+    epochs = plan.rows.reshape(3, -1)
+    dropped = []
+    for epoch in epochs:
+        rows, counts = np.unique(epoch, return_counts=True)
+        assert np.all(counts == 1) and len(rows) == 994
+        dropped.append(set(range(1000)) - set(rows.tolist()))
+    assert len(set.union(*dropped)) >= 16
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_each_batch_is_as_long_as_its_longest_row_needs():
+    lengths = row_lengths(1000)
+    plan = training(lengths, 142)
+    for rows, length in zip(plan.rows, plan.lengths, strict=True):
+        longest = lengths[rows].max()
+        assert length == min(allowed for allowed in LENGTHS if allowed >= longest)
+    # One chunk of 64 batches has at most a batch at each border between two of four lengths.
+    mixed = [len(set(np.searchsorted(LENGTHS, lengths[rows]).tolist())) > 1 for rows in plan.rows]
+    assert sum(mixed) <= 3 * 3
+    assert set(plan.lengths) == set(LENGTHS)
+
+
+def test_a_plan_depends_on_its_seed_alone_and_goes_on_where_a_shorter_one_stops():
+    lengths = row_lengths(500)
+    plan, again, other = (
+        training(lengths, 150),
+        training(lengths, 150),
+        training(lengths, 150, 7, 6),
+    )
+    short = training(lengths, 97)
+    np.testing.assert_array_equal(plan.rows, again.rows)
+    np.testing.assert_array_equal(plan.rows[:97], short.rows)
+    np.testing.assert_array_equal(plan.lengths[:97], short.lengths)
+    assert not np.array_equal(plan.rows, other.rows)
+
+
+def test_the_turn_of_a_row_is_random():
+    """Of ten batches an epoch, over 300 epochs: for the longest row, the shortest and another.
+
+    Can't see: that rows of one length keep company, which is the point of a plan.
+    """
+    lengths = row_lengths(100)
+    plan = training(lengths, 300 * 10, batch_size=10)
+    for row in (0, int(np.argmax(lengths)), int(np.argmin(lengths))):
+        steps = np.flatnonzero(np.any(plan.rows == row, axis=1))
+        assert len(steps) == 300
+        assert_distribution(np.bincount(steps % 10, minlength=10), np.ones(10))
+
+
+def test_evaluation_sees_all_rows_and_fills_up_the_last_batch():
+    lengths = row_lengths(23)
+    plan = length_buckets.evaluation_batches(lengths, 7, LENGTHS)
+    assert plan.rows.shape == plan.weights.shape == (4, 7)
+    assert sorted(plan.rows[plan.weights == 1].tolist()) == list(range(23))
+    assert np.flatnonzero(plan.weights.ravel() == 0).tolist() == [23, 24, 25, 26, 27]
+    assert np.all(np.diff(plan.lengths) <= 0)
+    longest = lengths[plan.rows].max(axis=1)
+    assert np.all(plan.lengths >= longest)
+
+
+def test_the_lengths_chosen_have_least_padding():
+    """Of all sets of as many multiples, found by trying them."""
+    for seed, count in itertools.product(range(3), (1, 2, 3, 9)):
+        lengths = np.minimum(row_lengths(200, seed), 45)
+        chosen = length_buckets.choose_static_lengths(lengths, 45, count, multiple=8)
+        assert len(chosen) <= count and chosen[-1] >= lengths.max()
+
+        def positions(allowed, lengths=lengths):
+            return np.sum(np.asarray(allowed)[np.searchsorted(allowed, lengths)])
+
+        candidates = (8, 16, 24, 32, 40, 45)
+        least = min(
+            positions((*some, 45))
+            for size in range(min(count, 6))
+            for some in itertools.combinations(candidates[:-1], size)
+        )
+        assert positions(chosen) == least, (seed, count)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "chosen"), [([5, 5, 5], (8,)), ([17, 3], (8, 20)), ([20], (20,)), ([8, 9], (8, 16))]
+)
+def test_lengths_are_no_longer_than_needed_or_allowed(lengths, chosen):
+    found = length_buckets.choose_static_lengths(np.array(lengths), 20, 6, multiple=8)
+    assert found == chosen
+
+
+def test_too_few_rows_and_too_long_ones_are_errors():
+    with pytest.raises(ValueError, match="6 training examples are fewer than a batch of 7: lower"):
+        training(row_lengths(6), 1)
+    with pytest.raises(ValueError, match="a row has 48 positions, more than 47, the longest"):
+        training(np.full(9, 48), 1)

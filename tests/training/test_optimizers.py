@@ -1,0 +1,281 @@
+"""Schedule and optimizers against the release's numbers and an update worked out by hand.
+
+Can't see: a GPU or a TPU, and more than two replicas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.training.optimizers import AdamW, Lamb, WarmupPolynomialDecay, create_optimizer
+from tests import tolerances
+
+
+def _variable(path, value):
+    *scopes, name = path.split("/")
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(keras.name_scope(scope))
+        return keras.Variable(value, name=name)
+
+
+def _create(settings, **kwargs):
+    names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
+    return create_optimizer(
+        **{name: settings[name] for name in names},
+        start_warmup_step=settings["start_warmup_step"],
+        **kwargs,
+    )
+
+
+def _max_difference(got, expected):
+    return np.max(np.abs(np.asarray(got, np.float64) - np.asarray(expected, np.float64)))
+
+
+# The schedule.
+
+
+@pytest.mark.parametrize("case", range(7))
+def test_schedule_is_the_releases(golden, case):
+    cases = json.loads((golden / "optim/lr_schedules.json").read_text())
+    assert len(cases) == 7
+    settings = cases[case]
+    steps, expected = settings.pop("global_step"), settings.pop("learning_rate")
+    schedule = WarmupPolynomialDecay(**settings)
+    traced = tf.function(schedule)
+    for step, rate in zip(steps, expected, strict=True):
+        limit = tolerances.SCHEDULE_RELATIVE * settings["init_lr"]
+        for got in (schedule(step), traced(tf.constant(step, tf.int64))):
+            assert got.dtype == tf.float32
+            assert abs(float(got) - rate) <= limit, (settings, step)
+
+
+def test_schedule_without_warmup_takes_none_or_zero():
+    for steps in (None, 0):
+        assert float(create_optimizer(0.5, 7, steps).learning_rate) == 0.5
+
+
+def test_schedule_survives_serialisation():
+    schedule = WarmupPolynomialDecay(0.03, 23, 5, 2.0, 3)
+    config = json.loads(json.dumps(keras.optimizers.schedules.serialize(schedule)))
+    restored = keras.optimizers.schedules.deserialize(config)
+    assert isinstance(restored, WarmupPolynomialDecay)
+    assert restored.get_config() == schedule.get_config()
+
+
+# The update.
+
+
+@pytest.mark.parametrize("clipped", ["clipped", "unclipped"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_toy_problem_goes_the_releases_way(golden, optimizer, clipped):
+    """Variables and moments after each of ten steps.
+
+    The release's norm counts unsummed sparse rows, so the stored norm clips, not ours.
+    """
+    prefix = golden / f"optim/toy_{optimizer}_{clipped}"
+    settings = json.loads(prefix.with_suffix(".json").read_text())
+    with np.load(prefix.with_suffix(".npz")) as file:
+        stored = {key.replace("|", "/"): file[key] for key in file.files}
+    names = [key.removeprefix("init/") for key in stored if key.startswith("init/")]
+    variables = [_variable(name, stored[f"init/{name}"]) for name in names]
+    assert [variable.path for variable in variables] == names
+    opt = _create(settings, clip_norm=None)
+    opt.build(variables)
+
+    for step, norm in enumerate(settings["global_norm_used_for_clipping"]):
+        rate = settings["learning_rate"][step]
+        assert abs(float(opt.learning_rate) - rate) <= tolerances.SCHEDULE_RELATIVE * rate
+        grads = [_toy_gradient(name, v, stored) for name, v in zip(names, variables, strict=True)]
+        opt.apply([grad if grad is None else grad / max(1.0, norm) for grad in grads])
+        for name, variable, m, v in zip(names, variables, opt.adam_m, opt.adam_v, strict=True):
+            key = f"step{step + 1}/{name}"
+            assert _max_difference(variable, stored[key]) <= tolerances.TOY_UPDATE, key
+            if name == "toy/unused/kernel":
+                assert not np.any(m) and not np.any(v)
+            else:
+                assert _max_difference(m, stored[f"{key}/adam_m"]) <= tolerances.TOY_UPDATE, key
+                assert _max_difference(v, stored[f"{key}/adam_v"]) <= tolerances.TOY_UPDATE, key
+    assert int(opt.iterations) == 10
+
+
+def _toy_gradient(name, variable, stored):
+    if name == "toy/unused/kernel":
+        return None
+    if name == "toy/table":
+        grad = np.zeros(variable.shape, np.float32)
+        np.add.at(grad, stored["table_ids"], stored["table_coef"])
+        return tf.constant(grad)
+    return stored[f"lin/{name}"] + stored[f"quad/{name}"] * variable
+
+
+@pytest.mark.parametrize("bias_correction", [False, True])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_three_updates_worked_out_by_hand(optimizer, bias_correction):
+    """Warm-up, clip, moments, decay, exclusions and trust ratio in float64 numpy."""
+    rng = np.random.default_rng(11)
+    shapes = {"net/kernel": (2, 3), "net/bias": (5,), "net/LayerNorm/gamma": (7,)}
+    expected = {path: rng.normal(size=shape) for path, shape in shapes.items()}
+    variables = [_variable(path, value.astype("float32")) for path, value in expected.items()]
+    m = {path: 0.0 for path in shapes}
+    v = {path: 0.0 for path in shapes}
+    opt = create_optimizer(0.02, 10, 2, optimizer, bias_correction=bias_correction)
+
+    # 2 steps of warm-up to 0.02; then 2 of the decay's 10 steps are over.
+    for step, (rate, size) in enumerate([(0.0, 3.0), (0.01, 0.001), (0.016, 5.0)]):
+        grads = {path: size * rng.normal(size=shape) for path, shape in shapes.items()}
+        opt.apply([tf.constant(g, tf.float32) for g in grads.values()], variables)
+        norm = np.sqrt(sum(np.sum(g**2) for g in grads.values()))
+        assert (norm > 1.0) == (size > 1.0)
+        for path, w in expected.items():
+            g = grads[path] / norm if norm > 1.0 else grads[path]
+            m[path] = 0.9 * m[path] + 0.1 * g
+            v[path] = 0.999 * v[path] + 0.001 * g**2
+            correct_m = 1 - 0.9 ** (step + 1) if bias_correction else 1.0
+            correct_v = 1 - 0.999 ** (step + 1) if bias_correction else 1.0
+            update = m[path] / correct_m / (np.sqrt(v[path] / correct_v) + 1e-6)
+            if path == "net/kernel":
+                update += 0.01 * w
+                if optimizer == "lamb":
+                    update *= np.linalg.norm(w) / np.linalg.norm(update)
+            expected[path] = w - rate * update
+        for path, variable in zip(shapes, variables, strict=True):
+            assert _max_difference(variable, expected[path]) <= tolerances.HAND_UPDATE, path
+
+
+@pytest.mark.parametrize(
+    ("path", "excluded"),
+    [
+        ("albert/encoder/group_0/inner_group_0/attention_1/self/query/bias", True),
+        ("cls/predictions/output_bias", True),
+        ("albert/ffn/LayerNorm_1_gamma", True),
+        ("toy/rebiased_matrix/kernel", True),
+        ("albert/layer_norm_7/scale:0/replica_1:0", True),
+        ("albert/pooler/bias/replica_1:0", True),
+        ("albert/pooler/kernel/replica_1:0", False),
+        ("albert/embeddings/word_embeddings", False),
+        ("albert/layernorm/gamma", False),
+        ("cls/seq_relationship/output_weights", False),
+    ],
+)
+def test_names_are_excluded_wherever_they_hold_a_pattern(path, excluded):
+    class Named:
+        def __init__(self, **names):
+            self.__dict__.update(names)
+
+    assert AdamW(0.1).is_excluded(Named(path=path, name="kernel")) is excluded
+    assert AdamW(0.1).is_excluded(Named(name=path)) is excluded
+
+
+def test_variable_without_gradient_is_left_alone():
+    used = _variable("used/kernel", np.full((2, 3), 2.0, "float32"))
+    unused = _variable("unused/kernel", np.full((5,), 2.0, "float32"))
+    opt = Lamb(0.1)
+    opt.apply([tf.ones((2, 3)), None], [used, unused])  # Warnings are errors here.
+    assert np.all(np.asarray(unused) == 2.0)
+    assert not np.any(opt.adam_m[1])
+    assert np.all(np.asarray(used) < 2.0)
+
+
+def test_no_gradient_at_all_is_an_error():
+    with pytest.raises(ValueError, match="No variable has a gradient"):
+        AdamW(0.1).apply([None], [_variable("kernel", np.ones(2, "float32"))])
+
+
+def test_sparse_gradient_is_clipped_by_its_summed_rows():
+    """Rows 4 and 4 of 3 and -3 cancel but for 1: norm 1, so nothing is clipped."""
+    table = _variable("table", np.zeros((5, 1), "float32"))
+    opt = AdamW(1.0, global_clipnorm=1.0)
+    opt.apply([tf.IndexedSlices(tf.constant([[3.0], [-2.0]]), tf.constant([4, 4]))], [table])
+    np.testing.assert_array_equal(opt.adam_m[0][:, 0], np.float32([0, 0, 0, 0, 0.1]))
+
+
+def test_moments_say_what_they_are():
+    opt = Lamb(0.1)
+    opt.build([_variable("net/kernel", np.ones((2, 3), "float32"))])
+    paths = [variable.path for variable in opt.variables]
+    assert [path.split("/")[-1] for path in paths if "adam" in path] == [
+        "net_kernel_adam_m",
+        "net_kernel_adam_v",
+    ]
+
+
+# The interface.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"optimizer": "sgd"}, r"optimizer must be one of \['adamw', 'lamb'\], got 'sgd'"),
+        ({"num_train_steps": 0}, "num_train_steps must be at least 1, got 0"),
+        ({"num_warmup_steps": -1}, "num_warmup_steps must be at least 0, got -1"),
+        ({"start_warmup_step": -2}, "start_warmup_step must be at least 0, got -2"),
+        ({"poly_power": 0.0}, r"poly_power must be above 0 \(1.0 is linear\), got 0.0"),
+        ({"weight_decay": 0.01}, "use weight_decay_rate instead"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    good = {"init_lr": 0.1, "num_train_steps": 7, "num_warmup_steps": 2}
+    with pytest.raises(ValueError, match=message):
+        create_optimizer(**{**good, **arguments})
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer):
+    keras.utils.set_random_seed(5)
+    x = np.random.default_rng(5).normal(size=(14, 3)).astype("float32")
+    y = x @ np.float32([[1.0], [-2.0], [0.5]])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5), keras.layers.Dense(1)])
+    model.compile(optimizer=create_optimizer(0.05, 60, 3, optimizer), loss="mse")
+    losses = model.fit(x, y, batch_size=7, epochs=11, shuffle=False, verbose=0).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    assert int(loaded.optimizer.iterations) == 22
+    for one in (model, loaded):
+        one.train_on_batch(x, y)
+    weights = [*model.weights, *model.optimizer.variables]
+    for ours, theirs in zip(weights, [*loaded.weights, *loaded.optimizer.variables], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+_ON_JAX = """
+import sys
+import numpy as np, jax, keras
+from albert_tf.optimization import create_optimizer
+
+variables = [keras.Variable(np.ones((2, 3), "float32"), name="kernel"),
+             keras.Variable(np.ones(5, "float32"), name="bias")]
+optimizer = create_optimizer(0.1, 10, 0, "lamb")
+optimizer.build(variables)
+step = jax.jit(optimizer.stateless_apply)
+grads = [np.full((2, 3), 7.0, "float32"), np.full(5, 7.0, "float32")]
+weights, state = step([v.value for v in optimizer.variables], grads, [v.value for v in variables])
+assert "tensorflow" not in sys.modules
+# Clipped gradients of 1 / sqrt(11); Lamb moves the kernel by the rate times its own weights.
+np.testing.assert_allclose(state[1], 0.1 / np.sqrt(11), rtol=1e-5)
+np.testing.assert_allclose(weights[0], 0.9, rtol=1e-5)
+np.testing.assert_allclose(weights[1], 1 - 0.1 * 0.1 / np.sqrt(0.001), rtol=1e-4)
+"""
+
+
+def test_jax_backend_needs_no_tensorflow():
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed: pip install jax to run this")
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_JAX], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

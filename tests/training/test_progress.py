@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+
+import pytest
+
+from albert_tf.training import progress
+from albert_tf.training.progress import ProgressBar, ProgressLog, format_duration, write_metrics
+from tests import pretraining_runs as runs
+
+STATS = {
+    "loss": 9.0,
+    "masked_lm_loss": 8.25,
+    "sentence_order_loss": 0.75,
+    "learning_rate": 0.00176,
+    "grad_norm": 1.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (6.2, "7 s"),
+        (59, "59 s"),
+        (59.5, "1 min 0 s"),
+        (306, "5 min 6 s"),
+        (3600 * 3 + 60 * 4 + 59, "3 h 4 min"),
+        (86400 * 2 + 3600 * 3, "2 d 3 h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text
+
+
+def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        ProgressLog(str(tmp_path), 1000, 13, 17).report(11, STATS, 0.1)
+    assert caplog.messages == [
+        "step 11/1000 | loss 9.0000 (masked_lm_loss 8.2500, sentence_order_loss 0.7500) | "
+        "learning rate 0.00176 | grad norm 1.5 | 130 examples/s | 2,210 tokens/s | "
+        "1 min 39 s left"
+    ]
+    rates = {"examples_per_second": 130, "tokens_per_second": 2210}
+    assert runs.scalars(tmp_path) == {11: pytest.approx({**STATS, **rates}, rel=1e-6)}
+
+
+def test_without_a_directory_only_the_line(tmp_path, caplog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
+    assert "6.5 examples/s | 110 tokens/s | 0 s left" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        ProgressLog(str(tmp_path), 1000, 13, 17).report(1, STATS, 61.5, compiled=True)
+    assert caplog.messages[0].endswith(" | grad norm 1.5 | compiled in 1 min 2 s")
+    assert runs.scalars(tmp_path) == {1: pytest.approx(STATS)}
+
+
+def test_metrics_of_checkpoints_are_a_run_beside_the_training(tmp_path):
+    for step, accuracy in ((5, 0.25), (10, 0.75)):
+        write_metrics(str(tmp_path), step, {"accuracy": accuracy})
+    assert runs.scalars(tmp_path / "eval") == {5: {"accuracy": 0.25}, 10: {"accuracy": 0.75}}
+
+
+def _advance():
+    with ProgressBar(4_000_000, 1_000_000) as bar:
+        bar.advance(2_000_000, 1_000)
+        bar.advance(3_000_000, 1_000)
+
+
+def test_on_a_terminal_records_have_a_bar(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _advance()
+    shown = terminal.getvalue()
+    assert re.search(r" 25%.*1.00M/4.00M", shown)
+    assert re.search(r" 75%.*3.00M/4.00M .*[kMG]B/s, [\d,]+ tokens/s\]", shown)
+
+
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_elsewhere_records_have_a_line_now_and_then(monkeypatch, caplog, seconds):
+    caplog.set_level("INFO", logger="absl")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
+    _advance()
+    assert not sys.stderr.getvalue()
+    if seconds:
+        assert not caplog.messages
+    else:
+        pattern = r"75 % of 4.00M, [\d.]+[kMG]?B/s, [\d,]+ tokens/s; 00:00 left"
+        assert re.fullmatch(pattern, caplog.messages[-1])

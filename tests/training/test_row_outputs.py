@@ -1,0 +1,25 @@
+"""Outputs on all rows. Several replicas: test_training_input.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.training.row_outputs import RowOutputs
+
+
+def test_outputs_are_in_the_order_of_the_rows():
+    """Five rows, the longest first; what is shorter for short rows ends in -inf."""
+
+    def batches(length: int, rows: list[list[int]]):
+        values = [[[10.0 * row + i for i in range(length)] for row in batch] for batch in rows]
+        weights = [[float(row >= 0) for row in batch] for batch in rows]
+        columns = {"x": values, "example_rows": rows, "example_weights": weights}
+        return lambda context: tf.data.Dataset.from_tensor_slices(columns)
+
+    inputs = [batches(3, [[4, 1]]), batches(2, [[0, 3], [2, -1]])]
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    outputs = RowOutputs(strategy, lambda features, training: features["x"])(inputs, 5)
+    inf = float("inf")
+    expected = [[0, 1, -inf], [10, 11, 12], [20, 21, -inf], [30, 31, -inf], [40, 41, 42]]
+    np.testing.assert_array_equal(outputs, np.array(expected, np.float32))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.training import run_lock
+
+
+def _hold(directory, ready):
+    with run_lock.hold(directory):
+        ready.set()
+        time.sleep(60)
+
+
+def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
+    """However it ends."""
+    fork_server = multiprocessing.get_context("forkserver")
+    ready = fork_server.Event()
+    process = fork_server.Process(target=_hold, args=(str(tmp_path), ready), daemon=True)
+    process.start()
+    assert ready.wait(60)
+    with (
+        pytest.raises(ValueError, match=rf"another run \(process {process.pid} on .*\) is at work"),
+        run_lock.hold(str(tmp_path)),
+    ):
+        raise AssertionError("it is held")
+    with run_lock.hold(str(tmp_path), "evaluation"):
+        pass
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(30)
+    for _ in range(2):
+        with run_lock.hold(str(tmp_path)):
+            assert (tmp_path / "run.lock").read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_a_bucket_shows_a_heartbeat(caplog):
+    directory, path = "ram://run_lock", "ram://run_lock/run.heartbeat"
+    tf.io.gfile.makedirs(directory)
+    with run_lock.hold(directory):
+        while not tf.io.gfile.exists(path):
+            time.sleep(0.01)
+        with tf.io.gfile.GFile(path) as file:
+            assert abs(json.load(file)["seconds"] - time.time()) < 60
+    assert not tf.io.gfile.exists(path) and not caplog.messages
+
+    for age, warned in ((500, False), (20, True)):
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(json.dumps({"who": "process 7 on worker", "seconds": time.time() - age}))
+        with run_lock.hold(directory):
+            assert warned == ("another run (process 7 on worker) is at work in" in caplog.text)

@@ -1,0 +1,79 @@
+"""SIGINT and SIGTERM in processes of their own, which a second one or nothing to save ends at once.
+
+Can't see: a step that TensorFlow compiles; a mutex that is never free stands for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from albert_tf.training.stop_signals import StopSignals
+
+FORK_SERVER = multiprocessing.get_context("forkserver")
+
+
+def _work(ready, unsaved: bool) -> None:
+    """Stands where no handler of Python's runs, until a signal ends the process."""
+    with StopSignals() as signals:
+        signals.set_unsaved(unsaved)
+        ready.set()
+        libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)
+
+
+def _stop_after_a_save(ready) -> None:
+    with StopSignals() as signals:
+        signals.set_unsaved(True)
+        ready.set()
+        while not signals.requested:
+            time.sleep(0.01)
+        signals.set_unsaved(False)
+    raise AssertionError("it should have ended")
+
+
+def start(target, *args) -> multiprocessing.Process:
+    ready = FORK_SERVER.Event()
+    process = FORK_SERVER.Process(target=target, args=(ready, *args), daemon=True)
+    process.start()
+    assert ready.wait(60)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_to_save_ends_at_once(number):
+    process = start(_work, False)
+    os.kill(process.pid, number)
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_a_second_signal_ends_at_once():
+    process = start(_work, True)
+    os.kill(process.pid, signal.SIGTERM)
+    process.join(0.5)
+    assert process.is_alive()
+    os.kill(process.pid, signal.SIGINT)
+    process.join(30)
+    assert process.exitcode == 128 + signal.SIGINT
+
+
+def test_a_signal_from_before_is_heard_when_all_is_saved():
+    process = start(_stop_after_a_save)
+    os.kill(process.pid, signal.SIGTERM)
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_handlers_are_put_back():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with StopSignals() as signals:
+        assert signal.getsignal(signal.SIGINT) not in before
+        assert signals.requested is None
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

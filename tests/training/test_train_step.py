@@ -1,0 +1,253 @@
+"""One update: against a closed form, the release's ten steps, and other ways to split a batch.
+
+Can't see: several replicas, which need a process of their own: test_run_pretraining_processes.py.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import conversion
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.task import Task
+from albert_tf.training.train_step import TrainStep
+from tests import goldens, tolerances
+from tests import pretraining_runs as runs
+
+X = np.array([1.0, 2.0, -3.0, 5.0, 7.0, -11.0], "float32")
+WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5, 0.0, 3.0], "float32")
+
+
+class Slope(keras.Model):
+    """y = a * x, and a weight that nothing depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.add_weight(shape=(), initializer="ones", name="a")
+        self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
+        self.seeds: list[list[int]] = []
+        self.built = True
+
+    def call(self, features, training, dropout_seed):
+        assert training
+        if tf.executing_eagerly():
+            self.seeds.append(dropout_seed.numpy().tolist())
+        return self.a * features["x"]
+
+
+class SlopeTask(Task):
+    """Two losses with weights of their own: y weighted, and the mean of y squared."""
+
+    loss_epsilon = {"linear_loss": 0.5}
+
+    def build_model(self) -> keras.Model:
+        return Slope()
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        count = tf.cast(tf.size(features["x"]), tf.float32)
+        return {"linear_loss": tf.reduce_sum(features["weights"]), "square_loss": count}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        return {
+            "linear_loss": tf.reduce_sum(outputs * features["weights"]),
+            "square_loss": tf.reduce_sum(outputs**2),
+        }
+
+    def metrics(self, outputs, features) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def slope_step(accumulation_steps: int, seed: int = 5) -> tuple[TrainStep, Slope, Any]:
+    task = SlopeTask()
+    model = task.build_model()
+    optimizer = create_optimizer(0.25, 10, 0, clip_norm=1.0, sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    step = TrainStep(task, model, optimizer, seed=seed, accumulation_steps=accumulation_steps)
+    return step, model, optimizer
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2, 3])
+def test_an_update_in_closed_form(accumulation_steps):
+    step, model, optimizer = slope_step(accumulation_steps)
+    features = {"x": tf.constant(X), "weights": tf.constant(WEIGHTS)}
+    stats = dict(zip_stats(step, tf.function(step)(features)))
+    linear = float(np.sum(X * WEIGHTS) / (np.sum(WEIGHTS) + 0.5))
+    square = float(np.mean(X**2))
+    gradient = linear + 2 * square  # At a = 1, of the sum of both losses.
+    assert stats == pytest.approx(
+        {
+            "loss": linear + square,
+            "linear_loss": linear,
+            "square_loss": square,
+            "learning_rate": 0.25,
+            "grad_norm": gradient,
+        },
+        rel=1e-6,
+    )
+    # Clipped to 1, the moments are 0.1 and 0.001; weight decay 0.01 of a weight of 1.
+    update = 0.1 / (np.sqrt(0.001) + 1e-6) + 0.01
+    assert float(model.a.numpy()) == pytest.approx(1 - 0.25 * update, rel=1e-6)
+    assert np.all(model.unused.numpy() == 1.0)
+    assert int(optimizer.iterations.numpy()) == 1
+
+
+def zip_stats(step: TrainStep, values: tf.Tensor) -> list[tuple[str, float]]:
+    return list(zip(step.stat_names, values.numpy().tolist(), strict=True))
+
+
+def seeds_of(seed: int, accumulation_steps: int, steps: int) -> list[list[int]]:
+    step, model, _ = slope_step(accumulation_steps, seed)
+    tf.config.run_functions_eagerly(True)
+    try:
+        for _ in range(steps):
+            step({"x": tf.constant(X), "weights": tf.constant(WEIGHTS)})
+    finally:
+        tf.config.run_functions_eagerly(False)
+    return model.seeds
+
+
+def test_dropout_seeds_are_a_function_of_seed_step_and_part():
+    seeds = seeds_of(5, 3, 4)
+    assert len({tuple(seed) for seed in seeds}) == len(seeds) == 12
+    assert [step for _, step in seeds] == [i for i in range(4) for _ in range(3)]
+    # A pass has a few dozen dropout sites, numbered on from its seed: no two passes may meet.
+    firsts = sorted(first for first, step in seeds if step == 0)
+    assert np.all(np.diff(firsts) >= 1000)
+    assert seeds_of(5, 3, 4) == seeds
+    neighbours = seeds_of(6, 3, 4)
+    assert min(abs(a - b) for a, _ in seeds for b, _ in neighbours) > 10000
+
+
+class SeedTask(SlopeTask):
+    """Tells by its losses which dropout seed each of two replicas had."""
+
+    loss_epsilon = {}
+
+    def build_model(self) -> keras.Model:
+        model = Slope()
+        model.call = lambda features, training, dropout_seed: (
+            model.a * tf.cast(dropout_seed[0] % 2**20, tf.float32)
+        )
+        return model
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"replica_0_loss": tf.constant(0.5), "replica_1_loss": tf.constant(0.5)}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        here = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return {f"replica_{i}_loss": tf.where(tf.equal(here, i), outputs, 0.0) for i in range(2)}
+
+
+def _seeds_of_two_replicas() -> list[float]:
+    runs.split_cpu(2)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        task = SeedTask()
+        model = task.build_model()
+        optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
+        optimizer.build(model.trainable_variables)
+    step = TrainStep(task, model, optimizer, seed=5)
+    stats = tf.function(lambda: strategy.run(step, ({"x": tf.constant(X)},)))()
+    values = dict(zip_stats(step, strategy.experimental_local_results(stats)[1]))
+    return [values["replica_0_loss"], values["replica_1_loss"]]
+
+
+def test_replicas_have_dropout_seeds_of_their_own():
+    with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
+        first, second = executor.submit(_seeds_of_two_replicas).result(runs.TIMEOUT_SECONDS)
+    assert first % 1 == second % 1 == 0
+    assert abs(first - second) >= 1000
+
+
+def test_ten_steps_are_the_releases(golden):
+    """Without TrainStep, test_optimization_trajectories.py follows more of its settings."""
+    settings = json.loads((golden / "optim/lamb_onehot.json").read_text())
+    task = PretrainingTask(goldens.config("base"))
+    model = goldens.pretrained("base")
+    names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
+    optimizer = create_optimizer(
+        **{name: settings[name] for name in names}, sum_over_replicas=False
+    )
+    optimizer.build(model.trainable_variables)
+    step = TrainStep(task, model, optimizer)
+    update = tf.function(step)
+    batches = goldens.arrays(golden / "optim/batches.npz")
+    for i, stored in enumerate(settings["steps"]):
+        prefix = f"step{i}/"
+        batch = {k.removeprefix(prefix): v for k, v in batches.items() if k.startswith(prefix)}
+        features = {name: tf.constant(v) for name, v in goldens.features(batch).items()}
+        stats = dict(zip_stats(step, update(features)))
+        for mine, theirs in (
+            ("masked_lm_loss", "masked_lm_loss"),
+            ("sentence_order_loss", "sentence_order_loss"),
+            ("loss", "total_loss"),
+        ):
+            assert abs(stats[mine] - stored[theirs]) <= tolerances.TRAJECTORY_LOSS, (i, mine)
+    last = f"after{len(settings['steps'])}/"
+    params = goldens.arrays(golden / "optim/lamb_onehot_params.npz")
+    named = conversion.named_weights(model)
+    assert {name for name in params if name.startswith(last)} == {last + name for name in named}
+    for name, variable in named.items():
+        assert_weight(name, variable.numpy(), params[last + name])
+
+
+def assert_weight(name: str, actual: np.ndarray, expected: np.ndarray) -> None:
+    limit = (
+        tolerances.TRAJECTORY_KEY_BIAS
+        if name.endswith("self/key/bias")
+        else tolerances.TRAJECTORY_WEIGHT
+    )
+    assert np.max(np.abs(actual - expected)) <= limit, name
+
+
+# --- other ways to work through the same batches --------------------------------------------
+
+
+def ten_steps(recompute: bool = False, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns the statistics of ten updates `<float32>[10, 5]`, and the weights after them."""
+    keras.utils.set_random_seed(11)
+    config = runs.config()
+    task = PretrainingTask(config, recompute=recompute)
+    model = task.build_model()
+    optimizer = create_optimizer(0.01, 10, 2, "lamb", sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    step = tf.function(TrainStep(task, model, optimizer, **kwargs))
+    rows = runs.examples(120)
+    stats = []
+    for i in range(10):
+        batch = rows[12 * i : 12 * (i + 1)]
+        stats.append(step({name: tf.constant([row[name] for row in batch]) for name in batch[0]}))
+    named = conversion.named_weights(model)
+    return np.array(stats), {name: variable.numpy() for name, variable in named.items()}
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    stats, weights = ten_steps()
+    # They train: else everything below would hold for a step that does nothing.
+    assert stats[-1, 0] < stats[0, 0] - 0.1
+    return stats, weights
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"accumulation_steps": 3},
+        {"recompute": True},
+        {"accumulation_steps": 2, "jit_compile": True, "recompute": True},
+    ],
+    ids=lambda how: " ".join(how),
+)
+def test_the_same_ten_steps(plain, how):
+    stats, weights = ten_steps(**how)
+    np.testing.assert_allclose(stats, plain[0], rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+    for name, expected in plain[1].items():
+        assert_weight(name, weights[name], expected)

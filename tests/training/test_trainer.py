@@ -1,0 +1,212 @@
+"""Trainer: the loop.
+
+Can't see: what happens to a process that is killed, and several replicas or workers: see
+test_run_pretraining_processes.py.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import checkpoint
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.task import Task
+from albert_tf.training.trainer import NonFiniteLossError, Trainer
+
+
+class Constant(keras.Model):
+    """y = a * x."""
+
+    def __init__(self) -> None:
+        super().__init__(name="constant")
+        self.a = self.add_weight(shape=(), initializer="ones", name="a")
+        self.built = True
+
+    def call(self, features, training, dropout_seed=None):
+        return self.a * features["x"]
+
+
+class ConstantTask(Task):
+    """The loss is the mean of y; its gradient is the mean of x, NaN where x is."""
+
+    key_metric = "y"
+
+    def build_model(self) -> keras.Model:
+        return Constant()
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"y_loss": tf.cast(tf.size(features["x"]), tf.float32)}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        return {"y_loss": tf.reduce_sum(outputs)}
+
+    def metrics(self, outputs, features) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def numbers(*bad: int):
+    """Returns an input_fn of batches whose value is their step, NaN at the bad steps."""
+    values = [float("nan") if step in bad else float(step) for step in range(1, 40)]
+
+    def input_fn(context):
+        return tf.data.Dataset.from_tensor_slices({"x": values}).batch(1, drop_remainder=True)
+
+    return input_fn
+
+
+class Progress:
+    """Stands for ProgressLog: keeps what it is told, and calls back."""
+
+    def __init__(self, on_report=lambda step: None) -> None:
+        self.steps: list[int] = []
+        self.losses: list[float] = []
+        self._on_report = on_report
+
+    def report(self, step, stats, step_seconds, compiled):
+        assert list(stats) == ["loss", "y_loss", "learning_rate", "grad_norm"]
+        assert step_seconds > 0
+        assert compiled == (not self.steps)
+        self.steps.append(step)
+        self.losses.append(stats["loss"])
+        self._on_report(step)
+
+
+def constant_trainer(directory: pathlib.Path, learning_rate: float = 1e-20) -> Trainer:
+    def make_optimizer():
+        return create_optimizer(learning_rate, 10**6, 0, sum_over_replicas=False)
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    return Trainer(ConstantTask(), strategy, str(directory), make_optimizer)
+
+
+def saved_steps(directory: pathlib.Path) -> list[int]:
+    return [int(path.rpartition("-")[2]) for path in checkpoint.listed(str(directory))]
+
+
+def train(trainer: Trainer, input_fn, progress, steps: int = 17, **changes: int) -> bool:
+    settings = {"steps_per_loop": 3, "save_steps": 5, "keep_max": 0, **changes}
+    return trainer.train(input_fn, progress, steps, **settings)
+
+
+# --- the loop -------------------------------------------------------------------------------
+
+
+def test_saves_at_multiples_and_at_the_end(tmp_path):
+    """Loops are shortened to end at a save; each line's loss is the mean of its steps."""
+    trainer, progress = constant_trainer(tmp_path), Progress()
+    assert train(trainer, numbers(), progress)
+    assert saved_steps(tmp_path) == [5, 10, 15, 17]
+    assert progress.steps[-1] == trainer.step == 17
+    assert set(progress.steps) >= {5, 10, 15, 17}
+    sizes = np.diff([0, *progress.steps])
+    assert max(sizes) == 3 and sizes[0] == 1
+    starts = np.array(progress.steps) - sizes
+    means = [np.mean(np.arange(a + 1, b + 1)) for a, b in zip(starts, progress.steps, strict=True)]
+    assert progress.losses == pytest.approx(means)
+
+
+def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
+    """Whatever steps_per_loop allows: a loop is to take ten seconds at most."""
+    trainer, progress = constant_trainer(tmp_path), Progress()
+    clock = iter(np.arange(1000) * 4.0)
+    monkeypatch.setattr("albert_tf.training.trainer.time.monotonic", lambda: next(clock))
+    # The clock goes on by 4 s from the start to the end of each loop, however many steps it has.
+    train(trainer, numbers(), progress, steps_per_loop=1000, save_steps=1000)
+    assert np.diff([0, *progress.steps]).tolist() == [1, 2, 5, 9]
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    train(constant_trainer(tmp_path), numbers(), Progress(), keep_max=2)
+    assert saved_steps(tmp_path) == [15, 17]
+
+
+@pytest.mark.parametrize(
+    "make_optimizer", [lambda: create_optimizer(0.1, 10, 0), keras.optimizers.Adam]
+)
+def test_an_optimizer_that_sums_over_replicas_is_refused(tmp_path, make_optimizer):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with pytest.raises(ValueError, match="would sum gradients .*sum_over_replicas=False"):
+        Trainer(ConstantTask(), strategy, str(tmp_path), make_optimizer)
+
+
+def test_a_run_that_is_done_does_nothing(tmp_path):
+    train(constant_trainer(tmp_path), numbers(), Progress(), steps=5)
+    trainer, progress = constant_trainer(tmp_path), Progress()
+    trainer.initialise()
+    assert train(trainer, numbers(), progress, steps=5)
+    assert progress.steps == []
+
+
+def send(number: signal.Signals, at_step: int):
+    def send_at(step: int) -> None:
+        if step == at_step:
+            os.kill(os.getpid(), number)
+            time.sleep(0.5)  # A thread hears it.
+
+    return send_at
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends(tmp_path, caplog, number):
+    before = signal.getsignal(number)
+    trainer, progress = constant_trainer(tmp_path), Progress(send(number, at_step=7))
+    with caplog.at_level("INFO", logger="absl"):
+        assert not train(trainer, numbers(), progress, steps_per_loop=1)
+    # The loop under way is finished first: it looks at the signal when it ends.
+    assert progress.steps[-1] == 8
+    assert saved_steps(tmp_path) == [5, 8]
+    assert f"{number.name}: saves and stops; once more ends at once" in caplog.text
+    assert "stopped at step 8: the same command goes on from there" in caplog.text
+    assert signal.getsignal(number) == before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    """In the middle of a loop, after a save."""
+    trainer, progress = constant_trainer(tmp_path), Progress()
+    with pytest.raises(NonFiniteLossError) as error:
+        train(trainer, numbers(7, 9), progress)
+    assert str(error.value).startswith("step 7 is not finite ({'loss': nan, 'y_loss': nan, 'lea")
+    assert "nothing was saved after step 5; lower --learning_rate or" in str(error.value)
+    assert saved_steps(tmp_path) == [5]
+    assert sorted(p.name for p in tmp_path.iterdir() if "ckpt" in p.name) == [
+        "model.ckpt-5.data-00000-of-00001",
+        "model.ckpt-5.index",
+        "model.ckpt-5.meta",
+    ]
+    values = checkpoint.read(str(tmp_path / "model.ckpt-5"))
+    assert all(np.all(np.isfinite(value)) for value in values.values())
+    assert max(progress.steps) < 7
+
+
+def test_after_a_save_something_may_be_done(tmp_path):
+    """Not after the one that a signal asked for."""
+    trainer, seen = constant_trainer(tmp_path), []
+    progress = Progress(send(signal.SIGTERM, at_step=12))
+    train(
+        trainer,
+        numbers(),
+        progress,
+        steps_per_loop=1,
+        after_save=lambda: seen.append(trainer.step),
+    )
+    assert seen == [5, 10] and saved_steps(tmp_path) == [5, 10, 13]
+
+
+def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
+    trainer = constant_trainer(tmp_path)
+    train(trainer, numbers(), Progress(), steps=2)
+    values = checkpoint.read(str(tmp_path))
+    assert set(values) == {"constant/a", "constant/a/adam_m", "constant/a/adam_v", "global_step"}
+    # Gradients 1 and 2 are clipped to 1.
+    assert values["constant/a/adam_m"] == pytest.approx(0.1 + 0.9 * 0.1, rel=1e-6)
+    assert values["constant/a/adam_v"] == pytest.approx(0.001 + 0.999 * 0.001, rel=1e-6)
+    assert values["global_step"].dtype == np.int64 and values["global_step"] == 2

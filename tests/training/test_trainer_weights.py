@@ -1,0 +1,199 @@
+"""Trainer: where weights come from, and evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import checkpoint, conversion
+from albert_tf.conversion import layouts
+from albert_tf.records import input_pipeline
+from albert_tf.records.specs import pretraining_spec
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training import distribution
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.trainer import Trainer
+from tests import goldens, tolerances
+from tests import pretraining_runs as runs
+
+
+def trainer_of(config: albert_tf.AlbertConfig, directory: pathlib.Path, seed: int = 0) -> Trainer:
+    directory.mkdir(exist_ok=True)
+
+    def make_optimizer():
+        return create_optimizer(0.1, 10, 0, sum_over_replicas=False)
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    return Trainer(PretrainingTask(config), strategy, str(directory), make_optimizer, seed=seed)
+
+
+def weights(trainer: Trainer) -> dict[str, np.ndarray]:
+    return {k: v.numpy() for k, v in conversion.named_weights(trainer.model).items()}
+
+
+def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    config, theirs = goldens.config("base"), checkpoint.read(goldens.checkpoint("base"))
+    trainer = trainer_of(config, tmp_path)
+    initial = weights(trainer)
+    assert trainer.initialise() == "fresh"
+    assert "fresh: " in caplog.text
+    for name, value in weights(trainer).items():
+        np.testing.assert_array_equal(value, initial[name])
+
+    assert trainer.initialise(goldens.checkpoint("base")) == "init_checkpoint"
+    assert f"init_checkpoint: {goldens.checkpoint('base')}" in caplog.text
+    for name, value in weights(trainer).items():
+        np.testing.assert_array_equal(value, theirs[name])
+    assert trainer.step == 0
+    assert not any(np.any(moment.numpy()) for moment in trainer.optimizer.adam_m)
+
+    for moment in (*trainer.optimizer.adam_m, *trainer.optimizer.adam_v):
+        moment.assign(np.random.default_rng(0).normal(size=moment.shape))
+    trainer.optimizer.iterations.assign(7)
+    trainer.model.weights[0].assign_add(np.ones(trainer.model.weights[0].shape))
+    trainer.save(keep_max=1)
+    other = trainer_of(config, tmp_path, seed=1)
+    assert other.initialise(goldens.checkpoint("base")) == "resume"
+    assert f"resume: step 7 of {tmp_path}/model.ckpt-7" in caplog.text
+    assert other.step == 7
+    expected = checkpoint.read(str(tmp_path))
+    for name, value in weights(other).items():
+        np.testing.assert_array_equal(value, expected[name])
+    names = list(conversion.named_weights(other.model))
+    assert len(expected) == 3 * len(names) + 1
+    for i, name in enumerate(names):
+        np.testing.assert_array_equal(other.optimizer.adam_m[i], expected[f"{name}/adam_m"])
+        np.testing.assert_array_equal(other.optimizer.adam_v[i], expected[f"{name}/adam_v"])
+
+
+def test_groups_are_filled_from_group_0(tmp_path):
+    config = goldens.config("base", num_hidden_groups=2)
+    trainer = trainer_of(config, tmp_path)
+    with pytest.raises(ValueError, match="does not fit the model: it lacks .*group_1/"):
+        trainer.initialise(goldens.checkpoint("base"))
+    assert trainer.initialise(goldens.checkpoint("base"), expand_group0=True) == "init_checkpoint"
+    theirs = checkpoint.read(goldens.checkpoint("base"))
+    for name, value in weights(trainer).items():
+        np.testing.assert_array_equal(value, theirs[name.replace("group_1", "group_0")])
+
+
+def test_a_checkpoint_of_another_shape_changes_nothing(tmp_path):
+    trainer = trainer_of(runs.config(), tmp_path)
+    before = weights(trainer)
+    with pytest.raises(ValueError, match="is of another shape than the model .*word_embeddings"):
+        trainer.initialise(goldens.checkpoint("base"))
+    for name, value in weights(trainer).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
+    """As after copying the release's checkpoint into output_dir."""
+    source = goldens.checkpoint("base")
+    for ending in (".index", ".data-00000-of-00001"):
+        shutil.copy(source + ending, tmp_path / f"model.ckpt-3{ending}")
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
+    )
+    trainer = trainer_of(goldens.config("base"), tmp_path)
+    with pytest.raises(ValueError, match="lacks bert/.*adam_m, .*name another output_dir, and"):
+        trainer.initialise()
+
+
+def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    (tmp_path / "albert_config.json").write_text(runs.config().to_json())
+    opened, read = [], checkpoint.read
+    monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
+    monkeypatch.setattr(layouts, "find", lambda path: pytest.fail("it is a checkpoint of ours"))
+    trainer.initialise()
+    assert opened == [f"{tmp_path}/model.ckpt-0"]
+
+
+def test_a_restore_compares_configs(tmp_path):
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    other = dataclasses.replace(runs.config(), num_attention_heads=1)
+    (tmp_path / "albert_config.json").write_text(other.to_json())
+    with pytest.raises(ValueError, match="contradicts the model's .num_attention_heads 1 there"):
+        trainer.initialise()
+
+
+@pytest.mark.parametrize("of", ["", "/adam_m", "/adam_v"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path, of, value):
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    tensors, name = checkpoint.read(str(tmp_path)), f"bert/pooler/dense/kernel{of}"
+    tensors[name][1, 2] = value
+    checkpoint.save(str(tmp_path), 1, tensors, keep_max=1)
+    with pytest.raises(ValueError, match=f"ckpt-1 holds NaN or infinite numbers in {name}: "):
+        trainer.initialise()
+
+
+def test_workers_that_see_different_checkpoints_are_stopped(tmp_path, monkeypatch):
+    """As with output directories on disks of their own: their weights would differ."""
+
+    def mean_with_one_that_sees_none(strategy, number):
+        return [(number + 0.0) / 2]
+
+    trainer = trainer_of(runs.config(), tmp_path)
+    trainer.save(keep_max=1)
+    monkeypatch.setattr(distribution, "mean_over_workers", mean_with_one_that_sees_none)
+    with pytest.raises(ValueError, match="the workers see different checkpoints in .*ckpt-0"):
+        trainer.initialise()
+
+
+def test_another_seed_gives_other_weights(tmp_path):
+    first, same, other = (weights(trainer_of(runs.config(), tmp_path, seed)) for seed in (1, 1, 2))
+    name = "bert/embeddings/word_embeddings"
+    np.testing.assert_array_equal(first[name], same[name])
+    assert np.all(np.abs(first[name] - other[name]).max(axis=1) > 0.01)
+
+
+# --- evaluation -----------------------------------------------------------------------------
+
+
+def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
+    """29 examples in batches of 12: the last one is filled up by 7 rows that count nothing."""
+    rows = runs.examples(29)
+    path = str(runs.write_records(tmp_path / "a.tfrecord", rows))
+    trainer = trainer_of(runs.config(), tmp_path / "out")
+    spec = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
+
+    def input_fn(context):
+        return input_pipeline.evaluation_dataset([path], [29], spec, 12, 100, context)
+
+    results = trainer.evaluate(input_fn)
+
+    features = {name: np.stack([row[name] for row in rows]).astype("int32") for name in rows[0]}
+    outputs = trainer.model(features, training=False)
+    weight = np.stack([row["masked_lm_weights"] for row in rows]).astype("float64")
+    assert len(set(weight.sum(axis=1))) > 2
+    pieces = scores(outputs["masked_lm_logits"], features["masked_lm_ids"])
+    orders = scores(outputs["sentence_order_logits"], features["sentence_order_labels"])
+    expected = {
+        "masked_lm_loss": np.sum(pieces[0] * weight) / np.sum(weight),
+        "masked_lm_accuracy": np.sum(pieces[1] * weight) / np.sum(weight),
+        "sentence_order_loss": np.mean(orders[0]),
+        "sentence_order_accuracy": np.mean(orders[1]),
+    }
+    expected["loss"] = expected["masked_lm_loss"] + expected["sentence_order_loss"]
+    assert results == pytest.approx(expected, abs=tolerances.LOSS)
+
+
+def scores(logits: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the negative log-likelihood of each label, and whether it scored highest."""
+    logits = np.asarray(logits, "float64")
+    largest = logits.max(axis=-1, keepdims=True)
+    log_z = largest[..., 0] + np.log(np.exp(logits - largest).sum(axis=-1))
+    of_labels = np.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return log_z - of_labels, logits.argmax(axis=-1) == labels
