@@ -85,7 +85,7 @@ def listed(directory: str) -> list[str]:
 
 def claim(directory: str) -> None:
     """Marks a directory as that of a run that begins, until `save` lists its first checkpoint."""
-    write_text(os.path.join(directory, _LIST), f'model_checkpoint_path: "{_CLAIM}"\n')
+    files.replace(os.path.join(directory, _LIST), f'model_checkpoint_path: "{_CLAIM}"\n')
 
 
 def unlisted(directory: str) -> list[str]:
@@ -193,7 +193,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
       prefix: What its files are called; the directory exists.
       tensors: Arrays, tensors or variables by name.
     """
-    write_text(prefix + _META, "")
+    files.replace(prefix + _META, "")
     names = sorted(tensors)
     values = [tf.convert_to_tensor(tensors[name]) for name in names]
     # The writer renames its temporary files when they are complete, the index last.
@@ -227,18 +227,11 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     return {prefix + ending: target + ending for ending in endings}
 
 
-def write_text(path: str, text: str) -> None:
-    """Replaces a file in one rename: a reader sees the old text or the new one, whole."""
-    with tf.io.gfile.GFile(path + ".tmp", "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
-
-
 def _write_state(directory: str, names: list[str]) -> None:
     # Names without a directory: the output can be moved, or seen from elsewhere.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(os.path.join(directory, _LIST), "\n".join(lines) + "\n")
+    files.replace(os.path.join(directory, _LIST), "\n".join(lines) + "\n")
 
 
 def _delete(prefix: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, text_files
 
 # What the file beside a model's weights is called.
 CONFIG_FILE = "albert_config.json"
@@ -172,11 +172,9 @@ class AlbertConfig:
         files.check_regular(path)
         if not files.is_file(path):
             raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist")
-        content = files.read_bytes(path, files.SMALL_BYTES)
-        try:
-            values = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"ALBERT config {os.fspath(path)} is not JSON: {error}") from None
+        values = text_files.parse_json(
+            files.read_bytes(path, files.SMALL_BYTES), f"ALBERT config {os.fspath(path)}"
+        )
         try:
             return cls.from_dict(values)
         except ValueError as error:

@@ -1,78 +1,16 @@
-"""JSON and archives that somebody else wrote, and directories that are written whole."""
+"""Directories that appear whole or not at all, and what is written into them."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
 from albert_tf import files
-
-
-def parse_json(content: bytes, path: str) -> dict[str, Any]:
-    """Parses a JSON object.
-
-    Args:
-      content: The text.
-      path: Where it is from, for messages.
-
-    Returns:
-      The object.
-
-    Raises:
-      ValueError: It is none.
-    """
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a JSON object, not {type(values).__name__}")
-    return values
-
-
-def read_json(path: str) -> dict[str, Any]:
-    """Reads a file with a JSON object.
-
-    Args:
-      path: The file.
-
-    Returns:
-      The object.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It holds something else, or is too large.
-    """
-    return parse_json(files.read_bytes(path, files.SMALL_BYTES), path)
-
-
-def check_not_compressed(path: str) -> None:
-    """Checks that a zip archive is no larger in memory than on disk; neither Keras nor torch packs.
-
-    Raises:
-      ValueError: It is, or it is damaged.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise ValueError(f"{path} is compressed, which such files are not: save the model again")
-    declared, held = sum(member.file_size for member in members), os.path.getsize(path)
-    if declared > held:
-        raise ValueError(
-            f"{path} is damaged (its members declare {declared:,} bytes, and it has {held:,}): "
-            "copy it again"
-        )
 
 
 def write_text(path: str, text: str) -> None:

@@ -94,16 +94,22 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     return content
 
 
-def replace(path: str, content: bytes) -> None:
-    """Writes a file in one rename; several processes may write the same one at the same time.
+def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
+    """Writes a file in one rename: a reader sees the old content or the new one, whole.
 
     Where it can't be written, as on a full disk, nothing is left behind.
+
+    Args:
+      path: The file.
+      content: What it shall hold; text is written in UTF-8.
+      several_writers: Whether other processes may write the same file at the same time. If not,
+        what a killed one leaves behind is overwritten by the next.
     """
     gfile = _gfile()
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
     try:
         with gfile.GFile(temporary, "wb") as file:
-            file.write(content)
+            file.write(content.encode() if isinstance(content, str) else content)
         gfile.rename(temporary, path, overwrite=True)
     except BaseException:
         if gfile.exists(temporary):

@@ -72,7 +72,7 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
+        raise ValueError(f"{where} is not JSON: {error}") from error
     for escape in _ESCAPE.finditer(text):
         if escape[1]:
             raise ValueError(
@@ -80,6 +80,28 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
                 "surrogate pair: write the whole pair, or the character itself"
             )
     return value
+
+
+def parse_json_object(content: bytes | str, where: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns the object of a JSON text; see `parse_json`.
+
+    Raises:
+      ValueError: It is no object, or no JSON.
+    """
+    value = parse_json(content, where)
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def read_json_object(path: str) -> dict[str, Any]:
+    """Returns the object of a JSON file; see `parse_json`.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It is no object, no JSON, or too large.
+    """
+    return parse_json_object(files.read_bytes(path, files.SMALL_BYTES), path)
 
 
 def finite_number(text: str, where: str) -> float:

@@ -239,7 +239,7 @@ def test_errors_name_the_file(tmp_path):
         with pytest.raises(ValueError, match=message):
             AlbertConfig.from_json_file(str(file))
     file.write_bytes(b"\xff\xfe{")
-    with pytest.raises(ValueError, match="albert_config.json is not JSON"):
+    with pytest.raises(ValueError, match="albert_config.json: not UTF-8 text"):
         AlbertConfig.from_json_file(file)
 
 

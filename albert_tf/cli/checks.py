@@ -6,14 +6,14 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, files
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import layouts
 
 
 def write_config(config: AlbertConfig, output_dir: str) -> None:
     """Puts the config beside the checkpoints of a run."""
-    checkpoint.write_text(os.path.join(output_dir, CONFIG_FILE), config.to_json())
+    files.replace(os.path.join(output_dir, CONFIG_FILE), config.to_json())
 
 
 def check_same_model(config: AlbertConfig, output_dir: str) -> None:

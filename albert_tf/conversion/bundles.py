@@ -11,7 +11,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, files
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import names, values
 
@@ -123,4 +123,4 @@ def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray
     """
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
-    checkpoint.write_text(os.path.join(directory, CONFIG_FILE), config.to_json())
+    files.replace(os.path.join(directory, CONFIG_FILE), config.to_json())

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from albert_tf import directories
+from albert_tf import directories, text_files
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import names, torch_files, values
 from albert_tf.model.functional import LAYER_NORM_EPSILON
@@ -74,7 +74,7 @@ ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
 def matches(path: str) -> bool:
     """Tells whether a directory is of this layout."""
     config = os.path.join(path, _CONFIG)
-    return os.path.isfile(config) and "model_type" in directories.read_json(config)
+    return os.path.isfile(config) and "model_type" in text_files.read_json_object(config)
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -90,7 +90,7 @@ def read_config(path: str) -> AlbertConfig:
       ValueError: It is no ALBERT, or one that is not built here.
     """
     file = os.path.join(path, _CONFIG)
-    theirs = directories.read_json(file)
+    theirs = text_files.read_json_object(file)
     if theirs.get("model_type") != "albert":
         raise ValueError(f"{file} is of a model of type {theirs.get('model_type')!r}, not 'albert'")
     for key, value in _FIXED.items():
@@ -123,7 +123,7 @@ def read_labels(path: str) -> tuple[str, ...]:
       ValueError: They are no names by id, or not different ones.
     """
     file = os.path.join(path, _CONFIG)
-    by_id = directories.read_json(file).get("id2label") or {}
+    by_id = text_files.read_json_object(file).get("id2label") or {}
     ids = [str(i) for i in range(len(by_id))]
     if not isinstance(by_id, dict) or set(by_id) != set(ids):
         raise ValueError(f"{file}: id2label must be an object of names by id, from 0")
@@ -197,7 +197,7 @@ def _read_tensors(path: str) -> dict[str, np.ndarray]:
 
 
 def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
-    weight_map = directories.read_json(index).get("weight_map")
+    weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index} must have an object weight_map, of file names by weight")
     for name, shard in weight_map.items():

@@ -13,8 +13,9 @@ import numpy as np
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import hdf5, names, values
-from albert_tf.directories import check_not_compressed, parse_json
+from albert_tf.conversion.archives import check_not_compressed
 from albert_tf.files import SMALL_BYTES
+from albert_tf.text_files import parse_json_object
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
 _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
@@ -51,7 +52,7 @@ def read_config(path: str) -> AlbertConfig:
     file = _file(path)
     if file.endswith(_WEIGHTS):
         return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), CONFIG_FILE))
-    description = parse_json(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
+    description = parse_json_object(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
     try:
         found = list(_configs(description))
     except RecursionError:

@@ -16,7 +16,7 @@ import h5py
 import keras
 import numpy as np
 
-from albert_tf import directories
+from albert_tf import directories, text_files
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import hdf5, names, values
 
@@ -60,7 +60,7 @@ _KEYS = {
 def matches(path: str) -> bool:
     """Tells whether a directory is of this layout."""
     config = os.path.join(path, _CONFIG)
-    return os.path.isfile(config) and "registered_name" in directories.read_json(config)
+    return os.path.isfile(config) and "registered_name" in text_files.read_json_object(config)
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -76,7 +76,7 @@ def read_config(path: str) -> AlbertConfig:
       ValueError: It is no ALBERT, or a value is impossible.
     """
     file = os.path.join(path, _CONFIG)
-    preset = directories.read_json(file)
+    preset = text_files.read_json_object(file)
     if preset["registered_name"] not in _BACKBONE:
         raise ValueError(f"{file} is of {preset['registered_name']!r}, not of {_BACKBONE[0]!r}")
     theirs = preset.get("config")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert_tf import checkpoint
+from albert_tf import files
 from albert_tf.conversion import huggingface
 from albert_tf.text_files import parse_json
 
@@ -18,7 +18,7 @@ LABELS_FILE = "labels.jsonl"
 def write(directory: str, labels: Sequence[str]) -> None:
     """Stores classes in the order of their ids, one a line."""
     lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
-    checkpoint.write_text(os.path.join(directory, LABELS_FILE), "".join(lines))
+    files.replace(os.path.join(directory, LABELS_FILE), "".join(lines))
 
 
 def read(directory: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from albert_tf import directories
+from albert_tf.conversion import archives
 
 # torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a process
 # apart also bounds what reading a pickle may do.
@@ -68,7 +68,7 @@ def read_pickle(path: str) -> dict[str, np.ndarray]:
             "as model.safetensors"
         )
     if zipfile.is_zipfile(path):
-        directories.check_not_compressed(path)
+        archives.check_not_compressed(path)
     with tempfile.TemporaryDirectory() as folder:
         target = os.path.join(folder, "model.safetensors")
         process = subprocess.run(

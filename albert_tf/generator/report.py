@@ -236,9 +236,9 @@ class Report:
     def save(self, path: str) -> None:
         """Writes the JSON; the file gets its name when it is whole."""
         # Processes that only count start faster without TensorFlow.
-        from albert_tf import checkpoint
+        from albert_tf import files
 
-        checkpoint.write_text(path, json.dumps(self.to_json(), indent=2) + "\n")
+        files.replace(path, json.dumps(self.to_json(), indent=2) + "\n")
 
 
 def report_path(output_file: str, suffix: str) -> str:

@@ -19,8 +19,7 @@ import sentencepiece
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf import errors, scripts
-from albert_tf.files import list_files
+from albert_tf import errors, files, scripts
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings
 from albert_tf.text.tokenization import preprocess_text
@@ -164,10 +163,7 @@ def write_model(model: bytes, model_prefix: str) -> None:
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(len(processor))
     )
     for suffix, content in ((".vocab", vocabulary.encode()), (".model", model)):
-        temporary = f"{model_prefix}{suffix}.tmp"
-        with tf.io.gfile.GFile(temporary, "wb") as file:
-            file.write(content)
-        tf.io.gfile.rename(temporary, model_prefix + suffix, overwrite=True)
+        files.replace(model_prefix + suffix, content)
 
 
 def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
@@ -175,14 +171,14 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     with errors.in_one_line():
-        files = list_files(flag_values.input_file)
+        texts = files.list_files(flag_values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
         settings = read_text_settings(flag_values, mode="rb")
         if math.isnan(flag_values.character_coverage):  # It is within all bounds.
             raise ValueError("--character_coverage must be within [0, 1], not nan")
         check_writable(flag_values.model_prefix)
         model = train(
-            files,
+            texts,
             settings,
             vocab_size=flag_values.vocab_size,
             character_coverage=flag_values.character_coverage,
@@ -191,8 +187,8 @@ def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> No
         )
         write_model(model, flag_values.model_prefix)
     print(
-        f"{flag_values.model_prefix}.model: {flag_values.vocab_size} pieces from {len(files)} "
-        f"file{'s' if len(files) > 1 else ''}"
+        f"{flag_values.model_prefix}.model: {flag_values.vocab_size} pieces from {len(texts)} "
+        f"file{'s' if len(texts) > 1 else ''}"
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, files
+from albert_tf import files
 from albert_tf.generator.blocks import Place
 from albert_tf.generator.report import Report, WrongVocabularyError
 from albert_tf.generator.workers import Part
@@ -147,7 +147,7 @@ class ShardRun:
     def save(self) -> None:
         """Writes down which shards are whole."""
         state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
-        checkpoint.write_text(self._state_path, files.dump_sealed(state))
+        files.replace(self._state_path, files.dump_sealed(state))
 
     def remove(self, keep_whole: bool) -> None:
         """Removes the shards that aren't whole; or all, with what is known of them."""

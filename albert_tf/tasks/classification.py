@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import checkpoint, files
+from albert_tf import files
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses, metrics, sequence_features
 from albert_tf.tasks.feature_table import FeatureTable
@@ -100,7 +100,7 @@ class ScoringTask(SupervisedTask):
         `results_file` is what GLUE's leaderboard takes: a header, then index and label.
         """
         stored = {"ids": _ids(examples), "probabilities": predictions.tolist()}
-        checkpoint.write_text(_stored_file(directory, split), json.dumps(stored) + "\n")
+        files.replace(_stored_file(directory, split), json.dumps(stored) + "\n")
         if split != "test":
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
@@ -219,4 +219,4 @@ def _read_stored(path: str, ids: list[str]) -> np.ndarray:
 
 
 def _write_lines(path: str, lines: Sequence[str]) -> None:
-    checkpoint.write_text(path, "\n".join(lines) + "\n")
+    files.replace(path, "\n".join(lines) + "\n")

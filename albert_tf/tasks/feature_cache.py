@@ -85,7 +85,7 @@ def _write(path: str, table: FeatureTable) -> None:
     content = io.BytesIO()
     np.savez(content, **{_NAMES: list(arrays)}, **arrays)
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-    files.replace(path, content.getvalue())
+    files.replace(path, content.getvalue(), several_writers=True)
 
 
 def _read(path: str) -> FeatureTable | None:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, files
+from albert_tf import files
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses, metrics, squad_predictions, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
@@ -290,7 +290,7 @@ def _json_file(directory: str, split: str, name: str) -> str:
 
 
 def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any]) -> None:
-    checkpoint.write_text(_json_file(directory, split, name), json.dumps(content, indent=4) + "\n")
+    files.replace(_json_file(directory, split, name), json.dumps(content, indent=4) + "\n")
 
 
 def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.config import AlbertConfig
-from albert_tf.directories import read_json, write_text
+from albert_tf.directories import write_text
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text_files import read_json_object
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
@@ -122,7 +123,7 @@ def _directory(path: str) -> str:
 
 def _says_lower_case(path: str) -> bool:
     file = os.path.join(_directory(path), _TOKENIZER_CONFIG)
-    value = read_json(file).get("do_lower_case", True) if files.is_file(file) else True
+    value = read_json_object(file).get("do_lower_case", True) if files.is_file(file) else True
     if not isinstance(value, bool):
         raise ValueError(f"{file}: do_lower_case must be true or false, not {value!r}")
     return value

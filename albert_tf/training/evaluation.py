@@ -66,9 +66,7 @@ def evaluate_checkpoints(
         if distribution.is_chief(trainer.strategy):
             write_metrics(trainer.output_dir, step, results)
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-            checkpoint.write_text(
-                os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n"
-            )
+            files.replace(os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n")
     return results
 
 
@@ -108,7 +106,7 @@ class Trial:
     def write(self, directory: str) -> None:
         """Writes best_trial.txt."""
         text = f"{self.last_step}:{self.best_step}:{self.best_value}"
-        checkpoint.write_text(os.path.join(directory, TRIAL_FILE), text)
+        files.replace(os.path.join(directory, TRIAL_FILE), text)
 
 
 def begin(directory: str) -> None:
@@ -180,7 +178,7 @@ def append_results(path: str, lines: Sequence[str]) -> None:
     if blocks and step and step[0] in blocks[-1].splitlines():
         del blocks[-1]
     text = "\n".join(lines) + "\n"
-    checkpoint.write_text(path, "".join(block + _RULE for block in [*blocks, text]))
+    files.replace(path, "".join(block + _RULE for block in [*blocks, text]))
 
 
 def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
@@ -202,7 +200,7 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
     except tf.errors.NotFoundError:
         logging.warning("%s was the best, but deleted before it could be kept", prefix)
         return []
-    checkpoint.write_text(
+    files.replace(
         os.path.join(directory, _BEST_FILE),
         json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n",
     )

@@ -176,7 +176,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "outside.json: question a: the answer 'cat' at character 90 is not within its paragraph",
     ),
     "question twice": ("squad_v2", {"train_file": "{tmp}/twice.json"}, "question a is there twice"),
-    "not JSON": ("squad_v2", {"train_file": "{tmp}/text.json"}, "text.json: not JSON"),
+    "not JSON": ("squad_v2", {"train_file": "{tmp}/text.json"}, "text.json is not JSON"),
     "latin": ("squad_v2", {"train_file": "{tmp}/latin.json"}, "latin.json: not UTF-8 text"),
     "window": ("squad_v1", {"max_query_length": 60}, "max_seq_length >= max_query_length . 4"),
     "no answers": (

@@ -59,7 +59,7 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'"a"\n"b', "labels.jsonl:2: not JSON"),
+        (b'"a"\n"b', "labels.jsonl:2 is not JSON"),
         (b'"a"\n1\n', "labels.jsonl:2: expected a label of its own, got 1"),
         (b'"a"\n"a"\n', "labels.jsonl:2: expected a label of its own, got 'a'"),
         (b'"\xff"\n', "labels.jsonl:1: not UTF-8 text"),

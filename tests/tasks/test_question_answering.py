@@ -139,7 +139,7 @@ def test_an_ensemble_averages_spans_and_null_odds(tmp_path):
         task.average(folders, "test", EXAMPLES[:1])
     with pytest.raises(FileNotFoundError, match="dev_nbest_predictions.json does not exist"):
         task.average(folders, "dev", EXAMPLES)
-    for damaged, message in (("{", ": not JSON"), ("[]", " is of other questions")):
+    for damaged, message in (("{", " is not JSON"), ("[]", " is of other questions")):
         (tmp_path / "b" / "null_odds.json").write_text(damaged)
         with pytest.raises(ValueError, match=f"b/null_odds.json{message}"):
             task.average(folders, "test", EXAMPLES)

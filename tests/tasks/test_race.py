@@ -119,7 +119,7 @@ def test_a_bad_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="3.txt: expected a passage with the keys id, article"):
         read(folder, "dev", ("middle",))
     path.write_text("{")
-    with pytest.raises(ValueError, match="3.txt: not JSON: "):
+    with pytest.raises(ValueError, match="3.txt is not JSON: "):
         read(folder, "dev", ("middle",))
     path.write_text('{"article": "\\ud83d"}')
     with pytest.raises(ValueError, match="3.txt: not Unicode: .ud83d at character 13 is half"):

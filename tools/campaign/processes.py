@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pathlib
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -22,6 +23,9 @@ TIMEOUT_SECONDS = 240
 _BEGUN = "begun by the campaign"
 _LEFT_BEHIND = ("*.tmp", "*tempstate*", "*.unfinished*", ".write_test", "*.part")
 CONTEXT = multiprocessing.get_context("forkserver")
+# A process that starts also asks how others ended, which only one thread may at a time: the exit
+# code comes through a pipe, once.
+_ASKING = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Running:
         self._process = CONTEXT.Process(
             target=_main, args=(program.main, arguments, log_file, dict(env or {}))
         )
-        self._process.start()
+        with _ASKING:
+            self._process.start()
 
     @property
     def log(self) -> str:
@@ -77,7 +82,7 @@ class Running:
     def wait_until(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
         """Waits for something or the process's end; returns whether it came in time."""
         end = time.monotonic() + seconds
-        while not condition() and self._process.is_alive():
+        while not condition() and self._is_alive():
             if time.monotonic() > end:
                 return False
             time.sleep(0.01)
@@ -89,7 +94,7 @@ class Running:
 
     def signal(self, number: int) -> bool:
         """Sends a signal; returns whether the process was still there."""
-        alive = self._process.is_alive()
+        alive = self._is_alive()
         if alive:
             os.kill(self._process.pid, number)
         return alive
@@ -97,11 +102,14 @@ class Running:
     def end(self, seconds: float = TIMEOUT_SECONDS) -> int | None:
         """Waits for the end; returns the exit code, or None for what had to be killed."""
         if self.wait_until(lambda: False, seconds):
-            self._process.join()
             return self._process.exitcode
         self._process.kill()
-        self._process.join()
+        self.wait_until(lambda: False)
         return None
+
+    def _is_alive(self) -> bool:
+        with _ASKING:
+            return self._process.is_alive()
 
 
 def _main(

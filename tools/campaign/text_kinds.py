@@ -11,6 +11,7 @@ import pathlib
 import shutil
 from typing import Any
 
+from albert_tf import files
 from albert_tf.generator import documents
 from albert_tf.generator.formats import TextSettings
 from albert_tf.tasks import glue, race, squad_text, table
@@ -147,7 +148,7 @@ def _make_text(name: str, folder: pathlib.Path) -> None:
 
 def _read_text(name: str, folder: pathlib.Path) -> list[list[str]]:
     settings = TextSettings(input_format="jsonl" if "jsonl" in name else "lines")
-    found = documents.list_input_files(str(folder / "*"))
+    found = files.list_files(str(folder / "*"))
     return [document.sentences for document in documents.read_documents(found, settings)]
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import app, flags
 
-from albert_tf import scripts
+from albert_tf import files, scripts
 
 # 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
 # and a written version of one message would give each other away.
@@ -132,10 +132,7 @@ def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> Non
         )
     os.makedirs(output_dir, exist_ok=True)
     for name, content in contents.items():
-        path = os.path.join(output_dir, name)
-        with open(path + ".tmp", "w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-        os.replace(path + ".tmp", path)
+        files.replace(os.path.join(output_dir, name), content)
 
 
 def _json_lines(rows: Iterable[dict[str, Any]]) -> str:

@@ -1,0 +1,27 @@
+"""Zip archives that somebody else wrote."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+
+
+def check_not_compressed(path: str) -> None:
+    """Checks that a zip archive is no larger in memory than on disk; neither Keras nor torch packs.
+
+    Raises:
+      ValueError: It is, or it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError(f"{path} is compressed, which such files are not: save the model again")
+    declared, held = sum(member.file_size for member in members), os.path.getsize(path)
+    if declared > held:
+        raise ValueError(
+            f"{path} is damaged (its members declare {declared:,} bytes, and it has {held:,}): "
+            "copy it again"
+        )
