@@ -73,9 +73,9 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     import tensorflow as tf
     from contestants import CONFIG_FILE, Shape, synthetic_batch
 
-    import albert_tf.model.albert
+    import albert_tf.model.encoder
     from albert_tf.config import AlbertConfig
-    from albert_tf.model.repetition import one_by_one, repeat
+    from albert_tf.model.repetition import loop, unroll
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.training.optimizers import create_optimizer
     from albert_tf.training.train_step import TrainStep
@@ -94,8 +94,8 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))))
     features = {name: tf.constant(value) for name, value in batch.items()}
     step = tf.function(lambda: train_step(features))
-    chosen = one_by_one if form == "unrolled" else repeat
-    albert_tf.model.albert.one_by_one = albert_tf.model.albert.repeat = chosen
+    chosen = unroll if form == "unrolled" else loop
+    albert_tf.model.encoder.unroll = albert_tf.model.encoder.loop = chosen
     step.get_concrete_function()
     return step
 

@@ -1,4 +1,4 @@
-"""The models of fine-tuning: a head on an AlbertModel. Axis letters: see modeling.py."""
+"""The models of fine-tuning: a head on an AlbertModel. Axis letters: see model/__init__.py."""
 
 from __future__ import annotations
 

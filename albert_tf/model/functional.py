@@ -1,4 +1,4 @@
-"""The functions that layers are made of. Axis letters: see modeling.py."""
+"""The functions that layers are made of. Axis letters: see model/__init__.py."""
 
 from __future__ import annotations
 
@@ -22,6 +22,24 @@ def get_activation(name: str) -> Any:
     if name == "gelu":
         return lambda x: ops.gelu(x, approximate=True)
     return keras.activations.get(name)
+
+
+def masked_scores(input_mask: Any, starts: Any = None) -> Any:
+    """Returns what is added to attention scores: 0, or MASKED_SCORE for keys not to attend to.
+
+    Args:
+      input_mask: `<int32>[B, S]`, 1 = attend to this position.
+      starts: `<int32>[B, S]`, where the example of each position begins, in packed rows.
+
+    Returns:
+      `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, where only positions of one
+      example attend to each other.
+    """
+    masked = 1.0 - ops.cast(input_mask, "float32")[:, None, None, :]
+    if starts is not None:
+        others = starts[:, None, :, None] != starts[:, None, None, :]
+        masked = ops.maximum(masked, ops.cast(others, "float32"))
+    return masked * MASKED_SCORE
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The layers of the encoder. Axis letters: see modeling.py."""
+"""The layers of the encoder. Axis letters: see model/__init__.py."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -21,7 +21,8 @@ class AlbertLayer(keras.layers.Layer):
     """
 
     def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        # No autocast: a layer casts what it computes with, and float32 masks stay exact.
+        super().__init__(autocast=False, **kwargs)
         self.config = config
 
     def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
@@ -101,11 +102,30 @@ class Embeddings(AlbertLayer):
         return dropout.apply(ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed)
 
 
+class AttentionWeights(NamedTuple):
+    """What SelfAttention computes with: matrices and biases in the compute dtype.
+
+    Attributes:
+      qkv_kernel: `<float>[H, 3H]`: query, key and value are one product.
+      qkv_bias: `<float>[3H]`.
+      output_kernel: `<float>[H, H]`.
+      output_bias: `<float>[H]`.
+      gamma: `<float32>[H]` of the normalisation.
+      beta: `<float32>[H]`.
+    """
+
+    qkv_kernel: Any
+    qkv_bias: Any
+    output_kernel: Any
+    output_bias: Any
+    gamma: Any
+    beta: Any
+
+
 class SelfAttention(AlbertLayer):
     """Multi-head self-attention, its output projection, residual and normalisation.
 
-    The encoder applies it many times in one forward pass: `read` casts the weights once, `apply`
-    is the sublayer itself and takes all that it uses as arguments.
+    The encoder calls it many times in one forward pass, with weights that were `read` once.
 
     Source: albert/modeling.py, attention_layer and attention_ffn_block.
     """
@@ -119,15 +139,12 @@ class SelfAttention(AlbertLayer):
         self.norm = self.add_norm("LayerNorm", width)
         self.built = True
 
-    def read(self) -> tuple[Any, ...]:
-        """Returns the tensors that `apply` needs, matrices in the compute dtype.
-
-        The projections of query, key and value are one product: `<float>[H, 3H]`.
-        """
+    def read(self) -> AttentionWeights:
+        """Returns the weights, cast."""
         dtype = self.compute_dtype
         kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
         biases = [self.query_bias, self.key_bias, self.value_bias]
-        return (
+        return AttentionWeights(
             ops.cast(ops.concatenate([ops.convert_to_tensor(k) for k in kernels], axis=1), dtype),
             ops.cast(ops.concatenate([ops.convert_to_tensor(b) for b in biases], axis=0), dtype),
             ops.cast(self.output_kernel, dtype),
@@ -135,39 +152,42 @@ class SelfAttention(AlbertLayer):
             *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
-    def apply(
+    def call(
         self,
-        weights: tuple[Any, ...],
         x: Any,
+        weights: AttentionWeights,
         masked_scores: Any,
-        seed: Any,
+        seed: Any = None,
         positions: Any = None,
     ) -> Any:
         """Lets positions attend to all unmasked ones.
 
         Args:
-          weights: What `read` returned.
           x: `<float>[B, S, H]`.
-          masked_scores: `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, added to the
-            scores: 0 or `MASKED_SCORE`.
+          weights: What `read` returned.
+          masked_scores: See functional.masked_scores.
           seed: `<int>[2]` of this block; None when not training.
           positions: `<int32>[B, P]`, the only positions to compute; None for all, P = S.
 
         Returns:
           `<float>[B, P, H]`.
         """
-        qkv_kernel, qkv_bias, output_kernel, output_bias, gamma, beta = weights
         config = self.config
         width = config.hidden_size
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
         heads, head_size = config.num_attention_heads, width // config.num_attention_heads
 
-        qkv = ops.matmul(ops.reshape(x, (-1, width)), qkv_kernel) + qkv_bias  # [B * S, 3 * H]
+        qkv = (
+            ops.matmul(ops.reshape(x, (-1, width)), weights.qkv_kernel) + weights.qkv_bias
+        )  # [B * S, 3 * H]
         qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
         if positions is not None:
             x = functional.gather_positions(x, positions)
-            query = ops.take_along_axis(query, ops.expand_dims(positions, (1, 3)), axis=2)
+            rows = positions[:, None, :, None]
+            query = ops.take_along_axis(query, rows, axis=2)
+            if masked_scores.shape[2] != 1:
+                masked_scores = ops.take_along_axis(masked_scores, rows, axis=2)
 
         probs = functional.attention_probs(
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
@@ -178,22 +198,42 @@ class SelfAttention(AlbertLayer):
         )
         context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
 
-        output = ops.matmul(ops.reshape(context, (-1, width)), output_kernel)
+        output = ops.matmul(ops.reshape(context, (-1, width)), weights.output_kernel)
         return functional.add_and_norm(
             x,
             ops.reshape(output, ops.shape(x)),
-            output_bias,
-            gamma,
-            beta,
+            weights.output_bias,
+            weights.gamma,
+            weights.beta,
             rate=config.hidden_dropout_prob,
             seed=dropout.fold_in(seed, 1),
         )
 
 
+class FeedForwardWeights(NamedTuple):
+    """What FeedForward computes with: matrices and biases in the compute dtype.
+
+    Attributes:
+      inner_kernel: `<float>[H, I]`.
+      inner_bias: `<float>[I]`.
+      output_kernel: `<float>[I, H]`.
+      output_bias: `<float>[H]`.
+      gamma: `<float32>[H]` of the normalisation.
+      beta: `<float32>[H]`.
+    """
+
+    inner_kernel: Any
+    inner_bias: Any
+    output_kernel: Any
+    output_bias: Any
+    gamma: Any
+    beta: Any
+
+
 class FeedForward(AlbertLayer):
     """Two dense layers with an activation between, residual and normalisation.
 
-    `read` and `apply` as in SelfAttention.
+    `read` and called as SelfAttention.
 
     Source: albert/modeling.py, attention_ffn_block.
     """
@@ -208,43 +248,42 @@ class FeedForward(AlbertLayer):
         self.norm = self.add_norm("LayerNorm_1", width)
         self.built = True
 
-    def read(self) -> tuple[Any, ...]:
-        """Returns the tensors that `apply` needs, matrices in the compute dtype."""
+    def read(self) -> FeedForwardWeights:
+        """Returns the weights, cast."""
         matrices = (
             self.intermediate_kernel,
             self.intermediate_bias,
             self.output_kernel,
             self.output_bias,
         )
-        return (
+        return FeedForwardWeights(
             *(ops.cast(weight, self.compute_dtype) for weight in matrices),
             *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
-    def apply(self, weights: tuple[Any, ...], x: Any, seed: Any) -> Any:
+    def call(self, x: Any, weights: FeedForwardWeights, seed: Any = None) -> Any:
         """Transforms every position by itself.
 
         Args:
-          weights: What `read` returned.
           x: `<float>[B, S, H]`.
+          weights: What `read` returned.
           seed: `<int>[2]` of this block; None when not training.
 
         Returns:
           `<float>[B, S, H]`.
         """
-        intermediate_kernel, intermediate_bias, output_kernel, output_bias, gamma, beta = weights
         config = self.config
-        inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), intermediate_kernel)
+        inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), weights.inner_kernel)
         inner = functional.biased_activation(
-            inner, intermediate_bias, name=config.hidden_act
+            inner, weights.inner_bias, name=config.hidden_act
         )  # [B * S, I]
-        output = ops.reshape(ops.matmul(inner, output_kernel), ops.shape(x))
+        output = ops.reshape(ops.matmul(inner, weights.output_kernel), ops.shape(x))
         return functional.add_and_norm(
             x,
             output,
-            output_bias,
-            gamma,
-            beta,
+            weights.output_bias,
+            weights.gamma,
+            weights.beta,
             rate=config.hidden_dropout_prob,
             seed=dropout.fold_in(seed, 2),
         )

@@ -11,7 +11,7 @@ from keras import ops
 Block = Callable[[Any, Any], Any]
 
 
-def repeat(blocks: Sequence[Block], x: Any, turns: int) -> list[Any]:
+def loop(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
     """Applies blocks one after the other, and all of them again and again.
 
     A block is traced once, whatever the number of turns: neither the program nor the time that
@@ -21,38 +21,38 @@ def repeat(blocks: Sequence[Block], x: Any, turns: int) -> list[Any]:
       blocks: Each maps `<float>[...]` and the number of the turn `<int32>[]` to `<float>[...]` of
         the same shape and dtype.
       x: `<float>[...]`, what the first block is applied to.
-      turns: How often.
+      times: How often.
 
     Returns:
-      The results of all blocks, `turns * len(blocks)`, in order.
+      The results of all blocks, `times * len(blocks)`, in order.
     """
-    if turns == 1:
-        return one_by_one(blocks, x, turns)
+    if times == 1:
+        return unroll(blocks, x, times)
     run = _run_tensorflow if keras.backend.backend() == "tensorflow" else _run
-    last, by_block = run(blocks, x, turns)
-    by_block = [ops.unstack(results, turns) for results in by_block]
+    last, by_block = run(blocks, x, times)
+    by_block = [ops.unstack(results, times) for results in by_block]
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
     # The same as results[-1], whose gradient would be that of all turns.
     return [*results[:-1], last]
 
 
-def one_by_one(blocks: Sequence[Block], x: Any, turns: int) -> list[Any]:
-    """As `repeat`, without a loop: each block is traced anew in each turn."""
+def unroll(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
+    """As `loop`, unrolled: each block is traced anew in each turn."""
     results = [x]
-    for number in range(turns):
+    for number in range(times):
         results += _in_turn(blocks, results[-1], number)
     return results[1:]
 
 
-def _run(blocks: Sequence[Block], x: Any, turns: int) -> tuple[Any, list[Any]]:
+def _run(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, list[Any]]:
     def turn(x: Any, number: Any) -> tuple[Any, list[Any]]:
         results = _in_turn(blocks, x, number)
         return results[-1], results
 
-    return ops.scan(turn, x, ops.arange(turns))
+    return ops.scan(turn, x, ops.arange(times))
 
 
-def _run_tensorflow(blocks: Sequence[Block], x: Any, turns: int) -> tuple[Any, list[Any]]:
+def _run_tensorflow(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, list[Any]]:
     # Not keras.ops.scan: XLA needs a bound of the loop for its gradient, and it sets none.
     import tensorflow as tf
 
@@ -61,9 +61,9 @@ def _run_tensorflow(blocks: Sequence[Block], x: Any, turns: int) -> tuple[Any, l
         written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
         return number + 1, results[-1], written
 
-    arrays = [tf.TensorArray(x.dtype, turns, element_shape=x.shape) for _ in blocks]
+    arrays = [tf.TensorArray(x.dtype, times, element_shape=x.shape) for _ in blocks]
     _, last, arrays = tf.while_loop(
-        lambda number, *_: number < turns, turn, (0, x, arrays), maximum_iterations=turns
+        lambda number, *_: number < times, turn, (0, x, arrays), maximum_iterations=times
     )
     return last, [array.stack() for array in arrays]
 

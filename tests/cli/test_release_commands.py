@@ -153,7 +153,7 @@ def test_run_glue_parses(row):
     train, evaluate = map(parse, glue_commands(row))
     assert (train.do_train, train.do_eval, train.do_predict) == (True, False, False)
     assert (evaluate.do_train, evaluate.do_eval, evaluate.do_predict) == (False, True, True)
-    assert train.task_name in finetune_runs.run_finetune.finetune_tasks.GLUE_TASKS
+    assert train.task_name in finetune_runs.finetune.finetune_tasks.GLUE_TASKS
 
 
 def test_run_glue_runs_small(tmp_path, released):

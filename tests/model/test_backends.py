@@ -141,7 +141,7 @@ import sys
 sys.modules["tensorflow"] = None
 import numpy as np
 import albert_tf
-from albert_tf import finetuning
+from albert_tf.model import finetuning
 config = albert_tf.AlbertConfig.from_json_file(sys.argv[1])
 model = albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=4, end_n_top=3)
 with np.load(sys.argv[2]) as stored:

@@ -69,9 +69,7 @@ def test_self_attention_is_the_formula(masked):
     output = context @ weights["output_kernel"] + weights["output_bias"]
     expected = normalised(x + output, weights, "LayerNorm")
 
-    actual = layer.apply(
-        layer.read(), ops.cast(x, "float32"), ops.cast(scores, "float32"), seed=None
-    )
+    actual = layer(ops.cast(x, "float32"), layer.read(), ops.cast(scores, "float32"), seed=None)
     assert_close(actual, expected, tolerances.SUBLAYER)
 
 
@@ -90,7 +88,7 @@ def test_feed_forward_is_the_formula(hidden_act):
     inner = x @ weights["intermediate_kernel"] + weights["intermediate_bias"]
     output = activations[hidden_act](inner) @ weights["output_kernel"] + weights["output_bias"]
 
-    actual = layer.apply(layer.read(), ops.cast(x, "float32"), seed=None)
+    actual = layer(ops.cast(x, "float32"), layer.read())
     assert_close(actual, normalised(x + output, weights, "LayerNorm_1"), tolerances.SUBLAYER)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 import albert_tf
-from albert_tf.model.repetition import repeat
+from albert_tf.model.repetition import loop
 from tests import tolerances
 
 X = np.random.default_rng(31).normal(size=(2, 3)).astype("float32")
@@ -52,7 +52,7 @@ def _results_and_gradients(function, mode, turns):
 @pytest.mark.parametrize(("mode", "turns"), [("eager", 1), ("eager", 5), ("graph", 5), ("xla", 5)])
 def test_results_and_gradients_are_those_of_the_blocks_in_turn(mode, turns):
     expected = _results_and_gradients(_plain, "eager", turns)
-    actual = _results_and_gradients(repeat, mode, turns)
+    actual = _results_and_gradients(loop, mode, turns)
     assert len(actual[0]) == 2 * turns
     # A few float32 roundings of numbers of about 10.
     tf.nest.map_structure(
@@ -66,7 +66,7 @@ def test_results_keep_the_shape_that_is_known():
     @tf.function
     def shapes(x):
         forget = tf.function(lambda x: x, input_signature=[tf.TensorSpec([None, None], tf.float32)])
-        return [result.shape.as_list() for result in repeat([lambda x, _: forget(x)], x, 3)]
+        return [result.shape.as_list() for result in loop([lambda x, _: forget(x)], x, 3)]
 
     assert [[int(n) for n in shape] for shape in shapes(tf.constant(X))] == [[2, 3]] * 3
 
@@ -104,8 +104,8 @@ def _encode(model, input_ids, seed):
         ({"num_hidden_layers": 5, "num_hidden_groups": 2}, False),
     ],
 )
-def test_the_model_draws_the_masks_of_its_layers_one_by_one(monkeypatch, layout, recompute):
-    monkeypatch.setattr("albert_tf.model.albert.LAYERS_SIDE_BY_SIDE", 0)
+def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, recompute):
+    monkeypatch.setattr("albert_tf.model.encoder.MOST_UNROLLED_LAYERS", 0)
     model = albert_tf.AlbertModel({**CONFIG.to_dict(), **layout}, recompute=recompute)
 
     def run():
@@ -113,7 +113,7 @@ def test_the_model_draws_the_masks_of_its_layers_one_by_one(monkeypatch, layout,
         return encode(INPUT_IDS, [3, 5])
 
     layers, gradients = run()
-    monkeypatch.setattr("albert_tf.model.albert.repeat", _plain)
+    monkeypatch.setattr("albert_tf.model.encoder.loop", _plain)
     plain_layers, plain_gradients = run()
     for actual, expected in zip(layers, plain_layers, strict=True):
         # Roundings, six blocks of them: TensorFlow rearranges the two graphs differently. With
@@ -136,5 +136,5 @@ def test_a_deeper_model_is_no_larger_program(recompute):
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
 
     # What grows is the list of the layers' outputs, of which nothing is computed.
-    assert operations(48) <= 1.05 * operations(albert_tf.model.albert.LAYERS_SIDE_BY_SIDE + 1)
+    assert operations(48) <= 1.05 * operations(albert_tf.model.encoder.MOST_UNROLLED_LAYERS + 1)
     assert operations(48) <= 1.2 * operations(3)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.model import albert
+from albert_tf.model import encoder
 from albert_tf.serving import converted
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
@@ -27,7 +27,7 @@ def served(golden):
     config = goldens.config(
         "base",
         vocab_size=vocabulary.tokenizer.vocab_size,
-        num_hidden_layers=albert.LAYERS_SIDE_BY_SIDE + 1,
+        num_hidden_layers=encoder.MOST_UNROLLED_LAYERS + 1,
     )
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
     return export.Classifier(model, vocabulary, ("a", "b", "c"))

@@ -1,0 +1,170 @@
+"""The encoder: the paper's idea, one block of shared weights that is applied again and again."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.model import dropout, functional, layers
+from albert_tf.model.repetition import loop, unroll
+
+# Deeper models apply their layers in a loop, which takes no longer to compile for more of them. Up
+# to here, as many as the paper has, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
+# keeps less than half as much for the gradient.
+MOST_UNROLLED_LAYERS = 24
+
+
+class Block(NamedTuple):
+    """Which of the encoder's sublayers make a block: their places in its lists."""
+
+    attention: int
+    ffn: int
+
+
+class Encoder(layers.AlbertLayer):
+    """Maps E to H where they differ, then applies the groups of shared blocks.
+
+    Args:
+      config: The model's AlbertConfig.
+      recompute: Whether the backward pass computes the inside of each block again.
+      **kwargs: keras.layers.Layer's.
+
+    Source: albert/modeling.py, transformer_model.
+    """
+
+    def __init__(self, config: AlbertConfig, recompute: bool = False, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.recompute = recompute
+        inner = range(config.inner_group_num)
+        policy = self.dtype_policy
+        # Flat lists, [group * inner_group_num + inner]: keras does not save nested ones.
+        self.attention = [
+            layers.SelfAttention(config, name=f"attention_{group}_{i}", dtype=policy)
+            for group in range(config.num_attention_groups)
+            for i in inner
+        ]
+        self.ffn = [
+            layers.FeedForward(config, name=f"ffn_{group}_{i}", dtype=policy)
+            for group in range(config.num_ffn_groups)
+            for i in inner
+        ]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the E to H map (only if E is not H, as in the release) and the sublayers."""
+        config = self.config
+        if config.embedding_size != config.hidden_size:
+            self.mapping_kernel = self.add_matrix(
+                "embedding_hidden_mapping_in_kernel", config.embedding_size, config.hidden_size
+            )
+            self.mapping_bias = self.add_bias(
+                "embedding_hidden_mapping_in_bias", config.hidden_size
+            )
+        for sublayer in (*self.attention, *self.ffn):
+            sublayer.build()
+        self.built = True
+
+    def call(
+        self,
+        embeddings: Any,
+        input_mask: Any,
+        positions: Any,
+        starts: Any = None,
+        seed: Any = None,
+    ) -> tuple[list[Any], Any]:
+        """Runs all blocks, and the last one at some positions alone as well.
+
+        Whoever reads only these positions saves most of the last block: a graph leaves out what
+        nobody reads.
+
+        Args:
+          embeddings: `<float>[B, S, E]`.
+          input_mask: `<int32>[B, S]`, 1 = attend to this position.
+          positions: `<int32>[B, P]`.
+          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows;
+            only positions of one example attend to each other.
+          seed: `<int>[2]` of the forward pass; None when not training.
+
+        Returns:
+          num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, the last one last, and
+          this one at `positions`, `<float>[B, P, H]`.
+        """
+        apply_block = _BlockCaller(self, functional.masked_scores(input_mask, starts), seed)
+        outputs = [self._to_hidden_size(embeddings)]
+        for layer, times in self.schedule():
+            outputs += self._apply_layer(apply_block, layer, times, outputs)
+        last_block, its_number = layer[-1], len(outputs) - 2
+        at_positions = apply_block(last_block, its_number, outputs[-2], positions)
+        return outputs[1:], at_positions
+
+    def schedule(self) -> list[tuple[list[Block], int]]:
+        """Returns layers and how often each is applied, the last of all alone.
+
+        A layer is its blocks, `inner_group_num` of them. With the paper's sharing there is one
+        layer, and it is applied `num_hidden_layers` times.
+        """
+        config, inner = self.config, self.config.inner_group_num
+        count = config.num_hidden_layers
+        groups = [
+            (config.attention_group(layer), config.ffn_group(layer), layer == count - 1)
+            for layer in range(count)
+        ]
+        return [
+            ([Block(attention * inner + i, ffn * inner + i) for i in range(inner)], len(list(same)))
+            for (attention, ffn, _), same in itertools.groupby(groups)
+        ]
+
+    def _to_hidden_size(self, x: Any) -> Any:
+        if self.config.embedding_size == self.config.hidden_size:
+            return x
+        kernel = ops.cast(self.mapping_kernel, x.dtype)
+        return ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
+
+    def _apply_layer(
+        self, apply_block: _BlockCaller, layer: list[Block], times: int, outputs: list[Any]
+    ) -> list[Any]:
+        """Returns the outputs of the layer's blocks, each time that it is applied."""
+
+        def step(x: Any, turn: Any, block: Block, first: int) -> Any:
+            return apply_block(block, first + len(layer) * turn, x)
+
+        steps = [
+            functools.partial(step, block=block, first=len(outputs) - 1 + i)
+            for i, block in enumerate(layer)
+        ]
+        # XLA merges a recomputed block with its first computation, where they are not in a loop.
+        in_a_loop = self.recompute or self.config.num_hidden_layers > MOST_UNROLLED_LAYERS
+        return (loop if in_a_loop else unroll)(steps, outputs[-1], times)
+
+
+class _BlockCaller:
+    """Applies an encoder's blocks in one forward pass.
+
+    Each weight is read once, however many layers share it.
+    """
+
+    def __init__(self, encoder: Encoder, masked_scores: Any, seed: Any) -> None:
+        self._attention = [(sublayer, sublayer.read()) for sublayer in encoder.attention]
+        self._ffn = [(sublayer, sublayer.read()) for sublayer in encoder.ffn]
+        self._recompute = encoder.recompute
+        self._masked_scores = masked_scores
+        self._seed = seed
+
+    def __call__(self, block: Block, number: Any, x: Any, positions: Any = None) -> Any:
+        """Returns what a block makes of x, the number-th in the order of application."""
+        attention, attention_weights = self._attention[block.attention]
+        ffn, ffn_weights = self._ffn[block.ffn]
+        seed = dropout.fold_in(self._seed, 1 + dropout.SITES_PER_BLOCK * number)
+
+        # Seed and positions are no arguments: recomputation takes only tensors that can have a
+        # gradient.
+        def apply(x: Any, attention_weights: Any, ffn_weights: Any, masked_scores: Any) -> Any:
+            x = attention(x, attention_weights, masked_scores, seed, positions)
+            return ffn(x, ffn_weights, seed)
+
+        apply = keras.remat(apply) if self._recompute else apply
+        return apply(x, attention_weights, ffn_weights, self._masked_scores)
