@@ -28,6 +28,7 @@ class PretrainingTask(Task):
     Source: run_pretraining.py, get_masked_lm_output, get_sentence_order_output and model_fn.
     """
 
+    loss_names = ("masked_lm_loss", "sentence_order_loss")
     # The release's: with no masked piece at all the loss is 0, not NaN.
     loss_epsilon = {"masked_lm_loss": 1e-5}
     key_metric = "masked_lm_accuracy"

@@ -53,12 +53,10 @@ class SupervisedTask(Task):
     Attributes:
       inputs: Names of the features that the model reads.
       labels: Names of the features that only training reads, beside them.
-      loss_names: Names of the losses.
     """
 
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
-    loss_names: tuple[str, ...]
 
     def __init__(
         self, options: ModelOptions | None, tokenizer: Tokenizer | None, max_seq_length: int

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
+from albert_tf import text_files
+
 try:
     import fcntl
 except ImportError:  # Windows: its directories are not locked.
@@ -64,8 +66,9 @@ def _lock(directory: str, name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _beat(directory: str, name: str) -> Iterator[None]:
     path = os.path.join(directory, f"{name}.heartbeat")
-    with contextlib.suppress(tf.errors.NotFoundError, ValueError), tf.io.gfile.GFile(path) as file:
-        last = json.load(file)
+    # Whatever else the file holds, there is no run to warn of.
+    with contextlib.suppress(tf.errors.NotFoundError, ValueError, LookupError, TypeError):
+        last = text_files.read_json_object(path)
         if time.time() - last["seconds"] < _DEAD_SECONDS:
             logging.warning("%s", _in_use(directory, last["who"]))
     ended = threading.Event()

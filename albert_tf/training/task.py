@@ -18,10 +18,12 @@ class Task(abc.ABC):
     and batches, so that a loss does not depend on how its batch is split.
 
     Attributes:
+      loss_names: Names of the losses; their total is minimised.
       loss_epsilon: By loss name, what is added to the weight before dividing by it.
       key_metric: The metric by which checkpoints are compared; larger is better.
     """
 
+    loss_names: tuple[str, ...]
     loss_epsilon: Mapping[str, float] = {}
     key_metric: str
 

@@ -32,7 +32,7 @@ class TrainStep:
       accumulation_steps: Micro-batches in which a replica works through its batch.
 
     Attributes:
-      stat_names: Names of the numbers that a call returns; known once a step was traced.
+      stat_names: Names of the numbers that a call returns.
 
     Raises:
       ValueError: If the optimizer would sum the gradients over the replicas again.
@@ -53,7 +53,7 @@ class TrainStep:
                 f"the optimizer {type(optimizer).__name__} would sum gradients over replicas "
                 "again: make it with create_optimizer(..., sum_over_replicas=False)"
             )
-        self.stat_names: list[str] = []
+        self.stat_names = ("loss", *task.loss_names, "learning_rate", "grad_norm")
         self._task = task
         self._model = model
         self._optimizer = optimizer
@@ -61,8 +61,6 @@ class TrainStep:
         # Hashed, so that neighbouring seeds share no mask; small, so that nothing overflows.
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
         self._gradients = tf.function(self._micro_step, jit_compile=jit_compile or None)
-        # Variables that the loss depends on, as tracing `_micro_step` finds.
-        self._trained: list[keras.Variable] = []
 
     def __call__(self, features: Features) -> tf.Tensor:
         """Makes one update.
@@ -79,15 +77,12 @@ class TrainStep:
         local = self._accumulate(features, weights, context.replica_id_in_sync_group)
         sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
         losses = self._ratios(sums, weights)
-        stats = {
-            "loss": tf.add_n(list(losses.values())),
-            **losses,
-            "learning_rate": tf.cast(self._optimizer.learning_rate, tf.float32),
-            "grad_norm": tf.linalg.global_norm(grads),
-        }
-        self._optimizer.apply(grads, self._trained)
-        self.stat_names = list(stats)
-        return tf.stack(list(stats.values()))
+        variables = [self._model.trainable_variables[i] for i in sorted(grads)]
+        grads = [grads[i] for i in sorted(grads)]
+        learning_rate = tf.cast(self._optimizer.learning_rate, tf.float32)
+        stats = [tf.add_n(losses), *losses, learning_rate, tf.linalg.global_norm(grads)]
+        self._optimizer.apply(grads, variables)
+        return tf.stack(stats)
 
     def _accumulate(self, features: Features, weights: Any, replica: Any) -> Any:
         """Returns this replica's loss sums, and its share of the gradients of the total loss."""
@@ -112,17 +107,19 @@ class TrainStep:
         return total
 
     def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
-        variables = self._model.trainable_variables
+        """Returns the loss sums, and gradients by the places of those variables that have one."""
         with tf.GradientTape() as tape:
             outputs = self._model(features, training=True, dropout_seed=dropout_seed)
             sums = self._task.loss_sums(outputs, features)
-            loss = tf.add_n(list(self._ratios(sums, weights).values()))
-        grads = tape.gradient(loss, [variable.value for variable in variables])
-        pairs = zip(variables, grads, strict=True)
-        self._trained = [variable for variable, grad in pairs if grad is not None]
+            loss = tf.add_n(self._ratios(sums, weights))
+        variables = [variable.value for variable in self._model.trainable_variables]
+        grads = enumerate(tape.gradient(loss, variables))
         # Dense: the sum over replicas, the norm and the clip must not see a gather's rows apart.
-        return sums, [tf.convert_to_tensor(grad) for grad in grads if grad is not None]
+        return sums, {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
 
-    def _ratios(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
+    def _ratios(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> list[Any]:
+        """Returns the losses, in the order of the task's `loss_names`."""
         epsilon = self._task.loss_epsilon
-        return {name: sums[name] / (weights[name] + epsilon.get(name, 0.0)) for name in sums}
+        return [
+            sums[name] / (weights[name] + epsilon.get(name, 0.0)) for name in self._task.loss_names
+        ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -14,15 +14,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import checkpoint, conversion
-from albert_tf.conversion import values
-from albert_tf.training import distribution
-from albert_tf.training.feeding import (
-    InputByLength,
-    InputFn,
-    StepIterators,
-    all_batches,
-    next_batch,
-)
+from albert_tf.training import distribution, feeding, state
+from albert_tf.training.feeding import InputByLength, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.training.task import Features, Task
@@ -116,7 +109,7 @@ class Trainer:
         Raises:
           NonFiniteLossError: A loss is no number any more. Nothing is saved then.
         """
-        iterators = StepIterators(self.strategy, source, self.step, num_train_steps)
+        iterators = feeding.StepIterators(self.strategy, source, self.step, num_train_steps)
         step, saved, step_seconds, stop = self.step, self.step, None, False
         with StopSignals() as signals:
             while step < num_train_steps and not stop:
@@ -130,9 +123,7 @@ class Trainer:
                 seconds, stop = self._agree((time.monotonic() - start) / count, signals)
                 self._check_finite(stats, step, saved)
                 step += count
-                means = dict(
-                    zip(self._train_step.stat_names, stats.mean(axis=0).tolist(), strict=True)
-                )
+                means = self._by_name(stats.mean(axis=0))
                 progress.report(step, means, seconds, compiled=step_seconds is None)
                 step_seconds = seconds
                 if step % save_steps == 0 or step == num_train_steps or stop:
@@ -156,7 +147,7 @@ class Trainer:
         stats = tf.TensorArray(tf.float32, size=num_steps)
         for i in tf.range(num_steps):
             replica_stats = self.strategy.run(
-                self._train_step, args=(next_batch(self.strategy, iterator),)
+                self._train_step, args=(feeding.next_batch(self.strategy, iterator),)
             )
             # After the sums over replicas all of them hold the same numbers.
             stats = stats.write(i, self.strategy.experimental_local_results(replica_stats)[0])
@@ -165,30 +156,22 @@ class Trainer:
     def save(self, keep_max: int) -> None:
         """Writes a checkpoint of weights, moments and step: the chief does, all wait for it."""
         if distribution.is_chief(self.strategy):
-            prefix = checkpoint.save(self.output_dir, self.step, self._tensors(), keep_max)
+            tensors = state.tensors(self.model, self.optimizer)
+            prefix = checkpoint.save(self.output_dir, self.step, tensors, keep_max)
             logging.info("saved %s", prefix)
         distribution.mean_over_workers(self.strategy, 0.0)
-
-    def _tensors(self) -> dict[str, Any]:
-        named = conversion.named_weights(self.model)
-        return {**named, **self._slots(named), "global_step": np.int64(self.step)}
-
-    def _slots(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        names = {variable.path: name for name, variable in named.items()}
-        slots = {}
-        for i, variable in enumerate(self.model.trainable_variables):
-            slots[f"{names[variable.path]}/adam_m"] = self.optimizer.adam_m[i]
-            slots[f"{names[variable.path]}/adam_v"] = self.optimizer.adam_v[i]
-        return slots
 
     def _check_finite(self, stats: np.ndarray, step: int, saved: int) -> None:
         bad = np.flatnonzero(~np.isfinite(stats).all(axis=1))
         if bad.size:
-            values = dict(zip(self._train_step.stat_names, stats[bad[0]].tolist(), strict=True))
+            found = self._by_name(stats[bad[0]])
             raise NonFiniteLossError(
-                f"step {step + bad[0] + 1} is not finite ({values}): nothing was saved after step "
+                f"step {step + bad[0] + 1} is not finite ({found}): nothing was saved after step "
                 f"{saved}; lower --learning_rate or lengthen the warm-up, and look at the data"
             )
+
+    def _by_name(self, stats: np.ndarray) -> dict[str, float]:
+        return dict(zip(self._train_step.stat_names, stats.tolist(), strict=True))
 
     def _agree(self, step_seconds: float, signals: StopSignals) -> tuple[float, bool]:
         """Returns the mean step time, and whether any worker has been told to stop."""
@@ -249,37 +232,8 @@ class Trainer:
             )
 
     def restore(self, prefix: str) -> int:
-        """Takes weights, and moments and step if there is an optimizer, from a checkpoint.
-
-        Args:
-          prefix: A checkpoint that a Trainer, or the release, wrote for this model.
-
-        Returns:
-          The checkpoint's step.
-
-        Raises:
-          ValueError: It is damaged, lacks something, is of another shape, or holds NaN or infinite
-            numbers.
-        """
-        tensors = checkpoint.read(prefix)
-        slots = self._slots(conversion.named_weights(self.model)) if self.optimizer else {}
-        report = conversion.load_tensors(self.model, prefix, tensors)
-        missing = [
-            *report.missing,
-            *(name for name in (*slots, "global_step") if name not in tensors),
-        ]
-        if missing:
-            raise ValueError(
-                f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
-                "name another output_dir, and start from it with --init_checkpoint"
-            )
-        moments = values.as_float32({name: tensors[name] for name in slots}, prefix)
-        for name, slot in slots.items():
-            slot.assign(moments[name])
-        step = int(tensors["global_step"])
-        if self.optimizer:
-            self.optimizer.iterations.assign(step)
-        return step
+        """Takes weights, and moments and step if there is an optimizer; see state.restore."""
+        return state.restore(self.model, self.optimizer, prefix)
 
     # --- evaluation -------------------------------------------------------------------------
 
@@ -293,7 +247,7 @@ class Trainer:
         """
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
-            for batch in all_batches(self.strategy, input_fn):
+            for batch in feeding.all_batches(self.strategy, input_fn):
                 for name, value in self._eval_step(batch).items():
                     totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
         results = {

@@ -36,6 +36,7 @@ STEPS = 11
 class ClassesTask(Task):
     """Three classes of a tiny model, with dropout if it is asked for."""
 
+    loss_names = ("class_loss",)
     key_metric = "accuracy"
 
     def __init__(self, dropout: float) -> None:

@@ -49,6 +49,12 @@ def test_a_bucket_shows_a_heartbeat(caplog):
             assert abs(json.load(file)["seconds"] - time.time()) < 60
     assert not tf.io.gfile.exists(path) and not caplog.messages
 
+    for other in ("{", "[]", "{}", '{"seconds": "now"}'):
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(other)
+        with run_lock.hold(directory):
+            assert not caplog.messages
+
     for age, warned in ((500, False), (20, True)):
         with tf.io.gfile.GFile(path, "w") as file:
             file.write(json.dumps({"who": "process 7 on worker", "seconds": time.time() - age}))

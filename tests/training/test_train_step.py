@@ -46,6 +46,7 @@ class Slope(keras.Model):
 class SlopeTask(Task):
     """Two losses with weights of their own: y weighted, and the mean of y squared."""
 
+    loss_names = ("linear_loss", "square_loss")
     loss_epsilon = {"linear_loss": 0.5}
 
     def build_model(self) -> keras.Model:
@@ -129,6 +130,7 @@ def test_dropout_seeds_are_a_function_of_seed_step_and_part():
 class SeedTask(SlopeTask):
     """Tells by its losses which dropout seed each of two replicas had."""
 
+    loss_names = ("replica_0_loss", "replica_1_loss")
     loss_epsilon = {}
 
     def build_model(self) -> keras.Model:

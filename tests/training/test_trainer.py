@@ -38,6 +38,7 @@ class Constant(keras.Model):
 class ConstantTask(Task):
     """The loss is the mean of y; its gradient is the mean of x, NaN where x is."""
 
+    loss_names = ("y_loss",)
     key_metric = "y"
 
     def build_model(self) -> keras.Model:

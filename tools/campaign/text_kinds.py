@@ -136,7 +136,10 @@ def _judge_race(evidence: Evidence) -> str | None:
 
 # --- the generator's text -----------------------------------------------------------------------
 
-_TEXT = "One sentence here.\nAnother, with 1,990 words.\n\nA second document.\nIt ends: ünï.\n" * 4
+# Ends with an empty line: twice the text is twice the documents.
+_TEXT = (
+    "One sentence here.\nAnother, with 1,990 words.\n\nA second document.\nIt ends: ünï.\n\n" * 4
+)
 _JSONL = "".join(json.dumps({"id": i, "text": _TEXT[:90]}) + "\n" for i in range(4))
 
 

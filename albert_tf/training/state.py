@@ -1,0 +1,65 @@
+"""The state of a training run as a checkpoint holds it: weights, moments and step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import checkpoint, conversion
+from albert_tf.conversion import values
+
+_STEP = "global_step"
+
+
+def tensors(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """Returns what a checkpoint of a run holds, by the release's names."""
+    named = conversion.named_weights(model)
+    step = np.int64(optimizer.iterations.numpy())
+    return {**named, **_slots(model, optimizer, named), _STEP: step}
+
+
+def restore(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, prefix: str) -> int:
+    """Takes weights, and moments and step if there is an optimizer, from a checkpoint.
+
+    Args:
+      model: Gets the weights.
+      optimizer: Gets moments and step; None if there is none.
+      prefix: A checkpoint that a Trainer, or the release, wrote for this model.
+
+    Returns:
+      The checkpoint's step.
+
+    Raises:
+      ValueError: It is damaged, lacks something, is of another shape, or holds NaN or infinite
+        numbers.
+    """
+    stored = checkpoint.read(prefix)
+    slots = _slots(model, optimizer, conversion.named_weights(model)) if optimizer else {}
+    report = conversion.load_tensors(model, prefix, stored)
+    missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
+    if missing:
+        raise ValueError(
+            f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
+            "name another output_dir, and start from it with --init_checkpoint"
+        )
+    moments = values.as_float32({name: stored[name] for name in slots}, prefix)
+    for name, slot in slots.items():
+        slot.assign(moments[name])
+    step = int(stored[_STEP])
+    if optimizer:
+        optimizer.iterations.assign(step)
+    return step
+
+
+def _slots(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, named: Mapping[str, Any]
+) -> dict[str, Any]:
+    names = {variable.path: name for name, variable in named.items()}
+    slots = {}
+    for i, variable in enumerate(model.trainable_variables):
+        slots[f"{names[variable.path]}/adam_m"] = optimizer.adam_m[i]
+        slots[f"{names[variable.path]}/adam_v"] = optimizer.adam_v[i]
+    return slots
