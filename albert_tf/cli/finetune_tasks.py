@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -19,6 +20,7 @@ from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassific
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.race import LETTERS, LEVELS, read_race
+from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
@@ -58,19 +60,16 @@ def make_task(
         task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
         return task, functools.partial(read_glue, name, _folder(values))
     if name == "race":
-        task = MultipleChoiceTask(values.max_qa_length, *common, LETTERS)
+        task = MultipleChoiceTask(*common, LETTERS, max_qa_length=values.max_qa_length)
         # Without a model nothing is made of the texts.
         preprocess = tokenizer.preprocess if tokenizer else str
         read = functools.partial(read_race, levels=_levels(values), preprocess=preprocess)
         return task, functools.partial(read, _folder(values))
     read = functools.partial(_read_squad, values)
-    windows = (values.doc_stride, values.max_query_length)
-    answers = (values.n_best_size, values.max_answer_length)
-    if name == "squad_v1":
-        return SquadV1Task(*windows, *answers, *common), read
-    if name == "squad_v2":
-        beam = (values.start_n_top, values.end_n_top)
-        return SquadV2Task(*beam, *windows, *answers, *common), read
+    if name in ("squad_v1", "squad_v2"):
+        fields = [field.name for field in dataclasses.fields(SquadSettings)]
+        squad = SquadSettings(**{field: values[field].value for field in fields})
+        return (SquadV1Task if name == "squad_v1" else SquadV2Task)(squad, *common), read
     if name in _TABLES:
         return _table_task(values, common)
     known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2", *_TABLES])
@@ -122,7 +121,7 @@ def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[Supe
     if (name == "choice") != bool(columns.choices):
         raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
     if name == "choice":
-        task = MultipleChoiceTask(values.max_qa_length, *common, columns.choices)
+        task = MultipleChoiceTask(*common, columns.choices, max_qa_length=values.max_qa_length)
 
         def read(split: str) -> list[Any]:
             return table.read_choices(_file(values, split), columns, split != "test")

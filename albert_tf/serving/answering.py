@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import keras
@@ -13,7 +12,8 @@ from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.sequences import Features
 from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.tables import dense, ranges
+from albert_tf.serving.tables import dense
+from albert_tf.serving.windows import Windows, make_windows
 from albert_tf.text.vocabulary import Vocabulary
 
 # For each answer wanted, so many spans are looked at.
@@ -114,7 +114,7 @@ class QuestionAnswerer(ServedModel):
         """Reads windows, and takes the best answers in any of them."""
         query = self.tokenizer.first(question, self.max_query_length)
         pieces = self.tokenizer(context)
-        windows = self._windows(query, pieces)
+        windows = make_windows(query, pieces, self.joiner.max_seq_length, self.doc_stride)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
         outputs = self._run_in_parts(self.joiner.join(queries, windows.ids, always))
@@ -155,38 +155,6 @@ class QuestionAnswerer(ServedModel):
             for name, array in parts.items()
         }
 
-    def _windows(self, query: tf.RaggedTensor, pieces: Pieces) -> _Windows:
-        lengths = tf.cast(pieces.ids.row_lengths(), tf.int32)
-        room = self.joiner.max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
-        step = tf.minimum(room, self.doc_stride)
-        number = 1 + -(-tf.maximum(lengths - room, 0) // step)
-        examples, index = ranges(number)
-        starts = index * tf.gather(step, examples)
-        widths = tf.minimum(tf.gather(room, examples), tf.gather(lengths, examples) - starts)
-        of_window, places = ranges(widths)
-        bases = tf.cast(pieces.ids.row_starts(), tf.int32)
-        flat = tf.gather(tf.gather(bases, examples) + starts, of_window) + places
-        # A piece counts in the window that shows most on its poorer side, the first of equals.
-        width = tf.gather(widths, of_window)
-        shown = 100 * tf.minimum(places, width - 1 - places) + width
-        total = tf.size(pieces.ids.values)
-        most = tf.gather(tf.math.unsorted_segment_max(shown, flat, total), flat)
-        candidates = tf.where(shown == most, of_window, tf.size(widths))
-        best = tf.gather(tf.math.unsorted_segment_min(candidates, flat, total), flat)
-
-        def rows(values: tf.Tensor) -> tf.RaggedTensor:
-            lengths = tf.cast(widths, tf.int64)
-            return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
-
-        return _Windows(
-            ids=rows(tf.gather(pieces.ids.values, flat)),
-            examples=examples,
-            offsets=2 + tf.gather(tf.cast(query.row_lengths(), tf.int32), examples),
-            flat=dense(rows(flat), 0, least=1),
-            counts=dense(rows(best == of_window), False, least=1),
-            widths=widths,
-        )
-
     def _pairs(self, outputs: Features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns starts, ends and scores `[W, P]` of all pairs of the best starts and ends."""
         best = tf.minimum(self.n_best_size, tf.shape(outputs["start_logits"])[1])
@@ -214,7 +182,7 @@ class QuestionAnswerer(ServedModel):
 
     def _best(
         self,
-        windows: _Windows,
+        windows: Windows,
         pieces: Pieces,
         batch: tf.Tensor,
         starts: tf.Tensor,
@@ -285,24 +253,3 @@ def _without_repeats(texts: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     )
     repeated = tf.reduce_any(equal & (before == 1), axis=2)
     return tf.where(repeated, _IMPOSSIBLE, scores)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Windows:
-    """W windows on contexts.
-
-    Attributes:
-      ids: `<int32>[W, (L)]`, pieces of the context.
-      examples: `<int32>[W]`, which example each is of.
-      offsets: `<int32>[W]`, position of the first of these pieces in the sequence.
-      flat: `<int32>[W, L]`, which of all pieces of the batch's contexts each is.
-      counts: `<bool>[W, L]`, whether no other window shows more around the piece.
-      widths: `<int32>[W]`, number of pieces.
-    """
-
-    ids: tf.RaggedTensor
-    examples: tf.Tensor
-    offsets: tf.Tensor
-    flat: tf.Tensor
-    counts: tf.Tensor
-    widths: tf.Tensor

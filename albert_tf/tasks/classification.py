@@ -152,15 +152,14 @@ class MultipleChoiceTask(ScoringTask):
     """Chooses an ending of a context (examples: ChoiceExample).
 
     Args:
-      max_qa_length: Most pieces of an ending.
       *args: ScoringTask's; the classes are the choices.
-      **kwargs: Likewise.
+      max_qa_length: Most pieces of an ending.
 
     Source: run_race.py.
     """
 
-    def __init__(self, max_qa_length: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, max_qa_length: int) -> None:
+        super().__init__(*args)
         self.max_qa_length = max_qa_length
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import math
 import os
@@ -18,9 +17,10 @@ from albert_tf import files
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses, metrics, squad_predictions, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.squad_predictions import Predictions
+from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, SquadSpan
-from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import parse_json
 from albert_tf.training.task import Features
 
@@ -32,11 +32,10 @@ class SquadTask(SupervisedTask):
     """Base of the two tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
     Args:
-      doc_stride: See squad_windows.
-      max_query_length: See squad_windows.
-      n_best_size: See predict_v1.
-      max_answer_length: See predict_v1.
-      *args: SupervisedTask's.
+      squad: How windows are cut and answers chosen.
+      options: See SupervisedTask.
+      tokenizer: See SupervisedTask.
+      max_seq_length: See SupervisedTask.
     """
 
     key_metric = "f1"
@@ -45,22 +44,19 @@ class SquadTask(SupervisedTask):
 
     def __init__(
         self,
-        doc_stride: int,
-        max_query_length: int,
-        n_best_size: int,
-        max_answer_length: int,
-        *args: Any,
+        squad: SquadSettings,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        max_seq_length: int,
     ) -> None:
-        super().__init__(*args)
-        self.doc_stride = doc_stride
-        self.max_query_length = max_query_length
-        self.n_best_size = n_best_size
-        self.max_answer_length = max_answer_length
+        super().__init__(options, tokenizer, max_seq_length)
+        self.squad = squad
 
     @property
     def settings(self) -> dict[str, Any]:
         """See SupervisedTask."""
-        windows = {"doc_stride": self.doc_stride, "max_query_length": self.max_query_length}
+        squad = self.squad
+        windows = {"doc_stride": squad.doc_stride, "max_query_length": squad.max_query_length}
         return {**super().settings, **windows}
 
     def rows(
@@ -71,8 +67,8 @@ class SquadTask(SupervisedTask):
             examples,
             self.tokenizer,
             self.max_seq_length,
-            self.doc_stride,
-            self.max_query_length,
+            self.squad.doc_stride,
+            self.squad.max_query_length,
             is_training,
         ):
             numbers = {
@@ -119,10 +115,10 @@ class SquadTask(SupervisedTask):
         qas_ids = {example.qas_id for example in examples}
         found = [_read_json(path, split, "nbest_predictions", qas_ids) for path in directories]
         nbest = {
-            example.qas_id: _mean_entries([each[example.qas_id] for each in found])
+            example.qas_id: squad_predictions.mean_nbest([each[example.qas_id] for each in found])
             for example in examples
         }
-        nbest = {qas_id: entries[: self.n_best_size] for qas_id, entries in nbest.items()}
+        nbest = {qas_id: entries[: self.squad.n_best_size] for qas_id, entries in nbest.items()}
         texts = {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
         return Predictions(texts, nbest, {})
 
@@ -144,7 +140,11 @@ class SquadV1Task(SquadTask):
     ) -> Predictions:
         """Returns the best answers."""
         return squad_predictions.predict_v1(
-            examples, _spans(features), outputs, self.n_best_size, self.max_answer_length
+            examples,
+            _spans(features),
+            outputs,
+            self.squad.n_best_size,
+            self.squad.max_answer_length,
         )
 
     def scores(
@@ -159,10 +159,7 @@ class SquadV1Task(SquadTask):
 class SquadV2Task(SquadTask):
     """SQuAD 2.0: a question may have no answer.
 
-    Args:
-      start_n_top: See AlbertForQuestionAnsweringV2.
-      end_n_top: See AlbertForQuestionAnsweringV2.
-      *args: SquadTask's.
+    Args: see SquadTask.
 
     Source: run_squad_v2.py.
     """
@@ -171,15 +168,12 @@ class SquadV2Task(SquadTask):
     labels = (*SquadTask.labels, "is_impossible")
     loss_names = (*SquadTask.loss_names, "answerability_loss")
 
-    def __init__(self, start_n_top: int, end_n_top: int, *args: Any) -> None:
-        super().__init__(*args)
-        self.start_n_top = start_n_top
-        self.end_n_top = end_n_top
-
     def build_model(self) -> keras.Model:
         """Returns a fresh AlbertForQuestionAnsweringV2."""
         return finetuning.AlbertForQuestionAnsweringV2(
-            start_n_top=self.start_n_top, end_n_top=self.end_n_top, **self.options.arguments
+            start_n_top=self.squad.start_n_top,
+            end_n_top=self.squad.end_n_top,
+            **self.options.arguments,
         )
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
@@ -192,7 +186,11 @@ class SquadV2Task(SquadTask):
     ) -> Predictions:
         """Returns the best answers, and how much speaks for none."""
         return squad_predictions.predict_v2(
-            examples, _spans(features), outputs, self.n_best_size, self.max_answer_length
+            examples,
+            _spans(features),
+            outputs,
+            self.squad.n_best_size,
+            self.squad.max_answer_length,
         )
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
@@ -273,16 +271,6 @@ def _spans(features: FeatureTable) -> list[SquadSpan]:
             )
         )
     return spans
-
-
-def _mean_entries(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Averages the n best of several models, the most probable first."""
-    totals: dict[str, float] = collections.defaultdict(float)
-    for entries in nbests:
-        for entry in entries:
-            totals[entry["text"]] += entry["probability"] / len(nbests)
-    ordered = sorted(totals.items(), key=lambda item: item[1], reverse=True)
-    return [{"text": text, "probability": probability} for text, probability in ordered]
 
 
 def _json_file(directory: str, split: str, name: str) -> str:

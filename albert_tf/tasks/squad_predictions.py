@@ -22,6 +22,27 @@ _Scored = tuple[int, float]
 
 
 @dataclasses.dataclass(frozen=True)
+class SquadSettings:
+    """How contexts are cut into windows, and answers chosen.
+
+    Attributes:
+      doc_stride: See squad_windows.
+      max_query_length: See squad_windows.
+      n_best_size: See predict_v1.
+      max_answer_length: See predict_v1.
+      start_n_top: See AlbertForQuestionAnsweringV2; SQuAD 2.0 only.
+      end_n_top: Likewise.
+    """
+
+    doc_stride: int = 128
+    max_query_length: int = 64
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    start_n_top: int = 5
+    end_n_top: int = 5
+
+
+@dataclasses.dataclass(frozen=True)
 class Predictions:
     """Answers to questions, by id.
 
@@ -113,6 +134,16 @@ def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str
         qas_id: text if odds[qas_id] < threshold else ""
         for qas_id, text in predictions.texts.items()
     }
+
+
+def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Averages the n best answers of several models to a question, the most probable first."""
+    totals: dict[str, float] = collections.defaultdict(float)
+    for entries in nbests:
+        for entry in entries:
+            totals[entry["text"]] += entry["probability"] / len(nbests)
+    ordered = sorted(totals.items(), key=lambda item: item[1], reverse=True)
+    return [{"text": text, "probability": probability} for text, probability in ordered]
 
 
 def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:

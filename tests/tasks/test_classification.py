@@ -65,7 +65,7 @@ def test_scores_of_levels():
         ChoiceExample(str(i), "a", ("b", "c", "d"), label, level)
         for i, (level, label) in enumerate(labels)
     ]
-    task = MultipleChoiceTask(5, None, None, 23, "ABC")
+    task = MultipleChoiceTask(None, None, 23, "ABC", max_qa_length=5)
     scores = task.scores(examples, np.eye(3)[[0, 2, 1, 0]])
     assert scores["eval_accuracy"] == 0.5
     assert scores["high_accuracy"] == pytest.approx(2 / 3)
@@ -109,9 +109,9 @@ def test_averages(tmp_path):
     task.write(folders[1], "test", examples, np.eye(3)[:2])
     with pytest.raises(ValueError, match="are of other classes"):
         task.average(folders, "test", examples)
-    for damaged, message in (("[", "not JSON"), ("[]", "expected an object whose 'ids' is a list")):
+    for damaged, message in (("[", " is not JSON"), ("[]", ": expected an object whose 'ids' is a list")):
         (tmp_path / "b" / "test_probabilities.json").write_text(damaged)
-        with pytest.raises(ValueError, match=f"b/test_probabilities.json: {message}"):
+        with pytest.raises(ValueError, match=f"b/test_probabilities.json{message}"):
             task.average(folders, "test", examples)
 
 

@@ -10,7 +10,7 @@ import pytest
 from albert_tf.tasks import question_answering, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
-from albert_tf.tasks.squad_predictions import Predictions
+from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.text.tokenization import Tokenizer
 from tests import goldens, squad_goldens
@@ -26,8 +26,15 @@ def stored(golden, name: str):
 
 
 def task_of(version: str, n_best_size: int = 6, max_answer_length: int = 12, tokenizer=None):
-    arguments = (20, 12, n_best_size, max_answer_length, None, tokenizer, 64)
-    return SquadV1Task(*arguments) if version == "v1" else SquadV2Task(4, 3, *arguments)
+    squad = SquadSettings(
+        doc_stride=20,
+        max_query_length=12,
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        start_n_top=4,
+        end_n_top=3,
+    )
+    return (SquadV1Task if version == "v1" else SquadV2Task)(squad, None, tokenizer, 64)
 
 
 def table_of(windows, lengths) -> FeatureTable:

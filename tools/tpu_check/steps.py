@@ -14,6 +14,7 @@ from albert_tf.records.specs import pretraining_spec
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.tasks.question_answering import SquadV2Task
+from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
@@ -63,12 +64,12 @@ TASKS = {
         lambda length: _shapes(length, **_LABEL),
     ),
     "race": Row(
-        lambda options: MultipleChoiceTask(0, options, None, 0, classes=CHOICES),
+        lambda options: MultipleChoiceTask(options, None, 0, CHOICES, max_qa_length=0),
         lambda length: _shapes(len(CHOICES), length, **_LABEL),
     ),
     # Beams, windows and answers as run_finetune.py's defaults have them; a step reads the beams.
     "squad_v2": Row(
-        lambda options: SquadV2Task(5, 5, 128, 64, 20, 30, options, None, 0),
+        lambda options: SquadV2Task(SquadSettings(), options, None, 0),
         lambda length: _shapes(length, p_mask=((length,), tf.float32), **_ANSWER),
     ),
 }
