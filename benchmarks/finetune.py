@@ -14,82 +14,34 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import multiprocessing
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 
-import numpy as np
-from finetune_contestants import CONTESTANTS, Contestant
-
-# Lengths, with [CLS] and [SEP], of the training sets as the release's vocabulary cuts them.
-SHARES = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
-SETS = {
-    "cola": (8551, (4, 7, 8, 9, 10, 11, 11, 12, 14, 17, 20, 25, 46)),
-    "rte": (2490, (13, 33, 40, 46, 50, 56, 63, 74, 106, 137, 161, 202, 292)),
-}
+from finetune_contestants import CONTESTANTS, SETS, row_lengths
+from workers import Worker
 
 
-def row_lengths(name: str, max_seq_length: int) -> np.ndarray:
-    """Returns lengths spread like those of a training set, cut at `max_seq_length`."""
-    count, percentiles = SETS[name]
-    shares = np.random.default_rng(0).uniform(0, 100, count)
-    return np.minimum(np.interp(shares, SHARES, percentiles).astype(int), max_seq_length)
+class Epoch(Worker):
+    """A contestant, and how far it came in its epoch."""
 
-
-class Worker:
-    """A process with one contestant."""
-
-    def __init__(self, name: str, lengths: np.ndarray, batch_size: int, max_length: int) -> None:
-        self.name = name
+    def __init__(self, name: str, *size: str) -> None:
+        super().__init__(name, "finetune_worker.py", name, *size)
         self.seconds, self.positions, self.steps = 0.0, 0, 0
-        self._pipe, other = multiprocessing.Pipe()
-        arguments = (other, CONTESTANTS[name], lengths, batch_size, max_length)
-        context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
-        other.close()
-        self.batches, self.epoch_positions, self.first_seconds = self._pipe.recv()
+        started = self.ask()
+        self.batches, self.epoch_positions = started["batches"], started["positions"]
+        self.first_seconds = started["seconds"]
 
     def take_turn(self, seconds: float) -> None:
         """Lets it make steps for some seconds, at least one."""
-        self._pipe.send(seconds)
-        took, positions, steps = self._pipe.recv()
-        self.seconds += took
-        self.positions += positions
-        self.steps += steps
+        turn = self.ask(seconds=seconds)
+        self.seconds += turn["seconds"]
+        self.positions += turn["positions"]
+        self.steps += turn["steps"]
 
     @property
     def epoch_seconds(self) -> float:
         return self.seconds * self.epoch_positions / self.positions
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._pipe.send(None)
-        self._process.join()
-
-
-def _serve(
-    pipe: Connection,
-    build: Callable[..., Contestant],
-    lengths: np.ndarray,
-    batch_size: int,
-    max_length: int,
-) -> None:
-    start = time.perf_counter()
-    contestant = build(lengths, batch_size, max_length)
-    contestant.warm_up()
-    sizes = contestant.sizes
-    pipe.send((len(sizes), sum(sizes), time.perf_counter() - start))
-    step = 0
-    while (seconds := pipe.recv()) is not None:
-        start, first = time.perf_counter(), step
-        while step == first or time.perf_counter() - start < seconds:
-            contestant.step()
-            step += 1
-        pipe.send((time.perf_counter() - start, sum(sizes[first:step]), step - first))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     # One after the other, so that none slows down another's first step.
     workers = [
-        Worker(name, lengths, args.batch, args.max_seq_length)
+        Epoch(name, args.set, str(args.batch), str(args.max_seq_length))
         for name in CONTESTANTS
         if args.only in name
     ]

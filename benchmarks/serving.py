@@ -11,7 +11,6 @@ takes raw text splits it first. See serving_contestants.py for what they are.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import random
 import subprocess
@@ -19,45 +18,20 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from serving_contestants import CONTESTANTS
+from workers import Worker
 
-WORKER = Path(__file__).with_name("serving_worker.py")
+WORKER = "serving_worker.py"
 BATCHES = (1, 8, 32)
 
 
-class Worker:
-    """A process with one contestant."""
+class Contestant(Worker):
+    """A contestant, and the seconds of its answers."""
 
     def __init__(self, name: str, folder: str) -> None:
-        self.name = name
+        super().__init__(name, WORKER, name, folder)
         self.seconds: list[float] = []
-        self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), name, folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            bufsize=1,
-        )
-
-    def ask(self, **request: int) -> dict[str, Any]:
-        """Sends a request and returns the answer.
-
-        Raises:
-          RuntimeError: The contestant failed.
-        """
-        self._process.stdin.write(json.dumps(request) + "\n")
-        line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "its process died"}
-        if "error" in answer:
-            raise RuntimeError(f"{self.name}: {answer['error']}")
-        return answer
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.communicate()
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
@@ -66,7 +40,7 @@ def percentile(seconds: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def measure(workers: Sequence[Worker], batch: int, requests: int) -> None:
+def measure(workers: Sequence[Contestant], batch: int, requests: int) -> None:
     """Has all answer the same requests in turns, and prints a row of each."""
     for worker in workers:
         worker.seconds.clear()
@@ -99,13 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = args.folder or temporary
         Path(folder).mkdir(parents=True, exist_ok=True)
         if not Path(folder, "saved_model").exists():
-            subprocess.run([sys.executable, str(WORKER), "prepare", folder], check=True)
+            subprocess.run(
+                [sys.executable, str(Path(__file__).with_name(WORKER)), "prepare", folder],
+                check=True,
+            )
         if args.sequences == 0:
             return
         workers = []
         for name in CONTESTANTS:
             if args.only in name:
-                worker = Worker(name, folder)
+                worker = Contestant(name, folder)
                 try:
                     worker.ask(batch=1, number=0)
                 except RuntimeError as error:

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from contestants import CONTESTANTS, Shape, step_gflop
 from limits import LIMITS
+from workers import Worker
 
-WORKER = Path(__file__).with_name("train_step_worker.py")
 PEERS = ("torch", "transformers", "keras_hub")
 SHAPES = ("8x128", "4x512")
 DTYPES = ("float32", "bfloat16")
@@ -34,64 +31,39 @@ DTYPES = ("float32", "bfloat16")
 TURN_SECONDS = 3.0
 
 
-class Worker:
-    """A process with one contestant or limit."""
+class Contestant(Worker):
+    """A contestant or limit, and its figures."""
 
     def __init__(self, dtype: str, name: str, shape: Shape | None = None) -> None:
-        self.name = name
+        size = [str(shape.batch), str(shape.seq)] if shape else []
+        super().__init__(name, "train_step_worker.py", dtype, name, *size)
         self.seconds: list[float] = []
         self.gflops: list[float] = []
-        size = [str(shape.batch), str(shape.seq)] if shape else []
-        self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), dtype, name, *size],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            bufsize=1,
-        )
-
-    def ask(self, command: str) -> dict[str, Any]:
-        """Sends a command and returns the answer.
-
-        Raises:
-          RuntimeError: The contestant failed.
-        """
-        self._process.stdin.write(command + "\n")
-        line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "its process died"}
-        if "error" in answer:
-            raise RuntimeError(f"{self.name}: {answer['error']}")
-        return answer
 
     def take_turn(self) -> None:
         """Makes some steps, or measures the limit, and keeps the figures."""
         expected = statistics.median(self.seconds) if self.seconds else TURN_SECONDS
-        answer = self.ask(f"go {max(1, round(TURN_SECONDS / expected))}")
+        answer = self.ask(do="steps", count=max(1, round(TURN_SECONDS / expected)))
         if "gflops" in answer:
             self.gflops.append(answer["gflops"])
         else:
             self.seconds.append(answer["seconds"])
 
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.communicate()
-
 
 def measure(shape: Shape, dtype: str, rounds: int, only: str) -> dict[str, str]:
     """Runs all contestants of a shape and dtype in turns, prints their rows, returns versions."""
-    limits = [Worker(d, name) for d, name in LIMITS if d == dtype]
-    workers = [Worker(d, name, shape) for d, name in CONTESTANTS if d == dtype and only in name]
+    limits = [Contestant(d, name) for d, name in LIMITS if d == dtype]
+    workers = [Contestant(d, name, shape) for d, name in CONTESTANTS if d == dtype and only in name]
     versions: dict[str, str] = {}
     try:
         # One after the other, so that none slows down another's first step.
         first_seconds = []
         for worker in (*limits, *workers):
-            answer = worker.ask("start")
+            answer = worker.ask(do="start")
             versions |= answer["versions"]
             if worker in workers:
                 first_seconds.append(answer["seconds"])
-                worker.ask("go 1")
+                worker.ask(do="steps", count=1)
         for _ in range(rounds):
             for worker in (*limits, *workers):
                 worker.take_turn()
@@ -105,9 +77,10 @@ def measure(shape: Shape, dtype: str, rounds: int, only: str) -> dict[str, str]:
         print(f"{'':28} {'first step':>10} {'tokens/s':>9} {'memory':>8} {'of limit':>9}")
         for worker, first in zip(workers, first_seconds, strict=True):
             seconds = statistics.median(worker.seconds)
+            memory = worker.ask(do="memory")["bytes"]
             print(
                 f"{worker.name:28} {first:8.1f} s {shape.tokens / seconds:9.0f}"
-                f" {worker.ask('memory')['bytes'] / 2**30:4.1f} GiB"
+                f" {memory / 2**30:4.1f} GiB"
                 f" {step_gflop(shape) / seconds / limit:9.0%}",
                 flush=True,
             )

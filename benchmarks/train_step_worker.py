@@ -1,19 +1,16 @@
 """One contestant (or limit) in a process of its own, told by train_step.py what to do.
 
 Arguments: dtype, name, and the batch's sequences and tokens; without the latter two it is a limit.
-It answers each line on its standard input with a line of JSON on its standard output:
+What it is asked to do, and what it answers:
 
-    start   builds the contestant and makes the first step; {"seconds", "versions"}
-    go N    makes N steps (a limit: measures once); {"seconds"} of one step, or {"gflops"}
-    memory  {"bytes"}, the most that the process held
-
-or with {"error"}.
+    start              builds the contestant and makes the first step: seconds, versions
+    steps, a count     makes steps (a limit: measures once): seconds of one step, or gflops
+    memory             bytes, the most that the process held
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import sys
@@ -27,38 +24,31 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from contestants import CONTESTANTS, Shape
 from limits import LIMITS
+from workers import serve
 
 PACKAGES = ("tensorflow", "keras", "keras-hub", "torch", "transformers", "numpy")
 
 
 def main(dtype: str, name: str, *shape: str) -> None:
     """Serves until the standard input ends."""
-    # What a framework prints must not get between the answers.
-    answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
-    os.dup2(2, 1)
     step: Any = None
-    for line in sys.stdin:
-        try:
-            step, answer = _obey(line.split(), step, dtype, name, shape)
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
 
+    def respond(do: str, count: int = 1) -> dict[str, Any]:
+        nonlocal step
+        if do == "memory":
+            status = Path("/proc/self/status").read_text()
+            return {"bytes": 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])}
+        if do == "start":
+            step = (
+                CONTESTANTS[dtype, name](Shape(*map(int, shape)))
+                if shape
+                else LIMITS[dtype, name]()
+            )
+            seconds = _seconds(step, 1) if shape else 0.0
+            return {"seconds": seconds, "versions": _versions()}
+        return {"seconds": _seconds(step, count)} if shape else {"gflops": step()}
 
-def _obey(command: list[str], step: Any, dtype: str, name: str, shape: tuple[str, ...]) -> Any:
-    """Returns the contestant's step, once it is built, and the answer."""
-    if command[0] == "memory":
-        status = Path("/proc/self/status").read_text()
-        return step, {"bytes": 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])}
-    if command[0] == "start" and not shape:
-        return LIMITS[dtype, name](), {"versions": _versions()}
-    if command[0] == "start":
-        step = CONTESTANTS[dtype, name](Shape(*map(int, shape)))
-        seconds = _seconds(step, 1)
-        return step, {"seconds": seconds, "versions": _versions()}
-    if shape:
-        return step, {"seconds": _seconds(step, int(command[1]))}
-    return step, {"gflops": step()}
+    serve(respond)
 
 
 def _seconds(step: Any, count: int) -> float:

@@ -109,7 +109,10 @@ def test_averages(tmp_path):
     task.write(folders[1], "test", examples, np.eye(3)[:2])
     with pytest.raises(ValueError, match="are of other classes"):
         task.average(folders, "test", examples)
-    for damaged, message in (("[", " is not JSON"), ("[]", ": expected an object whose 'ids' is a list")):
+    for damaged, message in (
+        ("[", " is not JSON"),
+        ("[]", ": expected an object whose 'ids' is a list"),
+    ):
         (tmp_path / "b" / "test_probabilities.json").write_text(damaged)
         with pytest.raises(ValueError, match=f"b/test_probabilities.json{message}"):
             task.average(folders, "test", examples)
