@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -294,7 +294,7 @@ def _copy_beside(source: Source, directory: str) -> None:
         labels.write(directory, source.labels)
 
 
-_WRITERS = {
+_WRITERS: dict[str, Callable[..., str]] = {
     "tf1": _write_tf1,
     "huggingface": _write_hugging_face,
     "keras": _write_keras,

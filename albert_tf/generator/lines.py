@@ -10,7 +10,7 @@ import io
 import zlib
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import tensorflow as tf
 
@@ -46,8 +46,10 @@ class TextFile:
         self.path = path
         self.errors = errors
         self.number = 0
+        self._failures: tuple[type[Exception], ...]
         self._failures = (OSError, EOFError, zlib.error, tf.errors.OpError)
-        self._stored = raw = _StoredFile(path)
+        self._stored = _StoredFile(path)
+        raw: Any = self._stored
         if path.endswith(".gz"):
             raw = gzip.GzipFile(fileobj=self._stored)
         elif path.endswith(".bz2"):
@@ -155,7 +157,7 @@ class _StoredFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         content = self._file.read(len(buffer))
         buffer[: len(content)] = content
         self._position += len(content)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.generator import instances
+from albert_tf.generator.instances import Instances, Recipe, TokenBlock
 from albert_tf.generator.pairs import SegmentPair
 from albert_tf.records.specs import NUM_SPECIALS
 
@@ -84,9 +84,7 @@ class Report:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
 
-    def count_input(
-        self, block: instances.TokenBlock, unk_id: int, false_starts: np.ndarray
-    ) -> None:
+    def count_input(self, block: TokenBlock, unk_id: int, false_starts: np.ndarray) -> None:
         """Adds a block of documents; `false_starts` <bool>[V] are pieces, see the attribute."""
         self.documents += len(block.documents)
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
@@ -96,12 +94,13 @@ class Report:
 
     def count_output(
         self,
-        batch: instances.Instances,
+        batch: Instances,
         examples: Mapping[str, np.ndarray],
-        recipe: instances.Recipe,
+        recipe: Recipe,
     ) -> None:
         """Adds a batch of examples before they are packed; masks where they have any."""
-        pairs = SegmentPair(*batch.pairs.T)
+        # Not the pair's integers: an array of each for all pairs.
+        pairs: Any = SegmentPair(*batch.pairs.T)
         lengths = pairs.a_end - pairs.a_begin + pairs.b_end - pairs.b_begin + NUM_SPECIALS
         self.instances += len(lengths)
         self.output_tokens += int(lengths.sum())
@@ -119,7 +118,7 @@ class Report:
                 _measure_masked_runs(examples, recipe.masking.do_whole_word_mask)
             )
 
-    def count_rows(self, num_rows: int, recipe: instances.Recipe) -> None:
+    def count_rows(self, num_rows: int, recipe: Recipe) -> None:
         """Adds records."""
         self.rows += num_rows
         self.row_tokens += num_rows * recipe.pairs.max_seq_length

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +64,9 @@ class Vocabulary:
         path = os.path.join(folder, "vocabulary")
         with open(path, "wb") as file:
             file.write(content)
-        name = "spm_model_file" if self.spm_model_file else "vocab_file"
-        return dataclasses.replace(self, **{name: path})
+        if self.spm_model_file:
+            return dataclasses.replace(self, spm_model_file=path)
+        return dataclasses.replace(self, vocab_file=path)
 
 
 @functools.lru_cache(maxsize=1)
@@ -163,17 +164,19 @@ def _make_records(
     """Yields the records of a block, a batch at a time."""
     if not block.documents:
         return
+    build: Callable[..., dict[str, Any]]
     if recipe.masking:
         build = instances.build_examples
         spec = specs.pretraining_spec(
             recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
         )
     else:
-        build, spec = instances.build_compact_examples, specs.compact_spec()
+        build = instances.build_compact_examples
+        spec = specs.compact_spec()
     drawn = instances.draw_instances(block, recipe, word_starts)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-        examples = build(block.tokens, batch, recipe, tokenizer, word_starts)
+        examples: dict[str, Any] = build(block.tokens, batch, recipe, tokenizer, word_starts)
         report.count_output(batch, examples, recipe)
         if recipe.max_examples_per_row > 1:
             examples = packing.pack(examples, recipe.max_examples_per_row, tokenizer.pad_id)

@@ -24,6 +24,7 @@ class ConfiguredModel(keras.Model):
 
     # Whether anything that the model returns depends on the pooler.
     reads_pooler = True
+    built: bool
 
     def __init__(
         self, config: AlbertConfig | dict[str, Any], recompute: bool = False, **kwargs: Any

@@ -13,6 +13,7 @@ import functools
 import itertools
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -65,7 +66,7 @@ def _encode_feature(name: str, column: Column) -> list[bytes]:
     return [header(len(values)) + values for values in rows]
 
 
-def _encode_values(column: Column) -> tuple[int, Sequence[bytes]]:
+def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
     """The kind of a column, and the values of each row without any tag."""
     if isinstance(column[0], bytes):
         return _BYTES_LIST, column

@@ -28,12 +28,12 @@ def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dic
     return outputs
 
 
-def _filled(outputs: dict[str, np.ndarray]) -> Answer:
+def _filled(outputs: dict[str, Any]) -> Answer:
     slots = zip(outputs["pieces"], outputs["probabilities"], strict=True)
     return {"masks": [_shares("piece", *slot) for slot in slots if slot[0][0]]}
 
 
-def _classified(outputs: dict[str, np.ndarray]) -> Answer:
+def _classified(outputs: dict[str, Any]) -> Answer:
     names = [label.decode() for label in outputs["labels"]]
     probabilities = dict(zip(names, outputs["probabilities"].tolist(), strict=True))
     threshold = {k: float(v) for k, v in outputs.items() if k == "threshold"}
@@ -44,7 +44,7 @@ def _scored(outputs: dict[str, np.ndarray]) -> Answer:
     return {"score": float(outputs["score"])}
 
 
-def _answered(outputs: dict[str, np.ndarray]) -> Answer:
+def _answered(outputs: dict[str, Any]) -> Answer:
     null_odds = {k: float(v) for k, v in outputs.items() if k == "null_odds"}
     answers = _shares("text", outputs["answers"], outputs["probabilities"])
     return {"answer": outputs["answer"].decode(), "answers": answers, **null_odds}

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Predictor:
       model: What it belongs to; a signature by itself doesn't keep its weights.
     """
 
-    def __init__(self, signature: Callable[..., dict[str, tf.Tensor]], model: Any) -> None:
+    def __init__(self, signature: Any, model: Any) -> None:
         self._signature, self._model = signature, model
         specs = signature.structured_input_signature[1]
         self._names = sorted(specs, key=_ORDER.index)
@@ -75,7 +75,7 @@ class Predictor:
 
     def _run(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
         alone = len(self._names) - self._takes_many
-        columns = [[row[i] for row in rows] for i in range(alone)]
+        columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
         if self._takes_many:
             columns.append([row[alone:] for row in rows])
         named = zip(self._names, columns, strict=True)

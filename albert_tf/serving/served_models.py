@@ -69,8 +69,8 @@ class ServedModel(tf.Module, abc.ABC):
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     @abc.abstractmethod
-    def answer_texts(self, **texts: tf.Tensor) -> Features:
-        """Maps raw texts, `<string>[B]` by name, to what is served."""
+    def answer_texts(self, *texts: Any, **named: Any) -> Features:
+        """Maps raw texts, `<string>[B]` each, named as in `text_names`, to what is served."""
 
     def parse(self, examples: tf.Tensor) -> Features:
         """Maps serialized tf.train.Examples `<string>[B]` to features; shorter ones are padded."""

@@ -189,7 +189,8 @@ class _Band:
                 k -= 1
             else:
                 i, k = i - 1, k + 1
-        return tuple(np.array(pairs, np.int64).reshape(-1, 2).T)
+        matched = np.array(pairs, np.int64).reshape(-1, 2)
+        return matched[:, 0], matched[:, 1]
 
 
 def _filled(index: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -77,13 +77,14 @@ def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
 
 
 def _write(path: str, table: FeatureTable) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "lengths": table.lengths,
         **{f"scalars/{name}": values for name, values in table.scalars.items()},
         **{f"sequences/{name}": values for name, values in table.sequences.items()},
     }
     content = io.BytesIO()
-    np.savez(content, **{_NAMES: list(arrays)}, **arrays)
+    arrays[_NAMES] = np.array(list(arrays))
+    np.savez(content, **arrays)
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     files.replace(path, content.getvalue(), several_writers=True)
 
@@ -98,7 +99,7 @@ def _read(path: str) -> FeatureTable | None:
         # An archive's list of members, which has no checksum, may have lost some.
         if _NAMES not in stored or {_NAMES, *stored[_NAMES]} != set(stored.files):
             return None
-        found = {kind: {} for kind in ("scalars", "sequences")}
+        found: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in ("scalars", "sequences")}
         for name in stored.files:
             kind, _, feature = name.partition("/")
             if feature:

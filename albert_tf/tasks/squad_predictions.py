@@ -81,7 +81,8 @@ def predict_v1(
     """
     sides = zip(outputs["start_logits"], outputs["end_logits"], strict=True)
     tops = (
-        itertools.product(*(_scored_best(logits, n_best_size) for logits in pair)) for pair in sides
+        itertools.product(_scored_best(starts, n_best_size), _scored_best(ends, n_best_size))
+        for starts, ends in sides
     )
     nbest = _nbest(
         examples, windows, tops, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)

@@ -228,7 +228,7 @@ def _windows(
     for span_index, (start, end) in enumerate(spans):
         place = (0, 0)
         if answer is not None and start <= answer[0] and answer[1] < end:
-            place = tuple(piece - start + doc_offset for piece in answer)
+            place = (answer[0] - start + doc_offset, answer[1] - start + doc_offset)
         yield {
             "span_index": span_index,
             "features": _features(tokenizer, query, paragraph.ids[start:end]),

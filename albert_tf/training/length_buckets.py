@@ -56,7 +56,8 @@ def choose_static_lengths(
     fitting = np.concatenate([[0], fitting])
     # least[i]: fewest positions of the first fitting[i] rows, and the lengths that give them; with
     # one length more at each turn.
-    least = [(0.0, ())] + [(np.inf, ())] * len(candidates)
+    least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    least += [(np.inf, ())] * len(candidates)
     for _ in range(min(count, len(candidates))):
         least = [least[0]] + [
             min(
@@ -99,8 +100,8 @@ def training_batches(
             "--train_batch_size"
         )
     epochs = range(-(-num_steps // steps_an_epoch))
-    rows = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
-    rows = np.concatenate([np.empty((0, batch_size), np.int64), *rows])[:num_steps]
+    of_epochs = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
+    rows = np.concatenate([np.empty((0, batch_size), np.int64), *of_epochs])[:num_steps]
     weights = np.ones(rows.shape, np.float32)
     return LengthBatches(rows, _batch_lengths(rows, buckets, static_lengths), weights)
 

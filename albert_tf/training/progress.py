@@ -31,7 +31,7 @@ class ProgressLog:
         directory: str | None,
         num_train_steps: int,
         examples_per_step: int,
-        tokens_per_example: int,
+        tokens_per_example: float,
     ) -> None:
         self._writer = tf.summary.create_file_writer(directory) if directory else None
         self._num_train_steps = num_train_steps

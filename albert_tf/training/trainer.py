@@ -86,7 +86,7 @@ class Trainer:
         steps_per_loop: int,
         save_steps: int,
         keep_max: int,
-        after_save: Callable[[], None] = lambda: None,
+        after_save: Callable[[], Any] = lambda: None,
     ) -> bool:
         """Trains up to a step, saving on the way and at the end.
 

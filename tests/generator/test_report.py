@@ -199,8 +199,9 @@ def test_peak_memory_is_in_bytes_and_at_least_that_of_this_process():
     with open("/proc/self/status") as status:
         high_water_kib = next(int(line.split()[1]) for line in status if line[:5] == "VmHWM")
     report.measure_memory()
-    # The process that started this one may have been larger, but not a hundred times.
-    assert 1 <= report.peak_memory_bytes / (1024 * high_water_kib) < 100
+    # The process that started this one may have been larger, but not a hundred times. Linux counts
+    # the two figures for each core by itself, and adds them up at other moments.
+    assert 0.99 <= report.peak_memory_bytes / (1024 * high_water_kib) < 100
 
 
 def test_report_lies_beside_the_records_and_not_among_them(tmp_path):

@@ -272,13 +272,19 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="squad.json does not exist"):
         squad_text.read_squad(path)
     for content, message in (
-        (b"{", "not JSON"),
-        (b'{"data": "\xff"}', "not UTF-8 text"),
-        (rb'{"data": "\ud800"}', "not Unicode: .ud800 at character 10 is half of a surrogate pair"),
-        (b"[]", "not of SQuAD's form"),
-        (b'{"data": [7]}', "not of SQuAD's form: .* 'paragraphs' is a list, got 7"),
-        (b'{"data": [{"paragraphs": [{"context": 7}]}]}', "not of .* 'context' is a string, got 7"),
+        (b"{", " is not JSON"),
+        (b'{"data": "\xff"}', ": not UTF-8 text"),
+        (
+            rb'{"data": "\ud800"}',
+            ": not Unicode: .ud800 at character 10 is half of a surrogate pair",
+        ),
+        (b"[]", ": not of SQuAD's form"),
+        (b'{"data": [7]}', ": not of SQuAD's form: .* 'paragraphs' is a list, got 7"),
+        (
+            b'{"data": [{"paragraphs": [{"context": 7}]}]}',
+            ": not of .* 'context' is a string, got 7",
+        ),
     ):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"squad.json: {message}"):
+        with pytest.raises(ValueError, match=f"squad.json{message}"):
             squad_text.read_squad(path)

@@ -32,10 +32,11 @@ def write_plots(report: Report, path: str) -> None:
     # No pyplot: neither a screen nor settings of a notebook are touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    spaces = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.12, wspace=0.03, hspace=0.05)
+    figure = Figure(figsize=(11, 7.5), layout=spaces)
     FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.12, wspace=0.03, hspace=0.05)
     figure.suptitle(
         f"{report.documents:,} documents, {report.input_tokens:,} tokens  →  "
         f"{report.instances:,} instances, {report.output_tokens:,} tokens",
