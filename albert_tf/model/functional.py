@@ -35,9 +35,10 @@ def masked_scores(input_mask: Any, starts: Any = None) -> Any:
       `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, where only positions of one
       example attend to each other.
     """
-    masked = 1.0 - ops.cast(input_mask, "float32")[:, None, None, :]
+    # Not by slices with new axes: TFLite has no such operation.
+    masked = 1.0 - ops.expand_dims(ops.cast(input_mask, "float32"), (1, 2))
     if starts is not None:
-        others = starts[:, None, :, None] != starts[:, None, None, :]
+        others = ops.expand_dims(starts, (1, 3)) != ops.expand_dims(starts, (1, 2))
         masked = ops.maximum(masked, ops.cast(others, "float32"))
     return masked * MASKED_SCORE
 

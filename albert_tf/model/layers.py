@@ -184,7 +184,7 @@ class SelfAttention(AlbertLayer):
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
         if positions is not None:
             x = functional.gather_positions(x, positions)
-            rows = positions[:, None, :, None]
+            rows = ops.expand_dims(positions, (1, 3))
             query = ops.take_along_axis(query, rows, axis=2)
             if masked_scores.shape[2] != 1:
                 masked_scores = ops.take_along_axis(masked_scores, rows, axis=2)

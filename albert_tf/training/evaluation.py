@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import time
@@ -21,7 +20,6 @@ from albert_tf.training.trainer import Trainer
 
 RESULTS_FILE = "eval_results.txt"
 TRIAL_FILE = "best_trial.txt"
-_BEST_FILE = "best_checkpoint.json"
 _RULE = "=" * 50 + "\n"
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
@@ -32,8 +30,8 @@ def evaluate_checkpoints(
 ) -> dict[str, float]:
     """Evaluates the newest checkpoint of the output directory, until one of `last_step` was.
 
-    Writes eval_results.txt, and copies a checkpoint to model.ckpt-best when the task's key metric
-    is higher than ever before in this directory.
+    Writes eval_results.txt, keeps best_trial.txt, and copies a checkpoint to model.ckpt-best when
+    the task's key metric is higher than ever before in this directory.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
@@ -72,7 +70,7 @@ def evaluate_checkpoints(
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What is known of the checkpoints of a directory.
+    """What is known of the checkpoints of a directory: the release's best_trial.txt.
 
     Attributes:
       last_step: That of the last one evaluated.
@@ -100,7 +98,8 @@ class Trial:
             return cls(int(last_step), int(best_step), _finite(best_value))
         except ValueError:
             raise ValueError(
-                f"{path} must be <step>:<best step>:<best value>, not {content!r}"
+                f"{path} must be <step>:<best step>:<best value>, not {content!r}: write it so, or "
+                f"remove the file if the next best may replace {checkpoint.BASENAME}-best"
             ) from None
 
     def write(self, directory: str) -> None:
@@ -112,7 +111,7 @@ class Trial:
 def begin(directory: str) -> None:
     """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
     checkpoint.claim(directory)
-    for name in (TRIAL_FILE, RESULTS_FILE, _BEST_FILE):
+    for name in (TRIAL_FILE, RESULTS_FILE):
         path = os.path.join(directory, name)
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)
@@ -192,35 +191,18 @@ def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
 
 def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) -> list[str]:
     """Copies the checkpoint if it beats the best; returns the release's lines about it."""
-    directory = os.path.dirname(prefix)
-    if results[key_metric] <= _best_value(directory, key_metric):
+    directory, step, value = os.path.dirname(prefix), results["global_step"], results[key_metric]
+    # A best checkpoint that is lost is worth nothing.
+    trial = Trial.read(directory) if checkpoint.best(directory) else Trial()
+    if value <= trial.best_value:
         return []
     try:
         lines = _copy_to_best(prefix)
     except tf.errors.NotFoundError:
         logging.warning("%s was the best, but deleted before it could be kept", prefix)
         return []
-    files.replace(
-        os.path.join(directory, _BEST_FILE),
-        json.dumps({key: results[key] for key in ("global_step", key_metric)}) + "\n",
-    )
+    Trial(int(step), int(step), value).write(directory)
     return lines
-
-
-def _best_value(directory: str, key_metric: str) -> float:
-    """Returns the key metric of model.ckpt-best; less than any where there is none."""
-    path = os.path.join(directory, _BEST_FILE)
-    if not checkpoint.best(directory) or not tf.io.gfile.exists(path):
-        return -1.0
-    content = files.read_bytes(path)
-    try:
-        return _finite(json.loads(content)[key_metric])
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
-        raise ValueError(
-            f"{path} must tell the {key_metric} of {checkpoint.BASENAME}-{checkpoint.BEST}, as "
-            f'{{"{key_metric}": 0.5}}: write it there, or remove the file if the next best may '
-            "replace that checkpoint"
-        ) from None
 
 
 def _finite(value: Any) -> float:

@@ -84,7 +84,7 @@ def test_what_a_run_leaves_behind(folder, trained):
     assert names == sorted(
         [
             "albert_config.json",
-            "best_checkpoint.json",
+            "best_trial.txt",
             "checkpoint",
             "eval",
             "eval_results.txt",
@@ -215,10 +215,10 @@ def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
 def test_a_fresh_run_forgets_the_best_of_another(folder, copy):
     for path in (copy / "checkpoint", *copy.glob("model.ckpt-*")):
         path.unlink()
-    (copy / "best_checkpoint.json").write_text('{"masked_lm_accuracy": 2, "global_step": 3}')
+    (copy / "best_trial.txt").write_text("3:3:2.0")
     runs.main(runs.command(folder, output_dir=copy, num_train_steps=1))
-    assert not list(copy.glob("*.json.tmp"))
-    assert not (copy / "best_checkpoint.json").exists()
+    assert not list(copy.glob("*.tmp"))
+    assert not (copy / "best_trial.txt").exists()
     assert not (copy / "eval_results.txt").exists()
 
 

@@ -168,29 +168,16 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
     assert trainer.evaluated == [7]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[3]",
-        b'{"masked_lm_accuracy": NaN}',
-        b"{}",
-        b'{"masked_lm_accuracy": []}',
-        b'{"masked_lm_accuracy": 1' + b"0" * 400 + b"}",
-        b"\xff",
-        b"[" * 10**5,
-    ],
-)
-def test_a_damaged_record_of_the_best_is_named(tmp_path, content):
+def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
     save(tmp_path, 3)
     evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
-    (tmp_path / "best_checkpoint.json").write_bytes(content)
+    assert (tmp_path / "best_trial.txt").read_text() == "3:3:0.5"
+    (tmp_path / "best_trial.txt").write_text("3:3:nan")
     save(tmp_path, 5)
-    with pytest.raises(ValueError, match="best_checkpoint.json must tell the masked_lm_acc.* as {"):
+    with pytest.raises(ValueError, match="best_trial.txt must be <step>:<best step>:<best value>"):
         evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
     assert best_step(tmp_path) == 3
-    (tmp_path / "best_checkpoint.json").write_text('{"masked_lm_accuracy": 0.5}')
+    (tmp_path / "best_trial.txt").write_text("3:3:0.5")
     evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
     assert best_step(tmp_path) == 3
 

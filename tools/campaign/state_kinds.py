@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import math
 import pathlib
 import types
@@ -46,18 +44,6 @@ def _judge_list(evidence: Evidence) -> str | None:
     return kinds.part(evidence) or (None if evidence.result else "a run would start afresh")
 
 
-def _make_trial(folder: pathlib.Path) -> None:
-    evaluation.Trial(12, 8, 0.625).write(str(folder))
-
-
-def _read_trial(folder: pathlib.Path) -> tuple[Any, ...]:
-    return dataclasses.astuple(evaluation.Trial.read(str(folder)))
-
-
-def _judge_trial(evidence: Evidence) -> str | None:
-    return None if math.isfinite(evidence.result[-1]) else "numbers that are not finite"
-
-
 class _Trainer(types.SimpleNamespace):
     """As much of a Trainer as an evaluation needs."""
 
@@ -82,11 +68,11 @@ def _make_best(folder: pathlib.Path) -> None:
 
 def _read_best(folder: pathlib.Path) -> float:
     _evaluate(folder)
-    return float(json.loads((folder / "best_checkpoint.json").read_bytes())["accuracy"])
+    return evaluation.Trial.read(str(folder)).best_value
 
 
 def _judge_best(evidence: Evidence) -> str | None:
-    return None if np.isfinite(evidence.result) else "a best that is no number"
+    return None if math.isfinite(evidence.result) else "a best that is no number"
 
 
 # --- caches ---------------------------------------------------------------------------------
@@ -198,17 +184,7 @@ KINDS = (
         _read_list,
         _judge_list,
     ),
-    _kind(
-        "best_trial.txt", _make_trial, "best_trial.txt", mutators.TEXT, _read_trial, _judge_trial
-    ),
-    _kind(
-        "best_checkpoint.json",
-        _make_best,
-        "best_checkpoint.json",
-        mutators.JSON,
-        _read_best,
-        _judge_best,
-    ),
+    _kind("best_trial.txt", _make_best, "best_trial.txt", mutators.TEXT, _read_best, _judge_best),
     _kind(
         "input_files.json",
         _make_counts,
