@@ -102,20 +102,21 @@ class Embeddings(AlbertLayer):
         return dropout.apply(ops.cast(x, self.compute_dtype), self.config.hidden_dropout_prob, seed)
 
 
-class AttentionWeights(NamedTuple):
-    """What SelfAttention computes with: matrices and biases in the compute dtype.
+class SublayerWeights(NamedTuple):
+    """What a sublayer computes with: matrices and biases in the compute dtype.
 
     Attributes:
-      qkv_kernel: `<float>[H, 3H]`: query, key and value are one product.
-      qkv_bias: `<float>[3H]`.
-      output_kernel: `<float>[H, H]`.
+      inner_kernel: `<float>[H, 3H]` of attention: query, key and value are one product;
+        `<float>[H, I]` of the feed-forward part.
+      inner_bias: `<float>[3H]` or `<float>[I]`.
+      output_kernel: `<float>[H, H]` or `<float>[I, H]`.
       output_bias: `<float>[H]`.
       gamma: `<float32>[H]` of the normalisation.
       beta: `<float32>[H]`.
     """
 
-    qkv_kernel: Any
-    qkv_bias: Any
+    inner_kernel: Any
+    inner_bias: Any
     output_kernel: Any
     output_bias: Any
     gamma: Any
@@ -139,12 +140,12 @@ class SelfAttention(AlbertLayer):
         self.norm = self.add_norm("LayerNorm", width)
         self.built = True
 
-    def read(self) -> AttentionWeights:
+    def read(self) -> SublayerWeights:
         """Returns the weights, cast."""
         dtype = self.compute_dtype
         kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
         biases = [self.query_bias, self.key_bias, self.value_bias]
-        return AttentionWeights(
+        return SublayerWeights(
             ops.cast(ops.concatenate([ops.convert_to_tensor(k) for k in kernels], axis=1), dtype),
             ops.cast(ops.concatenate([ops.convert_to_tensor(b) for b in biases], axis=0), dtype),
             ops.cast(self.output_kernel, dtype),
@@ -155,7 +156,7 @@ class SelfAttention(AlbertLayer):
     def call(
         self,
         x: Any,
-        weights: AttentionWeights,
+        weights: SublayerWeights,
         masked_scores: Any,
         seed: Any = None,
         positions: Any = None,
@@ -178,7 +179,7 @@ class SelfAttention(AlbertLayer):
         heads, head_size = config.num_attention_heads, width // config.num_attention_heads
 
         qkv = (
-            ops.matmul(ops.reshape(x, (-1, width)), weights.qkv_kernel) + weights.qkv_bias
+            ops.matmul(ops.reshape(x, (-1, width)), weights.inner_kernel) + weights.inner_bias
         )  # [B * S, 3 * H]
         qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
@@ -210,26 +211,6 @@ class SelfAttention(AlbertLayer):
         )
 
 
-class FeedForwardWeights(NamedTuple):
-    """What FeedForward computes with: matrices and biases in the compute dtype.
-
-    Attributes:
-      inner_kernel: `<float>[H, I]`.
-      inner_bias: `<float>[I]`.
-      output_kernel: `<float>[I, H]`.
-      output_bias: `<float>[H]`.
-      gamma: `<float32>[H]` of the normalisation.
-      beta: `<float32>[H]`.
-    """
-
-    inner_kernel: Any
-    inner_bias: Any
-    output_kernel: Any
-    output_bias: Any
-    gamma: Any
-    beta: Any
-
-
 class FeedForward(AlbertLayer):
     """Two dense layers with an activation between, residual and normalisation.
 
@@ -248,7 +229,7 @@ class FeedForward(AlbertLayer):
         self.norm = self.add_norm("LayerNorm_1", width)
         self.built = True
 
-    def read(self) -> FeedForwardWeights:
+    def read(self) -> SublayerWeights:
         """Returns the weights, cast."""
         matrices = (
             self.intermediate_kernel,
@@ -256,12 +237,12 @@ class FeedForward(AlbertLayer):
             self.output_kernel,
             self.output_bias,
         )
-        return FeedForwardWeights(
+        return SublayerWeights(
             *(ops.cast(weight, self.compute_dtype) for weight in matrices),
             *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
-    def call(self, x: Any, weights: FeedForwardWeights, seed: Any = None) -> Any:
+    def call(self, x: Any, weights: SublayerWeights, seed: Any = None) -> Any:
         """Transforms every position by itself.
 
         Args:
