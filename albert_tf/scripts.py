@@ -1,4 +1,4 @@
-"""How a script starts: its flags, its --help, and a --flagfile that is no text."""
+"""How an absl script starts: its flags in groups, its --help, and errors of its command line."""
 
 from __future__ import annotations
 
@@ -6,61 +6,132 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 from absl import app, flags
 
-Parsed = TypeVar("Parsed")
+Define = Callable[[flags.FlagValues], None]
 
 
-def run_script(
-    main: Callable[[Sequence[str]], None], define: Callable[[flags.FlagValues], None], doc: str
-) -> None:
+class FlagGroup:
+    """Defines flags, which --help lists under one heading.
+
+    `group.integer("num_steps", 7, "Number of steps.", lower_bound=1)` is absl's DEFINE_integer with
+    its `flag_values` filled in; so are the others.
+    """
+
+    def __init__(self, values: flags.FlagValues, heading: str) -> None:
+        # What absl takes for the defining module is the heading in its --helpfull.
+        self._bound = {"flag_values": values, "module_name": heading}
+        self.alias = self._bind(flags.DEFINE_alias)
+        self.boolean = self._bind(flags.DEFINE_boolean)
+        self.enum = self._bind(flags.DEFINE_enum)
+        self.integer = self._bind(flags.DEFINE_integer)
+        self.list = self._bind(flags.DEFINE_list)
+        self.string = self._bind(flags.DEFINE_string)
+
+    def _bind(self, define: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.partial(define, **self._bound)
+
+    def number(
+        self, name: str, default: float | None, help: str, interval: str | None = None
+    ) -> None:
+        """Defines a float, of an interval such as "(0, 1]": from above 0 to 1. NaN is in none."""
+        parser = _IntervalParser(interval) if interval else flags.FloatParser()
+        serializer = flags.ArgumentSerializer()
+        flags.DEFINE(parser, name, default, help, serializer=serializer, **self._bound)
+
+
+class _IntervalParser(flags.FloatParser):
+    """absl's bounds are inclusive, and NaN is within all of them."""
+
+    def __init__(self, interval: str) -> None:
+        super().__init__()
+        self._low, self._high = map(float, interval[1:-1].split(","))
+        self._low_is_open, self._high_is_open = interval[0] == "(", interval[-1] == ")"
+        self.syntactic_help = f"a number in {interval}"
+
+    def is_outside_bounds(self, val: float) -> bool:
+        above = self._low < val or (val == self._low and not self._low_is_open)
+        below = val < self._high or (val == self._high and not self._high_is_open)
+        return not (above and below)
+
+
+class _HelpFlag(flags.BooleanFlag):
+    """--help prints the script's own flags in their groups; absl's lists them in one column."""
+
+    def __init__(self, name: str, short_name: str | None, text: Callable[[], str]) -> None:
+        super().__init__(name, False, "show this help", short_name, allow_override=True)
+        self._text = text
+
+    def parse(self, argument: Any) -> None:
+        if self._parse(argument):
+            print(self._text())
+            sys.exit(1)  # absl's own exit code.
+
+
+def run_script(main: Callable[[flags.FlagValues], None], define: Define, doc: str) -> None:
     """Runs a script on the process's command line.
 
     Args:
-      main: What it does; takes the arguments that are no flags, with the script's name before.
-      define: Adds its flags.
+      main: What it does with its flags.
+      define: Adds its flags, each by a FlagGroup.
       doc: What --help begins with; the flags follow.
     """
     define(flags.FLAGS)
-    # absl lists the flags that the file of the command line defines, which only starts the script.
-    sys.modules["__main__"].__doc__ = doc
-    for name in flag_names(define):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    app.run(main, flags_parser=flag_file_in_one_line(app.parse_flags_with_usage))
+    sys.modules["__main__"].__doc__ = doc  # --helpfull begins with it.
+    app.define_help_flags()
+    for name, short_name in (("help", "?"), ("helpshort", None)):
+        text = functools.partial(_help_text, define, doc)
+        flags.DEFINE_flag(_HelpFlag(name, short_name, text), flags.FLAGS, app.__name__)
+    app.run(
+        lambda _: main(flags.FLAGS),
+        flags_parser=functools.partial(parse_in_one_line, flags.FLAGS),
+    )
 
 
-def flag_names(define: Callable[[flags.FlagValues], None]) -> list[str]:
+def flag_names(define: Define) -> list[str]:
     """Returns the names of the flags that a function adds."""
+    return list(_own_flags(define))
+
+
+def _own_flags(define: Define) -> flags.FlagValues:
     own = flags.FlagValues()
     define(own)
-    return list(own)
+    return own
 
 
-def flag_file_in_one_line(
-    parse: Callable[[Sequence[str]], Parsed],
-) -> Callable[[Sequence[str]], Parsed]:
-    """Returns absl's parser of a command line, which ends with one line where a file is no text.
+def _help_text(define: Define, doc: str) -> str:
+    own = _own_flags(define)
+    groups = [own.module_help(heading) for heading in own.flags_by_module_dict()]
+    return "\n".join([doc, *groups, "\nTry --helpfull to get a list of all flags."])
+
+
+def parse_in_one_line(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+    """Parses a command line; one that is wrong ends the process with one line and exit code 1.
 
     Args:
-      parse: absl.app.parse_flags_with_usage; what is returned is `flags_parser` of absl.app.run.
+      values: Flags, which get the command line's values.
+      argv: The command line, with the script's name first.
+
+    Returns:
+      The script's name: there are no arguments beside the flags.
     """
+    try:
+        rest = values(argv)
+    except UnicodeDecodeError as error:
+        sys.exit(
+            f"error: --flagfile {', '.join(_flag_files(argv))}, or a flag file that it names, is "
+            f"not {error.encoding} text ({error.reason}): save it as {error.encoding}"
+        )
+    except flags.Error as error:
+        sys.exit(f"error: {'; '.join(str(error).splitlines())} (--help lists the flags)")
+    if len(rest) > 1:
+        sys.exit(f"error: unexpected arguments: {' '.join(rest[1:])} (--help lists the flags)")
+    return rest
 
-    @functools.wraps(parse)
-    def parse_in_one_line(argv: Sequence[str]) -> Parsed:
-        try:
-            return parse(argv)
-        except UnicodeDecodeError as error:
-            sys.exit(
-                f"error: --flagfile {', '.join(_named(argv))}, or a flag file that it names, is "
-                f"not {error.encoding} text ({error.reason}): save it as {error.encoding}"
-            )
 
-    return parse_in_one_line
-
-
-def _named(argv: Sequence[str]) -> list[str]:
+def _flag_files(argv: Sequence[str]) -> list[str]:
     following = dict(zip(argv, argv[1:], strict=False))
     found = (re.fullmatch("--?flagfile(?:=(.*))?", arg) for arg in argv)
     return [match[1] or following.get(match[0], "") for match in found if match]

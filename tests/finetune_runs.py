@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import flags
 
+from albert_tf import scripts
 from albert_tf.cli import finetune, finetune_flags
 from albert_tf.config import AlbertConfig
 
@@ -80,10 +81,10 @@ def parse(arguments: list[str]) -> flags.FlagValues:
     """Returns flags with the values of a command line."""
     values = flags.FlagValues()
     finetune_flags.define_flags(values)
-    values(["run_finetune.py", *arguments])
+    scripts.parse_in_one_line(values, ["run_finetune.py", *arguments])
     return values
 
 
 def main(arguments: list[str]) -> None:
     """Runs run_finetune.py's main here."""
-    finetune.main(["run_finetune.py"], parse(arguments))
+    finetune.main(parse(arguments))

@@ -12,16 +12,17 @@ import multiprocessing
 import os
 import pathlib
 import pkgutil
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
-from absl.testing import flagsaver
+from absl import flags
 
-from albert_tf.cli import pretrain
+from albert_tf import scripts
+from albert_tf.cli import pretrain, pretrain_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
@@ -159,11 +160,17 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
+def parse(command: list[str]) -> flags.FlagValues:
+    """Returns flags with the values of a command line."""
+    values = flags.FlagValues()
+    pretrain_flags.define_flags(values)
+    scripts.parse_in_one_line(values, ["run_pretraining.py", *command])
+    return values
+
+
 def main(command: list[str]) -> None:
-    """Runs run_pretraining.py's main here, and puts the flags back."""
-    with flagsaver.flagsaver():
-        flags.FLAGS(["run_pretraining.py", *command])
-        pretrain.main(["run_pretraining.py"])
+    """Runs run_pretraining.py's main here."""
+    pretrain.main(parse(command))
 
 
 @dataclasses.dataclass
@@ -242,7 +249,8 @@ def _main(
     split_cpu(cpus)
     if hold:
         _hold_at(*hold, _release_file(log_file))
-    app.run(pretrain.main, ["run_pretraining.py", *flags])
+    sys.argv = ["run_pretraining.py", *flags]
+    pretrain.run()
 
 
 def split_cpu(count: int) -> None:

@@ -69,7 +69,7 @@ def prepare(root: str) -> str:
     values = flags.FlagValues()
     generator_flags.define_flags(values)
     values(["", *(f"--{name}={value}" for name, value in given.items())])
-    create.main([""], values)
+    create.main(values)
     return vocabulary
 
 

@@ -1,6 +1,10 @@
-"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD, one's own.
+r"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD, your own table.
 
-Its flags are in finetune_flags.py.
+Takes all flags of the release's run_classifier.py, run_race.py, run_squad_v1.py and
+run_squad_v2.py, with their names and defaults, and a few more:
+
+    python run_finetune.py --task_name=mrpc --data_dir=glue --init_checkpoint=albert_base \
+        --spm_model_file=albert_base/30k-clean.model --output_dir=out --do_train --do_eval
 """
 
 from __future__ import annotations
@@ -9,17 +13,21 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import flags, logging
 
-from albert_tf import checkpoint, conversion, directories, errors, scripts
-from albert_tf.cli import checks, finetune_flags, finetune_tasks
+from albert_tf import checkpoint, conversion, errors, scripts
+from albert_tf.cli import (
+    checks,
+    finetune_checks,
+    finetune_export,
+    finetune_flags,
+    finetune_tasks,
+    shared_flags,
+)
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import layouts
 from albert_tf.tasks import feature_cache
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
@@ -40,7 +48,8 @@ def check_weights(values: flags.FlagValues) -> None:
     """Checks that there are weights to start from.
 
     Raises:
-      ValueError: There are none, and nobody asked for random ones; or output_dir holds others.
+      ValueError: If there are none, and nobody asked for random ones; or if output_dir holds
+        another model.
     """
     if values.do_train:
         checks.check_fresh_or_own(values.output_dir)
@@ -49,10 +58,10 @@ def check_weights(values: flags.FlagValues) -> None:
     if not values.from_scratch:
         raise ValueError(
             f"no weights to start from: {values.output_dir} holds no checkpoint yet; set "
-            "--init_checkpoint, or --from_scratch to train from noise"
+            "--init_checkpoint, or --from_scratch to train from random initialisation"
         )
     if not values.do_train:
-        raise ValueError("--from_scratch without --do_train would evaluate noise")
+        raise ValueError("--from_scratch without --do_train would evaluate random weights")
 
 
 def _stored(values: flags.FlagValues) -> str | None:
@@ -121,14 +130,7 @@ def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
 
 def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
     """Chooses the devices, which must be able to share the batches."""
-    strategy = distribution.create_strategy(
-        values.use_tpu,
-        values.tpu_name,
-        values.tpu_zone,
-        values.gcp_project,
-        values.master,
-        values.num_tpu_cores,
-    )
+    strategy = shared_flags.create_strategy(values)
     if values.do_train:
         checks.check_train_batch_size(
             values.train_batch_size, values.gradient_accumulation_steps, strategy
@@ -151,12 +153,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     strategy = create_strategy(values)
     task, read = finetune_tasks.make_task(values, config)
     if values.export_dir:
-        import_exporters()
-        finetune_tasks.serving(values, task)
+        finetune_export.check(values, task)
     examples = read_splits(values, read)
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
-    if values.export_dir and not (_is_done(values, num_train_steps) and _is_exported(values)):
-        directories.check_free(values.export_dir)
+    if values.export_dir:
+        finetune_export.check_free(values, num_train_steps)
     chief = distribution.is_chief(strategy)
     if chief:
         checks.make_output_dir(values.output_dir)
@@ -229,57 +230,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
     if values.do_predict:
         run.predict_best()
     if values.export_dir and distribution.is_chief(run.trainer.strategy):
-        export_best(values, run.task)
-
-
-def import_exporters() -> tuple[ModuleType, ModuleType]:
-    """Returns export.saved_model and export.trained, which alone need tensorflow_text.
-
-    Raises:
-      ImportError: If that is not installed.
-    """
-    # Not on top: the script also runs where there is no tensorflow_text.
-    try:
-        from albert_tf.serving import saved_model, trained
-    except ImportError as error:
-        raise ImportError(
-            f"--export_dir needs the package {error.name!r}, which is not installed: install the "
-            "one of TensorFlow's version, or leave --export_dir out and export elsewhere"
-        ) from error
-    return saved_model, trained
-
-
-def _is_done(values: flags.FlagValues, num_train_steps: int) -> bool:
-    newest = checkpoint.latest(values.output_dir) if values.do_train else None
-    return not values.do_train or bool(newest and int(newest.rpartition("-")[2]) >= num_train_steps)
-
-
-def _to_export(values: flags.FlagValues) -> str | None:
-    found = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
-    return found or finetune_flags.initial_weights(values)
-
-
-def _is_exported(values: flags.FlagValues) -> bool:
-    path = _to_export(values)
-    return bool(path) and layouts.holds_weights_of(values.export_dir, path)
-
-
-def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Writes the best checkpoint as a SavedModel that takes raw text, unless it is there."""
-    if _is_exported(values):
-        logging.info("%s is an export of %s already", values.export_dir, _to_export(values))
-        return
-    kind, options = finetune_tasks.serving(values, task)
-    saved_model, trained = import_exporters()
-    stored = trained.Stored(
-        _to_export(values),
-        values.albert_config_file,
-        values.spm_model_file,
-        None if values.spm_model_file else values.vocab_file,
-        values.do_lower_case,
-    )
-    saved_model.save(trained.serve(kind, stored, options), values.export_dir)
-    logging.info("exported %s to %s", stored.path, values.export_dir)
+        finetune_export.export_best(values, run.task)
 
 
 def combine(values: flags.FlagValues) -> None:
@@ -295,15 +246,13 @@ def combine(values: flags.FlagValues) -> None:
         write_predictions(task, values.output_dir, source, split, examples[split], predictions)
 
 
-def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
+def main(values: flags.FlagValues) -> None:
     """Does what the flags say."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
     expected = errors.in_one_line(ImportError, NonFiniteLossError)
     with expected, contextlib.ExitStack() as held:
-        finetune_flags.check_flags(values)
+        finetune_checks.check_flags(values)
         if values.ensemble_dirs:
             combine(values)
             return
@@ -313,9 +262,7 @@ def main(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    finetune_flags.define_flags(flags.FLAGS)
-    flags.adopt_module_key_flags(finetune_flags)
-    app.run(main, flags_parser=scripts.flag_file_in_one_line(app.parse_flags_with_usage))
+    scripts.run_script(main, finetune_flags.define_flags, __doc__)
 
 
 if __name__ == "__main__":

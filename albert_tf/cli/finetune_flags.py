@@ -6,15 +6,15 @@ are theirs; where a task's script has another default than run_classifier.py, it
 
 from __future__ import annotations
 
-import functools
 import math
-import os
-import types
 
 from absl import flags
 
+from albert_tf.cli import shared_flags
+from albert_tf.scripts import FlagGroup
+
 # Flags that say the same; the first one counts.
-_SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
 # What a task's script in the release has where run_classifier.py has another default, or no flag.
 RACE_DEFAULTS = {
     "learning_rate": 1e-5,
@@ -29,127 +29,239 @@ SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_propor
 SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
 DEFAULTS = {"race": RACE_DEFAULTS, "squad_v1": SQUAD_V1_DEFAULTS, "squad_v2": SQUAD_DEFAULTS}
 
-_LEAST = {
-    "train_batch_size": 1,
-    "eval_batch_size": 1,
-    "predict_batch_size": 1,
-    "train_step": 1,
-    "warmup_step": 0,
-    "save_checkpoints_steps": 1,
-    "keep_checkpoint_max": 0,
-    "iterations_per_loop": 1,
-    "max_seq_length": 4,
-    "static_lengths": 1,
-    "max_qa_length": 1,
-    "max_query_length": 1,
-    "n_best_size": 1,
-    "max_answer_length": 1,
-    "start_n_top": 1,
-    "end_n_top": 1,
-    "random_seed": 0,
-    "gradient_accumulation_steps": 1,
-}
-
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Declares the flags."""
-    kinds = ("alias", "bool", "enum", "float", "integer", "list", "string")
-    define = types.SimpleNamespace(
-        **{
-            kind: functools.partial(getattr(flags, f"DEFINE_{kind}"), flag_values=values)
-            for kind in kinds
-        }
+    """Adds the flags of run_finetune.py."""
+    _define_task(values)
+    _define_model(values)
+    _define_text(values)
+    _define_training(values)
+    _define_evaluation(values)
+    _define_export(values)
+    _define_squad(values)
+    shared_flags.define_devices(values)
+    FlagGroup(values, shared_flags.SPEED).boolean(
+        "use_einsum", True, "No effect: accepted for the release's command lines."
     )
-    define.string(
+
+
+def _define_task(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Task and data")
+    group.string(
         "task_name",
         None,
-        "cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only), race, "
-        "squad_v1 or squad_v2; classification, regression or choice: of a table of one's own.",
+        "GLUE: cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only). "
+        "Others: race, squad_v1, squad_v2. For a table of your own: classification, regression, "
+        "choice.",
         required=True,
     )
-    for define_some in (_define_files, _define_model, _define_steps, _define_text, _define_devices):
-        define_some(define)
+    group.string(
+        "data_dir",
+        None,
+        "Directory of the data: for GLUE the one that holds the tasks' folders, for RACE the one "
+        "that holds RACE.",
+    )
+    group.string(
+        "train_file",
+        None,
+        "File to train on: SQuAD's JSON, or a table in .csv, .tsv or .jsonl.",
+    )
+    group.string(
+        "eval_file",
+        None,
+        "File to evaluate on, in the format of train_file. For SQuAD the default is predict_file, "
+        "as in the release.",
+    )
+    group.string(
+        "predict_file",
+        None,
+        "File to predict, in the format of train_file. A table needs no labels here.",
+    )
+    group.string("text_column", "text", "Column of a table's text.")
+    group.string(
+        "text_pair_column",
+        None,
+        "Column of a table's second text or, for choice, of its question. By default there is "
+        "none.",
+    )
+    group.string("label_column", "label", "Column of a table's labels.")
+    group.list(
+        "choice_columns",
+        [],
+        "Columns of the choices, separated by commas; only for task_name=choice.",
+    )
+    group.boolean("high_only", False, "Read only the level high of RACE. By default both levels.")
+    group.boolean(
+        "middle_only", False, "Read only the level middle of RACE. By default both levels."
+    )
 
 
-def _define_files(define: types.SimpleNamespace) -> None:
-    define.string("data_dir", None, "Folder of GLUE's folders, or the one that holds RACE.")
-    define.string("train_file", None, "SQuAD: JSON file to train on. Table: .csv, .tsv or .jsonl.")
-    define.string("eval_file", None, "Likewise, to evaluate on; SQuAD's default: predict_file.")
-    define.string("predict_file", None, "Likewise, to predict; a table needs no labels there.")
-    define.string("text_column", "text", "Table: column of the text.")
-    define.string("text_pair_column", None, "Table: column of the second text, or of the question.")
-    define.string("label_column", "label", "Table: column of the label.")
-    define.list("choice_columns", [], "Table, choice: columns of the choices.")
-    define.string("output_dir", None, "Checkpoints and results; a run goes on there.")
-    define.string("cached_dir", None, "Folder of the features made; default: in output_dir.")
-    define.string("train_feature_file", None, "How files of features to train on begin.")
-    define.string("predict_feature_file", None, "Likewise, of features to predict.")
-    define.string("predict_feature_left_file", None, "SQuAD: not needed, and not written.")
-    define.string("export_dir", None, "Folder of a SavedModel to make of the best checkpoint.")
-    define.float("threshold_to_export", math.nan, "Threshold that is stored with it.")
+def _define_model(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, shared_flags.MODEL)
+    shared_flags.define_model(values, required=False)
+    group.string(
+        "albert_hub_module_handle",
+        None,
+        "The same as init_checkpoint, for an unpacked TF-Hub module: its directory.",
+    )
+    group.boolean(
+        "from_scratch",
+        False,
+        "Train from random initialisation. Without it, missing weights are an error.",
+    )
+    group.string("spm_model_file", None, "The model's SentencePiece vocabulary.")
+    group.string(
+        "vocab_file", None, "The model's WordPiece vocabulary; only read without spm_model_file."
+    )
+    group.boolean("do_lower_case", True, "Lower-case the text: true for uncased models.")
+    for name, what in (
+        ("hidden_dropout_prob", "embeddings and hidden states"),
+        ("attention_probs_dropout_prob", "the attention probabilities"),
+    ):
+        group.number(name, None, f"Dropout rate of {what}. By default the config's.", "[0, 1)")
+    group.number(
+        "dropout_prob",
+        0.1,
+        "Dropout rate of the task's head. 0.1 is the release's, but 0 for squad_v1.",
+        "[0, 1)",
+    )
 
 
-def _define_model(define: types.SimpleNamespace) -> None:
-    define.string("albert_config_file", None, "Default: what lies beside init_checkpoint.")
-    define.string("init_checkpoint", None, "Pre-trained weights to start from, in any layout.")
-    define.string("albert_hub_module_handle", None, "The same, for a TF-Hub module on disk.")
-    define.string("spm_model_file", None, "SentencePiece model: its vocabulary.")
-    define.string("vocab_file", None, "WordPiece vocabulary, where there is no spm_model_file.")
-    define.bool("do_lower_case", True, "Whether the model is uncased.")
-    define.float("hidden_dropout_prob", None, "Replaces the config's.")
-    define.float("attention_probs_dropout_prob", None, "Replaces the config's.")
-    define.float("dropout_prob", 0.1, "Dropout of the head (0 for squad_v1, which has none).")
+def _define_text(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Features")
+    group.integer(
+        "max_seq_length",
+        512,
+        "Maximum length of a sequence in tokens, with [CLS] and [SEP]; longer text is cut. 512 is "
+        "the release's; 384 for SQuAD.",
+        lower_bound=4,
+    )
+    group.integer(
+        "static_lengths",
+        6,
+        "Number of lengths that batches are padded to; each is compiled once, and more of them "
+        "mean less padding. 1 pads all to max_seq_length: the default for squad_v1, whose loss "
+        "depends on padding.",
+        lower_bound=1,
+    )
+    group.integer(
+        "max_qa_length",
+        128,
+        "Maximum length of a question with one of its options in tokens, for race and choice. 128 "
+        "is the release's.",
+        lower_bound=1,
+    )
+    group.string(
+        "cached_dir",
+        None,
+        "Directory in which features are stored for later runs. By default features/ in "
+        "output_dir.",
+    )
+    group.string(
+        "train_feature_file",
+        None,
+        "Path prefix of the stored features to train on. By default in cached_dir.",
+    )
+    group.string(
+        "predict_feature_file",
+        None,
+        "Path prefix of the stored features to evaluate and predict. By default in cached_dir.",
+    )
+    group.string(
+        "predict_feature_left_file",
+        None,
+        "No effect: accepted for the release's command lines.",
+    )
 
 
-def _define_steps(define: types.SimpleNamespace) -> None:
-    define.bool("do_train", False, "Whether to train (race: true).")
-    define.bool("do_eval", False, "Whether to evaluate each checkpoint, best kept (race: true).")
-    define.bool("do_predict", False, "Whether to predict with the best; SQuAD evaluates first.")
-    define.integer("train_batch_size", 32, "Examples of an update, over all devices.")
-    define.integer("eval_batch_size", 8, "Examples of an evaluation step, over all devices.")
-    define.integer("predict_batch_size", 8, "Examples of a prediction step, over all devices.")
-    define.enum("optimizer", "adamw", ["adamw", "lamb"], "Optimizer.")
-    define.float("learning_rate", 5e-5, "Rate that the decay starts from (race: 1e-5).")
-    define.integer("train_step", 1000, "Updates (race: 12000; SQuAD: by num_train_epochs).")
-    define.float("num_train_epochs", None, "The same, in turns of the examples (SQuAD: 3).")
-    define.integer("warmup_step", 0, "Updates of warm-up (race: 1000).")
-    define.float("warmup_proportion", None, "The same, as a share of all (SQuAD: 0.1).")
-    define.integer("save_checkpoints_steps", 1000, "Updates between checkpoints (race: 100).")
-    define.integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
-    define.alias("num_keep_checkpoint", "keep_checkpoint_max")
-    define.integer("iterations_per_loop", 1000, "Most updates between two looks from the host.")
-    # Not in the release:
-    define.bool("from_scratch", False, "Start from noise, where there is no init_checkpoint.")
-    define.list("ensemble_dirs", None, "Output directories whose predictions are averaged.")
-    define.integer("random_seed", 12345, "Of fresh weights, the order of examples and dropout.")
-    define.enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
-    define.bool("jit_compile", False, "Compile with XLA; a TPU always does.")
-    define.integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
-    define.bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
+def _define_training(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, shared_flags.TRAINING)
+    group.boolean("do_train", False, "Train the model. True by default for race.")
+    shared_flags.define_batch_size(group, "train_batch_size", 32)
+    group.integer(
+        "train_step",
+        1000,
+        "Number of training steps. 1000 is the release's; 12000 for race, and 3 epochs for SQuAD.",
+        lower_bound=1,
+    )
+    group.number(
+        "num_train_epochs",
+        None,
+        "Number of epochs to train, instead of train_step. 3 by default for SQuAD.",
+        "(0, inf)",
+    )
+    group.integer(
+        "warmup_step",
+        0,
+        "Number of steps during which the learning rate rises to its peak. 0 is the release's; "
+        "1000 for race, and a tenth of all steps for SQuAD.",
+        lower_bound=0,
+    )
+    group.number(
+        "warmup_proportion",
+        None,
+        "Share of all steps that are warm-up, instead of warmup_step. 0.1 by default for SQuAD.",
+        "[0, 1]",
+    )
+    shared_flags.define_optimizer(
+        values,
+        optimizer="adamw",
+        learning_rate=5e-5,
+        reason="5e-5 is the release's; 1e-5 for race.",
+    )
+    shared_flags.define_checkpoints(
+        values, save_checkpoints_steps=1000, reason="1000 is the release's; 100 for race."
+    )
+    group.alias("num_keep_checkpoint", "keep_checkpoint_max")
 
 
-def _define_text(define: types.SimpleNamespace) -> None:
-    define.integer("max_seq_length", 512, "Most pieces of a sequence (SQuAD: 384).")
-    define.integer("static_lengths", 6, "Lengths to pad to, at most; 1: max_seq_length (squad_v1).")
-    define.integer("max_qa_length", 128, "race: most pieces of a question with an option.")
-    define.bool("high_only", False, "race: only the level high.")
-    define.bool("middle_only", False, "race: only the level middle.")
-    define.integer("doc_stride", 128, "SQuAD: pieces from one window to the next.")
-    define.integer("max_query_length", 64, "SQuAD: most pieces of a question.")
-    define.integer("n_best_size", 20, "SQuAD: answers of nbest_predictions.json.")
-    define.integer("max_answer_length", 30, "SQuAD: most pieces of an answer.")
-    define.integer("start_n_top", 5, "squad_v2: beam of starts.")
-    define.integer("end_n_top", 5, "squad_v2: beam of ends for each start.")
+def _define_evaluation(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Evaluation and prediction")
+    group.boolean(
+        "do_eval",
+        False,
+        "Evaluate each checkpoint and keep the best one. True by default for race, and for SQuAD "
+        "with do_predict.",
+    )
+    group.boolean("do_predict", False, "Predict the test set with the best checkpoint.")
+    shared_flags.define_batch_size(group, "eval_batch_size", 8)
+    shared_flags.define_batch_size(group, "predict_batch_size", 8)
+    group.list(
+        "ensemble_dirs",
+        None,
+        "Output directories of several runs, separated by commas: their predictions are averaged, "
+        "and no model is loaded.",
+    )
 
 
-def _define_devices(define: types.SimpleNamespace) -> None:
-    define.bool("use_tpu", False, "Whether to run on a TPU.")
-    define.string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
-    define.string("tpu_zone", None, "Zone of the TPU.")
-    define.string("gcp_project", None, "Project of the TPU.")
-    define.string("master", None, "grpc address of the TPU, where it has no name.")
-    define.integer("num_tpu_cores", 8, "Cores of the TPU.")
-    define.bool("use_einsum", True, "Of no effect: there is one way to multiply.")
+def _define_export(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Export")
+    group.string(
+        "export_dir",
+        None,
+        "New directory in which the best checkpoint is written as a SavedModel that takes raw "
+        "text. By default nothing is exported.",
+    )
+    group.number(
+        "threshold_to_export",
+        math.nan,
+        "Decision threshold stored in the SavedModel: of two classes, the probability from which "
+        "on it answers the second one; for squad_v2, the null odds from which on it gives no "
+        "answer. By default (nan) the likelier one.",
+    )
+
+
+def _define_squad(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "SQuAD")
+    for name, default, what in (
+        ("doc_stride", 128, "Distance in tokens between the windows a long paragraph is cut into."),
+        ("max_query_length", 64, "Maximum length of a question in tokens; longer ones are cut."),
+        ("max_answer_length", 30, "Maximum length of an answer in tokens."),
+        ("n_best_size", 20, "Number of answers per question in nbest_predictions.json."),
+        ("start_n_top", 5, "Beam size of squad_v2: number of answer starts considered."),
+        ("end_n_top", 5, "Beam size of squad_v2: number of answer ends considered per start."),
+    ):
+        group.integer(name, default, f"{what} {default} is the release's.", lower_bound=1)
 
 
 def set_task_defaults(values: flags.FlagValues) -> None:
@@ -166,75 +278,8 @@ def set_task_defaults(values: flags.FlagValues) -> None:
         # Predictions are there already.
         defaults |= {"do_train": False, "do_eval": False}
     for name, value in defaults.items():
-        if not values[name].present and not values[_SAME.get(name, name)].present:
+        if not values[name].present and not values[SAME.get(name, name)].present:
             values[name].value = value
-
-
-def check_flags(values: flags.FlagValues) -> None:
-    """Compares the flags with each other.
-
-    Raises:
-      ValueError: They contradict.
-    """
-    if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
-        raise ValueError("nothing to do: set --do_train, --do_eval, --do_predict or --export_dir")
-    if values.ensemble_dirs and values.export_dir:
-        raise ValueError("--ensemble_dirs has no model to export: leave --export_dir out")
-    if not math.isnan(values.threshold_to_export) and not values.export_dir:
-        raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
-    if not values.output_dir:
-        raise ValueError("--output_dir is empty: name a directory; . is this one")
-    if values.ensemble_dirs and values.do_train:
-        raise ValueError("--ensemble_dirs averages what was predicted: leave --do_train out")
-    if os.path.realpath(values.output_dir) in map(os.path.realpath, values.ensemble_dirs or []):
-        raise ValueError(
-            "--output_dir is one of --ensemble_dirs, whose predictions would be replaced: name "
-            "another directory"
-        )
-    for name, least in _LEAST.items():
-        if values[name].value < least:
-            raise ValueError(f"--{name} must be at least {least}, not {values[name].value}")
-    if not 0 < values.learning_rate < math.inf:
-        raise ValueError(f"--learning_rate must be above 0, not {values.learning_rate}")
-    if not 0 <= values.dropout_prob < 1:
-        raise ValueError(f"--dropout_prob must be in [0, 1), not {values.dropout_prob}")
-    for name, other in _SAME.items():
-        if values[name].present and values[other].present:
-            raise ValueError(f"--{name} and --{other} say the same: set one of them")
-    if values.num_train_epochs is not None and not 0 < values.num_train_epochs < math.inf:
-        raise ValueError(f"--num_train_epochs must be above 0, not {values.num_train_epochs}")
-    if values.warmup_proportion is not None and not 0 <= values.warmup_proportion <= 1:
-        raise ValueError(f"--warmup_proportion must be in [0, 1], not {values.warmup_proportion}")
-    if values.high_only and values.middle_only:
-        raise ValueError("--high_only and --middle_only leave nothing: set one of them")
-    if values.init_checkpoint and values.albert_hub_module_handle:
-        raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
-    if values.from_scratch and initial_weights(values):
-        raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
-    _check_what_is_served(values)
-
-
-def _check_what_is_served(values: flags.FlagValues) -> None:
-    """Checks what would be found out only once the model is trained and served."""
-    columns, longest = values.choice_columns, values.max_seq_length
-    if len(columns) == 1:
-        raise ValueError(f"--choice_columns must name at least two columns, not only {columns[0]}")
-    widest = max(values.start_n_top, values.end_n_top)
-    if values.task_name == "squad_v2" and widest > longest:
-        raise ValueError(
-            f"--start_n_top and --end_n_top must be at most {longest} (--max_seq_length), not "
-            f"{widest}"
-        )
-    if not values.export_dir:
-        return
-    if values.task_name in ("race", "choice") and values.max_qa_length > longest - 3:
-        raise ValueError(
-            f"--max_qa_length must be at most {longest - 3} for --export_dir, as --max_seq_length "
-            f"{longest} has no room for {values.max_qa_length}"
-        )
-    threshold = values.threshold_to_export
-    if values.task_name != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):
-        raise ValueError(f"--threshold_to_export must be in [0, 1], not {threshold}")
 
 
 def initial_weights(values: flags.FlagValues) -> str | None:

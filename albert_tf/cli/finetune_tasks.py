@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,12 +12,13 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import checkpoint
+from albert_tf.cli import shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
 from albert_tf.tasks import table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
-from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task, is_labelled
+from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.race import LETTERS, LEVELS, read_race
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, read_squad
@@ -49,7 +49,7 @@ def make_task(
     """
     options = tokenizer = None
     if config:
-        dtype = "mixed_bfloat16" if values.precision == "bfloat16" else "float32"
+        dtype = shared_flags.dtype_policy(values)
         options = ModelOptions(config, values.dropout_prob, dtype, values.recompute)
         tokenizer = _tokenizer(values, config)
     common = (options, tokenizer, values.max_seq_length)
@@ -74,37 +74,6 @@ def make_task(
         return _table_task(values, common)
     known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2", *_TABLES])
     raise ValueError(f"--task_name {name!r} is none of {known}")
-
-
-def serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[str, Any]]:
-    """Returns what the task is for export.trained.serve, and the options of what serves it.
-
-    Raises:
-      ValueError: There is a threshold, and nothing that it divides.
-    """
-    options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
-    threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
-    if isinstance(task, SquadTask):
-        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-        options |= {name: values[name].value for name in names}
-    if isinstance(task, SquadV2Task):
-        options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
-        options |= {"null_threshold": threshold} if threshold is not None else {}
-        return "answer_v2", options
-    binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
-    if threshold is not None and not binary:
-        raise ValueError(
-            f"--threshold_to_export is for tasks of two classes and squad_v2: {values.task_name} "
-            "has no use of it"
-        )
-    if isinstance(task, SquadV1Task):
-        return "answer_v1", options
-    if isinstance(task, MultipleChoiceTask):
-        sizes = {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
-        return "choose", options | sizes
-    row = GLUE_TASKS.get(values.task_name)
-    pairs = bool(row.text_b if row else values.text_pair_column)
-    return "classify", options | {"labels": task.classes, "pairs": pairs, "threshold": threshold}
 
 
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:

@@ -5,193 +5,236 @@ All flags of the release's script, with its names and defaults, and a few more.
 
 from __future__ import annotations
 
-import math
-
 import tensorflow as tf
 from absl import flags
 
-from albert_tf.cli import checks
+from albert_tf.cli import checks, shared_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.generator import masking_flags
 from albert_tf.records.masking import MaskingSettings, count_full_row
 from albert_tf.records.specs import RowFormat
-
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("albert_config_file", None, "albert_config.json of the model.", required=True)
-flags.DEFINE_string(
-    "input_file", None, "TFRecord files: names or globs, separated by commas.", required=True
-)
-flags.DEFINE_string(
-    "output_dir", None, "Directory of checkpoints and results; a run goes on there.", required=True
-)
-flags.DEFINE_string("init_checkpoint", None, "Checkpoint to start from, where none is there yet.")
-flags.DEFINE_integer("max_seq_length", 512, "Length of the records.")
-flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Masked pieces of a record, at most; 0: as many as the records have room for, or, where masks "
-    "are drawn while training, as a full row needs.",
-)
-flags.DEFINE_bool("do_train", True, "Whether to train.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate; alone, it follows a running training.")
-flags.DEFINE_integer("train_batch_size", 4096, "Examples of an update, over all devices.")
-flags.DEFINE_integer("eval_batch_size", 64, "Examples of an evaluation step, over all devices.")
-flags.DEFINE_enum("optimizer", "lamb", ["adamw", "lamb"], "Optimizer.")
-flags.DEFINE_float("learning_rate", 0.00176, "Rate that the decay starts from.")
-flags.DEFINE_float("poly_power", 1.0, "Exponent of the decay; 1 is linear.")
-flags.DEFINE_integer("num_train_steps", 125000, "Updates; the rate is 0 at the last.")
-flags.DEFINE_integer("num_warmup_steps", 3125, "Updates of warm-up.")
-flags.DEFINE_integer("start_warmup_step", 0, "Update at which the warm-up starts.")
-flags.DEFINE_integer("save_checkpoints_steps", 5000, "Updates between checkpoints.")
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.")
-flags.DEFINE_integer("iterations_per_loop", 1000, "Most updates between two looks from the host.")
-flags.DEFINE_integer("max_eval_steps", 100, "Evaluation steps, at most.")
-flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU.")
-flags.DEFINE_bool("init_from_group0", False, "Fill groups init_checkpoint lacks from its group 0.")
-flags.DEFINE_string("tpu_name", None, "Name or grpc address of the TPU; none is this TPU VM's.")
-flags.DEFINE_string("tpu_zone", None, "Zone of the TPU.")
-flags.DEFINE_string("gcp_project", None, "Project of the TPU.")
-flags.DEFINE_string("master", None, "grpc address of the TPU, where it has no name.")
-flags.DEFINE_integer("num_tpu_cores", 8, "Cores of the TPU.")
-flags.DEFINE_float(
-    "masked_lm_budget", 0, "Above 0: --masking=dynamic, and the share of tokens that it masks."
-)
-# Not in the release:
-flags.DEFINE_integer(
-    "random_seed", 12345, "Of fresh weights, the order of examples, dropout and dynamic masks."
-)
-flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "What the model computes in.")
-flags.DEFINE_bool("jit_compile", False, "Compile with XLA; a TPU always does.")
-flags.DEFINE_integer("gradient_accumulation_steps", 1, "Parts in which a device takes its batch.")
-flags.DEFINE_integer(
-    "max_examples_per_row", 1, "What the records were packed with; batch sizes then count rows."
-)
-flags.DEFINE_bool("recompute", False, "Save memory: compute blocks again in the backward pass.")
-flags.DEFINE_enum(
-    "masking",
-    None,
-    ["static", "dynamic"],
-    "static (the default): the records hold masks. dynamic: each example gets other masks each "
-    "time it is fed; its records are those of create_pretraining_data.py --masking=dynamic.",
-)
-flags.DEFINE_integer("ngram", 3, "Dynamic masking: longest masked n-gram, in words.")
-flags.DEFINE_bool("favor_shorter_ngram", True, "Dynamic masking: short n-grams are likelier.")
-flags.DEFINE_bool("do_whole_word_mask", True, "Dynamic masking: whole words, or else pieces.")
-flags.DEFINE_bool("do_permutation", False, "Dynamic masking: also exchange as many tokens.")
-
-_LEAST = {
-    "max_seq_length": 1,
-    "max_predictions_per_seq": 0,
-    "train_batch_size": 1,
-    "eval_batch_size": 1,
-    "num_train_steps": 1,
-    "num_warmup_steps": 0,
-    "start_warmup_step": 0,
-    "save_checkpoints_steps": 1,
-    "keep_checkpoint_max": 0,
-    "iterations_per_loop": 1,
-    "max_eval_steps": 1,
-    "random_seed": 0,
-    "gradient_accumulation_steps": 1,
-    "max_examples_per_row": 1,
-}
-_DYNAMIC_ONLY = ("ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation")
+from albert_tf.scripts import FlagGroup
 
 
-def check_flags(config: AlbertConfig) -> None:
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the flags of run_pretraining.py."""
+    _define_model(values)
+    _define_records(values)
+    _define_training(values)
+    _define_evaluation(values)
+    _define_masking(values)
+    shared_flags.define_devices(values)
+
+
+def _define_model(values: flags.FlagValues) -> None:
+    shared_flags.define_model(values, required=True)
+    FlagGroup(values, shared_flags.MODEL).boolean(
+        "init_from_group0",
+        False,
+        "Fill the layer groups that init_checkpoint lacks with its group 0: for a config with a "
+        "larger num_hidden_groups.",
+    )
+
+
+def _define_records(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Records")
+    group.string(
+        "input_file",
+        None,
+        "TFRecord files of create_pretraining_data.py: paths or glob patterns, separated by "
+        "commas.",
+        required=True,
+    )
+    group.integer(
+        "max_seq_length",
+        512,
+        "Length of a row in tokens, with [CLS], [SEP] and padding; must be the length that the "
+        "records were made with. 512 is the paper's.",
+        lower_bound=1,
+    )
+    group.integer(
+        "max_predictions_per_seq",
+        20,
+        "Maximum number of masked tokens per row; must be what the records were made with. 0 "
+        "takes the records' number or, with --masking=dynamic, what a full row needs. 20 is the "
+        "release's.",
+        lower_bound=0,
+    )
+    group.integer(
+        "max_examples_per_row",
+        1,
+        "Maximum number of examples packed into a row; must be what the records were made with. "
+        "Above 1, batch sizes count rows. 1 is not packed.",
+        lower_bound=1,
+    )
+
+
+def _define_training(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, shared_flags.TRAINING)
+    group.boolean("do_train", True, "Train the model.")
+    shared_flags.define_batch_size(group, "train_batch_size", 4096)
+    group.integer(
+        "num_train_steps",
+        125000,
+        "Number of training steps, at the last of which the learning rate is 0. 125000 is the "
+        "paper's.",
+        lower_bound=1,
+    )
+    group.integer(
+        "num_warmup_steps",
+        3125,
+        "Number of steps during which the learning rate rises to its peak. 3125 is the paper's.",
+        lower_bound=0,
+    )
+    group.integer(
+        "start_warmup_step",
+        0,
+        "Step at which the warm-up starts. Before it the learning rate is negative, as in the "
+        "release.",
+        lower_bound=0,
+    )
+    group.number(
+        "poly_power",
+        1.0,
+        "Exponent of the learning rate's polynomial decay. 1, the release's, is linear.",
+        "(0, inf)",
+    )
+    shared_flags.define_optimizer(
+        values,
+        optimizer="lamb",
+        learning_rate=0.00176,
+        reason="0.00176 is the paper's for batches of 4096.",
+    )
+    shared_flags.define_checkpoints(
+        values, save_checkpoints_steps=5000, reason="5000 is the release's."
+    )
+
+
+def _define_evaluation(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Evaluation")
+    group.boolean(
+        "do_eval",
+        False,
+        "Evaluate checkpoints and keep the best one. Without --do_train, wait for the checkpoints "
+        "of a training run beside this one.",
+    )
+    shared_flags.define_batch_size(group, "eval_batch_size", 64)
+    group.integer(
+        "max_eval_steps",
+        100,
+        "Maximum number of evaluation steps. 100 is the release's.",
+        lower_bound=1,
+    )
+
+
+def _define_masking(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, masking_flags.HEADING)
+    group.enum(
+        "masking",
+        None,
+        ["static", "dynamic"],
+        "static: use the masks in the records. dynamic: draw new masks each time an example is "
+        "fed, for records made by create_pretraining_data.py --masking=dynamic. By default static, "
+        "as in the release, unless masked_lm_budget is set.",
+    )
+    group.number(
+        "masked_lm_budget",
+        0,
+        "Share of the tokens that dynamic masking masks, from 0 to 1; above 0 it implies "
+        "--masking=dynamic. 0 stands for the paper's 0.15.",
+    )
+    masking_flags.define_masking(values, " Only with --masking=dynamic.")
+
+
+def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
     """Compares the flags with each other and with the config.
 
     Raises:
-      ValueError: They contradict.
+      ValueError: If they contradict each other.
     """
-    if not FLAGS.do_train and not FLAGS.do_eval:
+    if not values.do_train and not values.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
-    for name, least in _LEAST.items():
-        if FLAGS[name].value < least:
-            raise ValueError(f"--{name} must be at least {least}, not {FLAGS[name].value}")
-    for name in ("learning_rate", "poly_power"):
-        if not 0 < FLAGS[name].value < math.inf:
-            raise ValueError(f"--{name} must be above 0, not {FLAGS[name].value}")
-    if not FLAGS.output_dir:
+    if not values.output_dir:
         raise ValueError("--output_dir is empty: name a directory; . is this one")
-    checks.check_positions(config, FLAGS.max_seq_length)
-    if FLAGS.max_predictions_per_seq > FLAGS.max_seq_length:
+    checks.check_positions(config, values.max_seq_length)
+    if values.max_predictions_per_seq > values.max_seq_length:
         raise ValueError(
-            f"--max_predictions_per_seq {FLAGS.max_predictions_per_seq} is more than "
-            f"--max_seq_length {FLAGS.max_seq_length}"
+            f"--max_predictions_per_seq {values.max_predictions_per_seq} is more than "
+            f"--max_seq_length {values.max_seq_length}"
         )
-    if FLAGS.init_from_group0 and not FLAGS.init_checkpoint:
+    if values.init_from_group0 and not values.init_checkpoint:
         raise ValueError("--init_from_group0 says how to read --init_checkpoint: set that too")
-    _check_masking()
+    _check_masking(values)
 
 
-def is_dynamic() -> bool:
-    """Whether masks are drawn while training."""
-    return FLAGS.masking == "dynamic" or (FLAGS.masking is None and FLAGS.masked_lm_budget > 0)
+def is_dynamic(values: flags.FlagValues) -> bool:
+    """Returns whether masks are drawn while training."""
+    return values.masking == "dynamic" or (values.masking is None and values.masked_lm_budget > 0)
 
 
-def masking_settings(row_format: RowFormat) -> MaskingSettings:
-    """What dynamic masking masks: the flags are the generator's, but for masked_lm_budget.
+def masking_settings(values: flags.FlagValues, row_format: RowFormat) -> MaskingSettings:
+    """Returns what dynamic masking masks: the generator's flags, but for masked_lm_budget.
 
     Raises:
-      ValueError: A flag is out of its range.
+      ValueError: If a number is out of range.
     """
-    share = FLAGS.masked_lm_budget or MaskingSettings.masked_lm_prob
-    most = FLAGS.max_predictions_per_seq or count_full_row(share, row_format.max_seq_length)
+    share = values.masked_lm_budget or MaskingSettings.masked_lm_prob
+    most = values.max_predictions_per_seq or count_full_row(share, row_format.max_seq_length)
     return MaskingSettings(
         vocab_size=row_format.vocab_size,
         mask_id=row_format.mask_id,
         masked_lm_prob=share,
         max_predictions_per_seq=most,
-        **{name: FLAGS[name].value for name in _DYNAMIC_ONLY},
+        **{name: values[name].value for name in masking_flags.NAMES},
     )
 
 
-def _check_masking() -> None:
-    if not 0 <= FLAGS.masked_lm_budget <= 1:
+def _check_masking(values: flags.FlagValues) -> None:
+    if not 0 <= values.masked_lm_budget <= 1:
         raise ValueError(
-            f"--masked_lm_budget {FLAGS.masked_lm_budget} is no share of the tokens: it must be "
+            f"--masked_lm_budget {values.masked_lm_budget} is no share of the tokens: it must be "
             "within [0, 1]; --max_predictions_per_seq limits their number"
         )
-    if FLAGS.masking == "static" and FLAGS.masked_lm_budget:
+    if values.masking == "static" and values.masked_lm_budget:
         raise ValueError(
-            f"--masked_lm_budget {FLAGS.masked_lm_budget} draws masks while training, "
+            f"--masked_lm_budget {values.masked_lm_budget} draws masks while training, "
             "--masking=static takes those of the records: leave one of them out"
         )
-    if is_dynamic():
-        if FLAGS.max_examples_per_row > 1:
+    if is_dynamic(values):
+        if values.max_examples_per_row > 1:
             raise ValueError(
-                f"--max_examples_per_row {FLAGS.max_examples_per_row} is for packed records, which "
-                "hold masks: leave out --masking=dynamic and --masked_lm_budget, or the packing"
+                f"--max_examples_per_row {values.max_examples_per_row} is for packed records, "
+                "which hold masks: leave out --masking=dynamic and --masked_lm_budget, or the "
+                "packing"
             )
-        tpu = FLAGS.tpu_name or FLAGS.master or "local"
-        if FLAGS.use_tpu and tpu != "local":
+        tpu = values.tpu_name or values.master or "local"
+        if values.use_tpu and tpu != "local":
             raise ValueError(
                 f"--masking=dynamic draws masks in this process, which TPU {tpu!r} can't call "
                 "from afar: run on the TPU VM itself without --tpu_name and --master, or on "
                 "records with masks"
             )
         return
-    for name in _DYNAMIC_ONLY:
-        if FLAGS[name].present:
+    for name in masking_flags.NAMES:
+        if values[name].present:
             raise ValueError(
                 f"--{name} is for --masking=dynamic: these masks are those of the records"
             )
 
 
-def check_strategy(strategy: tf.distribute.Strategy) -> None:
+def check_strategy(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
     """Checks that the replicas can share the batches, and that several workers can do the job.
 
     Raises:
-      ValueError: They can't.
+      ValueError: If they can't.
     """
-    if FLAGS.do_train:
+    if values.do_train:
         checks.check_train_batch_size(
-            FLAGS.train_batch_size, FLAGS.gradient_accumulation_steps, strategy
+            values.train_batch_size, values.gradient_accumulation_steps, strategy
         )
-    if FLAGS.do_eval:
-        checks.check_batch_size("eval_batch_size", FLAGS.eval_batch_size, strategy)
+    if values.do_eval:
+        checks.check_batch_size("eval_batch_size", values.eval_batch_size, strategy)
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    if several and not FLAGS.do_train:
+    if several and not values.do_train:
         # Each would pick its own newest checkpoint of a training run that goes on beside them.
         raise ValueError("--do_eval without --do_train is for one process: unset TF_CONFIG")

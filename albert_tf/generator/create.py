@@ -1,4 +1,4 @@
-"""Makes pre-training records from text: one sentence per line, a blank line between documents.
+r"""Makes pre-training records from text: one sentence per line, a blank line between documents.
 
 The text is read once, as a stream, and tokenised once. What memory holds is blocks of it, a few for
 each process: the random documents of a block's instances come from the block, and its instances are
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from albert_tf import scripts
 from albert_tf.files import list_files
@@ -31,7 +31,7 @@ from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import Report, report_path
 
 
-def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
+def create_pretraining_data(values: flags.FlagValues) -> Report:
     """Makes the records, and the report beside them, that the flags describe.
 
     Raises:
@@ -45,20 +45,19 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
     from albert_tf.generator import documents, shards
     from albert_tf.generator.extra import plots
 
-    if flag_values.plots:
+    if values.plots:
         plots.check_installed()
-    if flag_values.beam_options and flag_values.runner != "beam":
+    if values.beam_options and values.runner != "beam":
         raise ValueError("--beam_options is for --runner=beam: set both or none")
-    beam = _import_beam() if flag_values.runner == "beam" else None
-    input_files = list_files(flag_values.input_file)
-    output_files = shards.name_shards(flag_values.output_file, flag_values.num_output_shards)
+    beam = _import_beam() if values.runner == "beam" else None
+    input_files = list_files(values.input_file)
+    output_files = shards.name_shards(values.output_file, values.num_output_shards)
     _check_output_files(output_files, input_files)
-    generator_flags.check_numbers(flag_values)
     vocabulary = workers.Vocabulary.of_files(
-        flag_values.spm_model_file, flag_values.vocab_file, flag_values.do_lower_case
+        values.spm_model_file, values.vocab_file, values.do_lower_case
     )
     tokenizer = workers.load_tokenizer(vocabulary)
-    recipe = generator_flags.read_recipe(flag_values, tokenizer)
+    recipe = generator_flags.read_recipe(values, tokenizer)
     tokenizer.word_starts(recipe.word_starts)  # Refuses another name before the work.
     stats = {path: tf.io.gfile.stat(path) for path in input_files}
     sizes = [stats[path].length for path in input_files]
@@ -66,26 +65,26 @@ def create_pretraining_data(flag_values: flags.FlagValues) -> Report:
         blocks.cut_blocks,
         functools.partial(
             documents.read_documents,
-            settings=generator_flags.read_text_settings(flag_values, flag_values.input_file_mode),
+            settings=generator_flags.read_text_settings(values, values.input_file_mode),
         ),
         input_files,
         sizes,
         len(output_files),
-        int(flag_values.block_megabytes * 1e6),
+        int(values.block_megabytes * 1e6),
     )
-    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, flag_values.max_unknown_share)
+    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, values.max_unknown_share)
     if beam:
-        report = beam.run(plan, flag_values.beam_options)
+        report = beam.run(plan, values.beam_options)
     else:
-        settings = generator_flags.list_settings(flag_values)
+        settings = generator_flags.list_settings(values)
         settings |= {"vocabulary": vocabulary.sha256, "dupe_factor": recipe.dupe_factor}
         for path, stat in stats.items():
             settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
-        report = run_locally(plan, settings, sum(sizes), flag_values.num_processes)
+        report = run_locally(plan, settings, sum(sizes), values.num_processes)
     report.measure_memory()
-    report.save(report_path(flag_values.output_file, ".json"))
-    if flag_values.plots:
-        plots.write_plots(report, report_path(flag_values.output_file, ".png"))
+    report.save(report_path(values.output_file, ".json"))
+    if values.plots:
+        plots.write_plots(report, report_path(values.output_file, ".png"))
     return report
 
 
@@ -163,15 +162,13 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+def main(values: flags.FlagValues) -> None:
     """Writes the records that the flags describe, and logs what they are."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     from albert_tf import errors  # Worker processes do without TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     with errors.in_one_line(ImportError), _ended_by_sigterm():
-        report = create_pretraining_data(flag_values)
+        report = create_pretraining_data(values)
     for line in report.lines():
         logging.info("%s", line)
 

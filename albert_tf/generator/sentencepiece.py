@@ -10,18 +10,18 @@ vocab/30k-clean.vocab, its pieces with their scores to look at. Pieces 0 to 4 ar
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 
 import sentencepiece
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from albert_tf import errors, files, scripts
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings
+from albert_tf.scripts import FlagGroup
 from albert_tf.text.tokenization import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
@@ -38,39 +38,31 @@ RECIPE = {
 RANDOM_SEED = 12345
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Adds this script's flags to `flag_values`."""
-    define_text_flags(flag_values)
-    flags.DEFINE_string(
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the flags of train_sentencepiece.py."""
+    define_text_flags(values)
+    group = FlagGroup(values, "Vocabulary")
+    group.string(
         "model_prefix",
         None,
-        "Where to write: PREFIX.model and PREFIX.vocab.",
-        flag_values=flag_values,
+        "Path prefix of the files to write: PREFIX.model and PREFIX.vocab.",
         required=True,
     )
-    flags.DEFINE_integer(
-        "vocab_size", 30000, "Number of pieces.", lower_bound=1, flag_values=flag_values
-    )
-    flags.DEFINE_float(
+    group.integer("vocab_size", 30000, "Number of pieces. 30000 is the release's.", lower_bound=1)
+    group.number(
         "character_coverage",
         0.99995,
-        "Share of the text's characters that get a piece of their own; rarer ones are <unk>.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-        flag_values=flag_values,
+        "Share of the text's characters that get a piece of their own; rarer ones become <unk>. "
+        "0.99995 is the release's.",
+        "[0, 1]",
     )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        True,
-        "Whether to lower-case: as for the model to come.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
+    group.boolean("do_lower_case", True, "Lower-case the text: true if the model is to be uncased.")
+    group.integer(
         "input_sentence_size",
         10_000_000,
-        "Train on a random sample of so many sentences where there are more.",
+        "Maximum number of sentences to train on: of more, a random sample. Memory grows with it. "
+        "10,000,000 is the release's.",
         lower_bound=1,
-        flag_values=flag_values,
     )
 
 
@@ -166,28 +158,24 @@ def write_model(model: bytes, model_prefix: str) -> None:
         files.replace(model_prefix + suffix, content)
 
 
-def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+def main(values: flags.FlagValues) -> None:
     """Trains and writes the model that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     with errors.in_one_line():
-        texts = files.list_files(flag_values.input_file)
+        texts = files.list_files(values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
-        settings = read_text_settings(flag_values, mode="rb")
-        if math.isnan(flag_values.character_coverage):  # It is within all bounds.
-            raise ValueError("--character_coverage must be within [0, 1], not nan")
-        check_writable(flag_values.model_prefix)
+        settings = read_text_settings(values, mode="rb")
+        check_writable(values.model_prefix)
         model = train(
             texts,
             settings,
-            vocab_size=flag_values.vocab_size,
-            character_coverage=flag_values.character_coverage,
-            do_lower_case=flag_values.do_lower_case,
-            input_sentence_size=flag_values.input_sentence_size,
+            vocab_size=values.vocab_size,
+            character_coverage=values.character_coverage,
+            do_lower_case=values.do_lower_case,
+            input_sentence_size=values.input_sentence_size,
         )
-        write_model(model, flag_values.model_prefix)
+        write_model(model, values.model_prefix)
     print(
-        f"{flag_values.model_prefix}.model: {flag_values.vocab_size} pieces from {len(texts)} "
+        f"{values.model_prefix}.model: {values.vocab_size} pieces from {len(texts)} "
         f"file{'s' if len(texts) > 1 else ''}"
     )
 

@@ -10,7 +10,7 @@ import pathlib
 import pytest
 from absl import flags
 
-from albert_tf.cli import finetune_flags
+from albert_tf.cli import finetune_checks, finetune_flags
 
 FOLDER = pathlib.Path(__file__).parents[2] / "configs" / "recipes"
 # arXiv 1909.11942, table 14: rate, batch, dropout, head's dropout, steps, warm-up, length. None
@@ -64,7 +64,7 @@ def test_a_recipe_holds_the_numbers_of_the_table(name):
         values.warmup_step,
         values.max_seq_length,
     ) == TABLE[name]
-    finetune_flags.check_flags(parsed(name, "--output_dir=out", "--init_checkpoint=x"))
+    finetune_checks.check_flags(parsed(name, "--output_dir=out", "--init_checkpoint=x"))
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_TRAINING))

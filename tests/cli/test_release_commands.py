@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
 from albert_tf import AlbertForPreTraining, conversion
-from albert_tf.cli import finetune_flags, pretrain, pretrain_flags
+from albert_tf.cli import finetune_checks, finetune_flags, pretrain_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles
 from tests import finetune_runs, pretraining_runs, random_weights
@@ -93,7 +92,7 @@ def override(command: list[str], **changes: Any) -> list[str]:
 def parse(command: list[str]) -> flags.FlagValues:
     values = finetune_runs.parse(command)
     finetune_flags.set_task_defaults(values)
-    finetune_flags.check_flags(values)
+    finetune_checks.check_flags(values)
     return values
 
 
@@ -109,10 +108,9 @@ def released(tmp_path_factory) -> pathlib.Path:
 
 def test_pretraining_parses():
     config = AlbertConfig.from_json_file(CONFIGS / "albert_base_v2.json")
-    with flagsaver.flagsaver():
-        flags.FLAGS(["run_pretraining", *shlex.split(PRETRAINING)])
-        pretrain_flags.check_flags(config)
-        assert pretrain.FLAGS.optimizer == "lamb"
+    values = pretraining_runs.parse(shlex.split(PRETRAINING))
+    pretrain_flags.check_flags(values, config)
+    assert values.optimizer == "lamb"
 
 
 def test_pretraining_runs_small(tmp_path):

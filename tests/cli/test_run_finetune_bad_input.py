@@ -122,8 +122,12 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {**NO_WEIGHTS, "init_checkpoint": goldens.checkpoint("base")},
         "is of another shape than the model",
     ),
-    "steps": ("mrpc", {"train_step": 0}, "--train_step must be at least 1, not 0"),
-    "rate": ("mrpc", {"learning_rate": "nan"}, "--learning_rate must be above 0, not nan"),
+    "steps": ("mrpc", {"train_step": 0}, "--train_step=0: 0 is not a positive integer"),
+    "rate": (
+        "mrpc",
+        {"learning_rate": "nan"},
+        r"--learning_rate=nan: nan is not a number in \(0, in",
+    ),
     "too many steps": (
         "mrpc",
         {"train_step": 10**9},
@@ -133,14 +137,14 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "epochs": (
         "mrpc",
         {"num_train_epochs": 0, "train_step": None},
-        "--num_train_epochs must be above 0, not 0",
+        r"--num_train_epochs=0: 0.0 is not a number in \(0, inf\)",
     ),
     "warm-up": (
         "mrpc",
         {"warmup_proportion": 2, "warmup_step": None},
-        "--warmup_proportion must be in .0, 1., not 2",
+        r"--warmup_proportion=2: 2.0 is not a number in \[0, 1\]",
     ),
-    "dropout": ("mrpc", {"dropout_prob": 1}, "--dropout_prob must be in .0, 1., not 1"),
+    "dropout": ("mrpc", {"dropout_prob": 1}, r"--dropout_prob=1: 1.0 is not a number in \[0, 1\)"),
     "ensemble": ("mrpc", {"ensemble_dirs": "a,b"}, "--ensemble_dirs averages .*leave --do_train"),
     "ensemble of itself": (
         "race",

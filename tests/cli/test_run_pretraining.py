@@ -1,6 +1,6 @@
 """run_pretraining.py: its flags, what it writes and shows, where it starts, what stops it.
 
-`main` is called with saved flags. Bad input: test_run_pretraining_bad_input.py; runs whose
+`main` is called with flags of its own. Bad input: test_run_pretraining_bad_input.py; runs whose
 process matters: test_run_pretraining_processes.py.
 """
 
@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import checkpoint
+from albert_tf.cli import pretrain_flags
 from albert_tf.generator import flags as generator_flags
 from tests import goldens
 from tests import pretraining_runs as runs
@@ -61,10 +62,11 @@ FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "b
 def test_all_flags_of_the_release_are_there(golden, script, count):
     theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
     assert len(theirs) == count
-    mine = flags.FLAGS
+    mine = flags.FlagValues()
     if script == "create_pretraining_data.py":
-        mine = flags.FlagValues()
         generator_flags.define_flags(mine)
+    else:
+        pretrain_flags.define_flags(mine)
     for name, expected in theirs.items():
         flag = mine[name]
         if expected["type"] == "enum":

@@ -11,8 +11,6 @@ import signal
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from albert_tf.cli import pretrain_flags
 from albert_tf.records.masking import MaskingSettings
@@ -50,11 +48,10 @@ def _results(output_dir: pathlib.Path) -> dict[str, float]:
     ],
 )
 def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dynamic, share):
-    with flagsaver.flagsaver():
-        flags.FLAGS(["run_pretraining.py", *runs.command(folder, **changes)])
-        pretrain_flags.check_flags(runs.config())
-        assert pretrain_flags.is_dynamic() == dynamic
-        settings = pretrain_flags.masking_settings(RowFormat(23, 53, 0, 2, 3, 4))
+    values = runs.parse(runs.command(folder, **changes))
+    pretrain_flags.check_flags(values, runs.config())
+    assert pretrain_flags.is_dynamic(values) == dynamic
+    settings = pretrain_flags.masking_settings(values, RowFormat(23, 53, 0, 2, 3, 4))
     if dynamic:
         assert settings == MaskingSettings(53, 4, share, 5, ngram=changes.get("ngram", 3))
 
@@ -62,10 +59,9 @@ def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dyn
 @pytest.mark.parametrize(("share", "most"), [(None, 4), (0.3, 7)])
 def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
     changes = {"masking": "dynamic", "max_predictions_per_seq": 0}
-    with flagsaver.flagsaver():
-        flags.FLAGS(["", *runs.command(folder, **changes, masked_lm_budget=share or 0)])
-        pretrain_flags.check_flags(runs.config())
-        settings = pretrain_flags.masking_settings(RowFormat(23, 53, 0, 2, 3, 4))
+    values = runs.parse(runs.command(folder, **changes, masked_lm_budget=share or 0))
+    pretrain_flags.check_flags(values, runs.config())
+    settings = pretrain_flags.masking_settings(values, RowFormat(23, 53, 0, 2, 3, 4))
     # 0.15 and 0.3 of 23 tokens are 3.45 and 6.9.
     assert settings.max_predictions_per_seq == most
 

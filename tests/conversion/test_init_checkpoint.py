@@ -7,8 +7,6 @@ import dataclasses
 import re
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from albert_tf import checkpoint, conversion
 from albert_tf.cli import pretrain
@@ -30,10 +28,8 @@ def prepare(records, tmp_path, caplog):
     def prepare(source, config, *arguments):
         (tmp_path / "albert_config.json").write_text(config.to_json())
         command = runs.command(tmp_path, input_file=records, init_checkpoint=source)
-        with flagsaver.flagsaver():
-            flags.FLAGS(["run_pretraining.py", *command, *arguments])
-            with contextlib.ExitStack() as held:
-                return pretrain.prepare(held)[0]
+        with contextlib.ExitStack() as held:
+            return pretrain.prepare(runs.parse([*command, *arguments]), held)[0]
 
     return prepare
 

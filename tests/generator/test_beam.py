@@ -60,7 +60,7 @@ def run(golden, texts, tmp_path):
             "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes
         values(["", *(f"--{name}={value}" for name, value in given.items())])
-        create.main([""], values)
+        create.main(values)
         return tmp_path / runner
 
     return run_with

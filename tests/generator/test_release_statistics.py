@@ -49,7 +49,7 @@ def _run_generator(tmp_path, text, model, seed, **changes):
     given = {"max_seq_length": 128, "random_seed": seed} | changes
     given |= {"input_file": text, "output_file": output, "spm_model_file": model}
     values(["", *(f"--{name}={value}" for name, value in given.items())])
-    create.main([""], values)
+    create.main(values)
     return output
 
 

@@ -44,7 +44,7 @@ def run(golden, tmp_path):
             "num_processes": 1,
         } | changes
         values(["", *(f"--{name}={value}" for name, value in given.items() if value is not None)])
-        create.main([""], values)
+        create.main(values)
         return outputs
 
     return run_with

@@ -7,8 +7,9 @@ import json
 
 import pytest
 import sentencepiece
-from absl import app, flags
+from absl import flags
 
+from albert_tf import scripts
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.text.tokenization import Tokenizer
 
@@ -29,8 +30,8 @@ WORDS = [
 def run(*arguments):
     values = flags.FlagValues()
     train_sentencepiece.define_flags(values)
-    values(["train_sentencepiece.py", *arguments])
-    train_sentencepiece.main(["train_sentencepiece.py"], values)
+    scripts.parse_in_one_line(values, ["train_sentencepiece.py", *arguments])
+    train_sentencepiece.main(values)
 
 
 @pytest.fixture
@@ -143,7 +144,9 @@ def test_size_below_the_characters(text_file, tmp_path):
 
 
 def test_a_coverage_that_is_no_number(text_file, tmp_path):
-    with pytest.raises(SystemExit, match=r"^error: --character_coverage must be within \[0, 1\]"):
+    with pytest.raises(
+        SystemExit, match=r"^error: .*--character_coverage=nan: nan is not a number in \[0, 1\]"
+    ):
         arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
         run(*arguments, "--character_coverage=nan")
 
@@ -179,5 +182,5 @@ def test_nothing_to_train_on(tmp_path, text, message):
 
 
 def test_unexpected_argument():
-    with pytest.raises(app.UsageError, match="unexpected arguments: text.txt"):
-        train_sentencepiece.main(["train_sentencepiece.py", "text.txt"], flags.FlagValues())
+    with pytest.raises(SystemExit, match="^error: unexpected arguments: text.txt"):
+        run("--input_file=a", "--model_prefix=b", "text.txt")

@@ -54,7 +54,7 @@ def run(arguments, tmp_path):
         values = flags.FlagValues()
         generator_flags.define_flags(values)
         values(["", *arguments(name, **changes)])
-        create.main([""], values)
+        create.main(values)
         return _contents(tmp_path / name)
 
     return run_with

@@ -19,7 +19,7 @@ def run(output_dir):
     values = flags.FlagValues()
     sotu.define_flags(values)
     values(["prepare_sotu.py", f"--output_dir={output_dir}"])
-    sotu.main(["prepare_sotu.py"], values)
+    sotu.main(values)
 
 
 @pytest.fixture(scope="module")

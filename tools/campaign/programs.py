@@ -7,7 +7,6 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.cli import finetune, finetune_flags, pretrain
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
 from albert_tf.serving import export as export_script
@@ -35,13 +34,6 @@ def _checkpoint(out: pathlib.Path, name: str) -> dict[str, bytes]:
 
 
 # --- fine-tuning ------------------------------------------------------------------------------
-
-
-def _finetune(arguments: list[str]) -> None:
-    values = flags.FlagValues()
-    finetune_flags.define_flags(values)
-    values(["run_finetune.py", *arguments])
-    finetune.main(["run_finetune.py"], values)
 
 
 def _make_finetuning(folder: pathlib.Path) -> None:
@@ -82,7 +74,7 @@ def _generate(arguments: list[str]) -> None:
     values = flags.FlagValues()
     generator_flags.define_flags(values)
     values(["create_pretraining_data.py", *arguments])
-    create.main(["create_pretraining_data.py"], values)
+    create.main(values)
 
 
 def _make_text(folder: pathlib.Path) -> None:
@@ -145,17 +137,14 @@ def _exported(out: pathlib.Path) -> dict[str, bytes]:
     return {name: path.read_bytes() if name in data else b"" for name, path in files.items()}
 
 
-def _pretrain(arguments: list[str]) -> None:
-    flags.FLAGS(["run_pretraining.py", *arguments])
-    pretrain.main(["run_pretraining.py"])
-
-
 def _pretrained(out: pathlib.Path) -> dict[str, Any]:
     return _checkpoint(out, "model.ckpt-24")
 
 
-PRETRAINING = Program("pre-training", _pretrain, _make_records, _pretraining, _pretrained)
-FINETUNING = Program("fine-tuning", _finetune, _make_finetuning, finetuning_arguments, _finetuned)
+PRETRAINING = Program("pre-training", runs.main, _make_records, _pretraining, _pretrained)
+FINETUNING = Program(
+    "fine-tuning", finetune_runs.main, _make_finetuning, finetuning_arguments, _finetuned
+)
 GENERATION = Program("generation", _generate, _make_text, _generation, _shards)
 EXPORT = Program("export", export_script.main, _make_trained, _export, _exported, resumes=False)
 PROGRAMS = (PRETRAINING, FINETUNING, GENERATION, EXPORT)

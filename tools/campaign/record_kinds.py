@@ -9,8 +9,6 @@ import struct
 from typing import Any
 
 import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
 
 from albert_tf.cli import pretrain
 from albert_tf.records import input_files, input_pipeline
@@ -74,24 +72,21 @@ def reorder(content: bytes, rng: random.Random) -> bytes:
 
 def _read(changes: dict[str, Any], folder: pathlib.Path) -> list[bytes]:
     """Checks a folder as a run does and feeds it once; returns the records as they lie there."""
-    arguments = runs.command(folder, **changes)
-    with flagsaver.flagsaver():
-        flags.FLAGS(["run_pretraining.py", *arguments])
-        values = flags.FLAGS
-        found = input_files.find_files(values.input_file)
-        checked = pretrain.check_records(found, runs.config(), None)
-        make = functools.partial(
-            input_pipeline.evaluation_dataset,
-            checked.files,
-            checked.counts,
-            checked.spec,
-            _BATCH,
-            10**6,
-            finish=checked.masking(-1),
-        )
-        with input_files.naming_bad_records(checked.files, checked.spec):
-            for _ in make(tf.distribute.InputContext(1, 0, 1)):
-                pass
+    values = runs.parse(runs.command(folder, **changes))
+    found = input_files.find_files(values.input_file)
+    checked = pretrain.check_records(values, found, runs.config(), None)
+    make = functools.partial(
+        input_pipeline.evaluation_dataset,
+        checked.files,
+        checked.counts,
+        checked.spec,
+        _BATCH,
+        10**6,
+        finish=checked.masking(-1),
+    )
+    with input_files.naming_bad_records(checked.files, checked.spec):
+        for _ in make(tf.distribute.InputContext(1, 0, 1)):
+            pass
     return [record for path in found for record in records(pathlib.Path(path).read_bytes())]
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import checkpoint, scripts
-from albert_tf.cli import checks, finetune_flags
+from albert_tf.cli import checks, finetune_checks, finetune_flags
 from albert_tf.conversion import labels
 from albert_tf.generator import blocks, report, shards, workers
 from albert_tf.records import input_files
@@ -128,12 +128,9 @@ def _read_flags(folder: pathlib.Path) -> dict[str, Any]:
     values = flags.FlagValues()
     finetune_flags.define_flags(values)
     command = ["run_finetune.py", f"--flagfile={folder / 'flags.txt'}"]
-    try:
-        scripts.flag_file_in_one_line(values)(command)
-    except flags.Error as error:
-        raise ValueError(" ".join(str(error).split())) from error  # absl prints it, with the usage.
+    scripts.parse_in_one_line(values, command)
     finetune_flags.set_task_defaults(values)
-    finetune_flags.check_flags(values)
+    finetune_checks.check_flags(values)
     return {name: values[name].value for name in ("train_step", "learning_rate", "output_dir")}
 
 

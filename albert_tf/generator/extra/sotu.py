@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from albert_tf import files, scripts
 
@@ -36,10 +36,10 @@ ERAS = ((1860, "1790-1860"), (1932, "1861-1932"), (9999, "1933-"))
 PASSAGE_WORDS = 40
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Adds this script's flags to `flag_values`."""
-    flags.DEFINE_string(
-        "output_dir", None, "Directory to write to.", flag_values=flag_values, required=True
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the flags of prepare_sotu.py."""
+    scripts.FlagGroup(values, "Output").string(
+        "output_dir", None, "Directory to write the files to; made if needed.", required=True
     )
 
 
@@ -139,19 +139,17 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def main(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+def main(values: flags.FlagValues) -> None:
     """Writes the addresses to --output_dir."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
     try:
         addresses = load_addresses()
-        write_addresses(addresses, flag_values.output_dir)
+        write_addresses(addresses, values.output_dir)
     except (ImportError, OSError) as error:
         sys.exit(f"error: {error}")
     for split in ("train", "dev"):
         chosen = [address for address in addresses if address["split"] == split]
         print(
-            f"{os.path.join(flag_values.output_dir, split)}.txt: {len(chosen)} addresses, "
+            f"{os.path.join(values.output_dir, split)}.txt: {len(chosen)} addresses, "
             f"{sum(len(address['text']) for address in chosen)} sentences"
         )
 

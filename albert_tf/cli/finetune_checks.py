@@ -1,0 +1,66 @@
+"""What the flags of run_finetune.py may not say together."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from absl import flags
+
+from albert_tf.cli import finetune_flags
+
+
+def check_flags(values: flags.FlagValues) -> None:
+    """Compares the flags with each other.
+
+    Raises:
+      ValueError: If they contradict each other.
+    """
+    if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
+        raise ValueError("nothing to do: set --do_train, --do_eval, --do_predict or --export_dir")
+    if values.ensemble_dirs and values.export_dir:
+        raise ValueError("--ensemble_dirs has no model to export: leave --export_dir out")
+    if not math.isnan(values.threshold_to_export) and not values.export_dir:
+        raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
+    if not values.output_dir:
+        raise ValueError("--output_dir is empty: name a directory; . is this one")
+    if values.ensemble_dirs and values.do_train:
+        raise ValueError("--ensemble_dirs averages what was predicted: leave --do_train out")
+    if os.path.realpath(values.output_dir) in map(os.path.realpath, values.ensemble_dirs or []):
+        raise ValueError(
+            "--output_dir is one of --ensemble_dirs, whose predictions would be replaced: name "
+            "another directory"
+        )
+    for name, other in finetune_flags.SAME.items():
+        if values[name].present and values[other].present:
+            raise ValueError(f"--{name} and --{other} say the same: set one of them")
+    if values.high_only and values.middle_only:
+        raise ValueError("--high_only and --middle_only leave nothing: set one of them")
+    if values.init_checkpoint and values.albert_hub_module_handle:
+        raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
+    if values.from_scratch and finetune_flags.initial_weights(values):
+        raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
+    _check_what_is_served(values)
+
+
+def _check_what_is_served(values: flags.FlagValues) -> None:
+    """Checks what would be found out only once the model is trained and served."""
+    columns, longest = values.choice_columns, values.max_seq_length
+    if len(columns) == 1:
+        raise ValueError(f"--choice_columns must name at least two columns, not only {columns[0]}")
+    widest = max(values.start_n_top, values.end_n_top)
+    if values.task_name == "squad_v2" and widest > longest:
+        raise ValueError(
+            f"--start_n_top and --end_n_top must be at most {longest} (--max_seq_length), not "
+            f"{widest}"
+        )
+    if not values.export_dir:
+        return
+    if values.task_name in ("race", "choice") and values.max_qa_length > longest - 3:
+        raise ValueError(
+            f"--max_qa_length must be at most {longest - 3} for --export_dir, as --max_seq_length "
+            f"{longest} has no room for {values.max_qa_length}"
+        )
+    threshold = values.threshold_to_export
+    if values.task_name != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):
+        raise ValueError(f"--threshold_to_export must be in [0, 1], not {threshold}")

@@ -1,0 +1,181 @@
+"""The flags that both training scripts have, under the same names and with the same meaning."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from absl import flags
+
+from albert_tf.scripts import FlagGroup
+from albert_tf.training import distribution
+
+# Headings of groups.
+MODEL, TRAINING, SPEED = "Model and output", "Training", "Speed and memory"
+
+
+def define_model(values: flags.FlagValues, required: bool) -> None:
+    """Adds what names the model and the directory of a run.
+
+    Args:
+      values: Gets the flags.
+      required: Whether the config and the directory must be named; else what lies beside the
+        weights counts.
+    """
+    group = FlagGroup(values, MODEL)
+    group.string(
+        "albert_config_file",
+        None,
+        "The model's albert_config.json: its sizes, activation and dropout rates."
+        + ("" if required else " By default the one beside the weights."),
+        required=required,
+    )
+    group.string(
+        "output_dir",
+        None,
+        "Directory for checkpoints, results and TensorBoard files. A run that was interrupted goes "
+        "on from the newest checkpoint there.",
+        required=required,
+    )
+    group.string(
+        "init_checkpoint",
+        None,
+        "Weights to start from while output_dir holds no checkpoint: a checkpoint prefix, file or "
+        "directory, in any layout that albert_tf.conversion reads. By default "
+        + ("weights are random." if required else "there are none: see from_scratch."),
+    )
+
+
+def define_batch_size(group: FlagGroup, name: str, default: int) -> None:
+    """Adds train_batch_size, eval_batch_size or predict_batch_size."""
+    work = {"train": "training", "eval": "evaluation", "predict": "prediction"}
+    group.integer(
+        name,
+        default,
+        f"Number of examples per {work[name.partition('_')[0]]} step, over all devices. {default} "
+        "is the release's.",
+        lower_bound=1,
+    )
+
+
+def define_optimizer(
+    values: flags.FlagValues, optimizer: str, learning_rate: float, reason: str
+) -> None:
+    """Adds the optimizer's flags, with a script's own defaults and the reason for the rate's."""
+    group = FlagGroup(values, TRAINING)
+    group.enum(
+        "optimizer",
+        optimizer,
+        ["adamw", "lamb"],
+        "Optimizer. The release pre-trains with LAMB, which allows large batches, and fine-tunes "
+        "with AdamW.",
+    )
+    group.number(
+        "learning_rate",
+        learning_rate,
+        "Peak learning rate: reached by linear warm-up, then decayed to 0 at the last step. "
+        + reason,
+        "(0, inf)",
+    )
+    group.integer(
+        "random_seed",
+        12345,
+        "Seed for weight initialisation, example order, dropout and, in pre-training, dynamic "
+        "masks. The same seed repeats a run.",
+        lower_bound=0,
+    )
+
+
+def define_checkpoints(values: flags.FlagValues, save_checkpoints_steps: int, reason: str) -> None:
+    """Adds what says when checkpoints are saved, with the default's reason, and how many stay."""
+    group = FlagGroup(values, TRAINING)
+    group.integer(
+        "save_checkpoints_steps",
+        save_checkpoints_steps,
+        "Number of training steps between checkpoints. " + reason,
+        lower_bound=1,
+    )
+    group.integer(
+        "keep_checkpoint_max",
+        5,
+        "Number of newest checkpoints to keep; 0 keeps all. The best one is kept in addition.",
+        lower_bound=0,
+    )
+
+
+def define_devices(values: flags.FlagValues) -> None:
+    """Adds what says on which devices a script runs, and how it uses them."""
+    group = FlagGroup(values, SPEED)
+    group.enum(
+        "precision",
+        "float32",
+        ["float32", "bfloat16"],
+        "Type that the model computes in. bfloat16 saves time and memory on GPUs and TPUs; weights "
+        "and optimizer state stay float32. The release computes in float32.",
+    )
+    group.boolean(
+        "jit_compile",
+        False,
+        "Compile the training step with XLA. The first step then takes longer. Always done on a "
+        "TPU.",
+    )
+    group.boolean(
+        "recompute",
+        False,
+        "Recompute each layer's activations in the backward pass instead of storing them: less "
+        "memory, more time.",
+    )
+    group.integer(
+        "gradient_accumulation_steps",
+        1,
+        "Number of parts each device splits its share of a batch into, one after the other. More "
+        "parts need less memory; the result is the same.",
+        lower_bound=1,
+    )
+    group.integer(
+        "iterations_per_loop",
+        1000,
+        "Maximum number of steps per on-device loop: the host logs and checks the loss in between. "
+        "The default is the release's.",
+        lower_bound=1,
+    )
+    group = FlagGroup(values, "TPU")
+    group.boolean(
+        "use_tpu",
+        False,
+        "Run on a TPU. If false, run on all GPUs of this machine, or on its CPU; TF_CONFIG adds "
+        "other machines.",
+    )
+    group.string(
+        "tpu_name",
+        None,
+        "Name or gRPC address of the TPU. By default the one of the TPU VM that runs this script.",
+    )
+    group.string(
+        "tpu_zone", None, "Google Cloud zone of the TPU. By default this machine's own zone."
+    )
+    group.string(
+        "gcp_project", None, "Google Cloud project of the TPU. By default this machine's own."
+    )
+    group.string("master", None, "gRPC address of the TPU; only read if tpu_name is not set.")
+    group.integer(
+        "num_tpu_cores",
+        8,
+        "Number of cores the TPU must have; another number is an error. 8 is one host's.",
+        lower_bound=1,
+    )
+
+
+def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
+    """Returns the strategy for the devices that the flags ask for."""
+    return distribution.create_strategy(
+        values.use_tpu,
+        values.tpu_name,
+        values.tpu_zone,
+        values.gcp_project,
+        values.master,
+        values.num_tpu_cores,
+    )
+
+
+def dtype_policy(values: flags.FlagValues) -> str:
+    """Returns the Keras dtype policy that --precision stands for."""
+    return "mixed_bfloat16" if values.precision == "bfloat16" else "float32"

@@ -1,0 +1,44 @@
+"""What is masked: flags of the generator, and of pre-training that draws masks itself."""
+
+from __future__ import annotations
+
+from absl import flags
+
+from albert_tf.scripts import FlagGroup
+
+HEADING = "Masking"
+# Fields of MaskingSettings.
+NAMES = ("ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation")
+
+
+def define_masking(values: flags.FlagValues, condition: str = "") -> None:
+    """Adds the flags.
+
+    Args:
+      values: Gets the flags.
+      condition: When they count: what the help of each ends with.
+    """
+    group = FlagGroup(values, HEADING)
+    group.integer(
+        "ngram",
+        3,
+        "Maximum length of a masked n-gram, in words. 3 is the paper's." + condition,
+        lower_bound=1,
+    )
+    group.boolean(
+        "favor_shorter_ngram",
+        True,
+        "Draw an n-gram of n words with probability proportional to 1/n, as in the paper; if "
+        "false, longer n-grams are the likelier ones." + condition,
+    )
+    group.boolean(
+        "do_whole_word_mask",
+        True,
+        "Mask all pieces of a word together; if false, n-grams are counted in pieces." + condition,
+    )
+    group.boolean(
+        "do_permutation",
+        False,
+        "Also exchange as many tokens with each other as are masked, and predict those too. Off, "
+        "as in the paper." + condition,
+    )

@@ -1,0 +1,193 @@
+"""The five absl scripts: what starts them, what --help shows, what a wrong command line says."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import runpy
+import subprocess
+import sys
+
+import pytest
+from absl import app, flags
+
+from albert_tf import scripts
+from albert_tf.cli import finetune_flags, pretrain_flags
+from albert_tf.generator import flags as generator_flags
+from albert_tf.generator import sentencepiece
+from albert_tf.generator.extra import sotu
+
+ROOT = pathlib.Path(__file__).parents[1]
+# File -> what defines its flags, how its --help begins, and the headings.
+SCRIPTS = {
+    "run_pretraining": (
+        pretrain_flags.define_flags,
+        "Pre-trains ALBERT",
+        ["Model and output", "Records", "Training", "Evaluation", "Masking", "Speed and memory"]
+        + ["TPU"],
+    ),
+    "run_finetune": (
+        finetune_flags.define_flags,
+        "Fine-tunes ALBERT",
+        ["Task and data", "Model and output", "Features", "Training", "Evaluation and prediction"]
+        + ["Export", "SQuAD", "Speed and memory", "TPU"],
+    ),
+    "data/create_pretraining_data": (
+        generator_flags.define_flags,
+        "Makes pre-training records",
+        ["Text", "Vocabulary", "Examples", "Masking", "Output", "Processes and memory"],
+    ),
+    "data/train_sentencepiece": (
+        sentencepiece.define_flags,
+        "Trains a SentencePiece vocabulary",
+        ["Text", "Vocabulary"],
+    ),
+    "data/prepare_sotu": (sotu.define_flags, "Writes the State of the Union", ["Output"]),
+}
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """Starts a script as Python does; returns what parses its command line."""
+
+    def start_script(script):
+        parsers = []
+        monkeypatch.setattr(app, "run", lambda main, flags_parser: parsers.append(flags_parser))
+        # Of this process are the test runner's: absl's own flags alone are a script's.
+        values = flags.FlagValues()
+        monkeypatch.setattr(flags, "FLAGS", values)
+        monkeypatch.setattr(app, "FLAGS", values)
+        monkeypatch.setattr(app, "define_help_flags", lambda: None)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        path = str(ROOT / f"{script}.py")
+        monkeypatch.setattr(sys, "argv", [path])
+        runpy.run_path(path, run_name="__main__")
+        return parsers[0]
+
+    return start_script
+
+
+@pytest.mark.parametrize("option", ["--help", "--helpshort", "-?"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, script, option):
+    define, doc, headings = SCRIPTS[script]
+    parse = start(script)
+    with pytest.raises(SystemExit) as ended:
+        parse([script, option])
+    assert ended.value.code == 1  # As absl's.
+    shown = capsys.readouterr().out
+    assert shown.startswith(doc)
+    assert re.findall(r"^(\w[\w ]*):$", shown, flags=re.MULTILINE) == headings
+    names = re.findall(r"^  --(?:\[no\])?(\w+):", shown, flags=re.MULTILINE)
+    assert sorted(names) == sorted(scripts.flag_names(define))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_help_is_a_sentence(script):
+    values = flags.FlagValues()
+    SCRIPTS[script][0](values)
+    for name in values:
+        text = values[name].help.rpartition(">: ")[2]  # absl puts an enum's values before it.
+        assert re.fullmatch(r"[A-Za-z].{10,}\.", text), name
+
+
+def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
+    """In a process of its own: absl's --helpfull shows FLAGS, which are the test runner's here."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from albert_tf import scripts\n"
+        "def define(values):\n"
+        "    scripts.FlagGroup(values, 'Rows').integer('rows', 7, 'Number of rows.')\n"
+        "scripts.run_script(lambda values: print(values.rows), define, 'Counts rows.')\n"
+    )
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, script, *arguments], check=False, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    code, shown, _ = run("--helpfull")
+    assert code == 1 and shown.startswith("Counts rows.")
+    assert "\nRows:\n  --rows: Number of rows.\n" in shown and "\nabsl.logging:\n" in shown
+    code, shown, _ = run("--help")
+    assert code == 1 and "\nRows:\n  --rows: Number of rows.\n" in shown and "absl" not in shown
+    assert run("--rows=11")[:2] == (0, "11\n")
+    assert run("--rows=x") == (
+        1,
+        "",
+        "error: flag --rows=x: invalid literal for int() with base 10: 'x' (--help lists the "
+        "flags)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside"),
+    [
+        ("(0, inf)", ["1e-30", "3"], ["0", "-1", "inf", "nan"]),
+        ("[0, 1]", ["0", "1"], ["-0.1", "1.1", "nan"]),
+        ("[0, 1)", ["0", "0.9"], ["1", "nan"]),
+        ("[-inf, 1]", ["-inf", "1"], ["1.1", "inf", "nan"]),
+    ],
+)
+def test_a_number_is_of_its_interval(interval, inside, outside):
+    values = flags.FlagValues()
+    scripts.FlagGroup(values, "Numbers").number("x", None, "A number.", interval)
+    for text in inside:
+        scripts.parse_in_one_line(values, ["", f"--x={text}"])
+        assert values.x == float(text)
+    for text in outside:
+        with pytest.raises(SystemExit) as ended:
+            scripts.parse_in_one_line(values, ["", f"--x={text}"])
+        expected = f"error: flag --x={text}: {float(text)} is not a number in {interval} "
+        assert ended.value.code.startswith(expected)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--unknown"], "Unknown command line flag 'unknown'"),
+        (["text.txt"], "unexpected arguments: text.txt"),
+        (["--flagfile=gone.flags"], "ERROR:: Unable to open flagfile: .*gone.flags"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(start, script, arguments, message):
+    parse = start(script)
+    values = flags.FlagValues()
+    SCRIPTS[script][0](values)
+    # absl has validators of bounds, too, but not for strings.
+    strings = (name for name in values if values[name].flag_type() == "string")
+    required = [f"--{name}=x" for name in strings if values[name].validators]
+    with pytest.raises(SystemExit, match=f"^error: {message}") as ended:
+        parse([script, *required, *arguments])
+    assert "\n" not in ended.value.code and ended.value.code.endswith("(--help lists the flags)")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("given", ["--flagfile={0}", "-flagfile {0}", "--flagfile={1}"])
+def test_a_flag_file_that_is_no_text_is_one_line(tmp_path, start, script, given):
+    bad, naming = tmp_path / "bad.flags", tmp_path / "naming.flags"
+    bad.write_bytes(b"# M\xfcller's\n--helpshort\n")
+    naming.write_text(f"--flagfile={bad}\n")
+    parse = start(script)
+    with pytest.raises(SystemExit) as ended:
+        parse([script, *given.format(bad, naming).split(), "--unknown"])
+    named = naming if "{1}" in given else bad
+    assert ended.value.code == (
+        f"error: --flagfile {named}, or a flag file that it names, is not utf-8 text (invalid "
+        "start byte): save it as utf-8"
+    )
+
+
+def test_worker_processes_load_no_tensorflow():
+    """They import the script that was started, and what the function is from."""
+    code = (
+        "import runpy, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        f"runpy.run_path({str(ROOT / 'data' / 'create_pretraining_data.py')!r})\n"
+        "from albert_tf.generator import create, processes, workers\n"
+        "sys.exit(bool({'tensorflow', 'keras'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
