@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import tensorflow as tf
 from absl import logging
@@ -14,6 +14,8 @@ from albert_tf import cluster
 
 # What TensorFlow says of a worker that no longer answers, or whose heartbeat is missed.
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
+# An argument in a message of the library, perhaps with a value: `name`, `name=value`.
+_ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
 # Lines of TensorFlow's messages that tell no cause.
 _NO_CAUSE = re.compile(
     r"The error could be from a previous operation|Additional GRPC error information|"
@@ -22,7 +24,7 @@ _NO_CAUSE = re.compile(
 
 
 @contextlib.contextmanager
-def in_one_line(*others: type[Exception]) -> Iterator[None]:
+def in_one_line(*others: type[Exception], flags: Container[str] = ()) -> Iterator[None]:
     """Ends the process with one line, and exit code 1, where the body meets such an error.
 
     So does Ctrl-C. Where an error is from is logged for those who ask: scripts do so with
@@ -31,6 +33,7 @@ def in_one_line(*others: type[Exception]) -> Iterator[None]:
     Args:
       *others: What counts beside ValueError, OSError and the errors of TensorFlow, which it raises
         of files, too.
+      flags: The names of the script's flags; see `with_dashes`.
     """
     try:
         yield
@@ -39,7 +42,16 @@ def in_one_line(*others: type[Exception]) -> Iterator[None]:
     except (ValueError, OSError, tf.errors.OpError, *others) as error:
         logging.debug("where the error is from:", exc_info=True)
         text = reason(error) if isinstance(error, tf.errors.OpError) else str(error)
-        sys.exit(f"error: {printable(text)}")
+        sys.exit(f"error: {printable(with_dashes(text, flags))}")
+
+
+def with_dashes(text: str, flags: Container[str]) -> str:
+    """Returns a message of the library in the words of a script.
+
+    The library speaks of `num_cores` and `optimizer=lamb`, in backquotes, a script of its flags
+    --num_cores and --optimizer=lamb. Arguments that are no flag stay as they are.
+    """
+    return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in flags else found[0], text)
 
 
 def printable(text: str) -> str:

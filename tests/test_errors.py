@@ -36,6 +36,23 @@ def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
     assert "in_one_line" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("set `num_steps` to 3", "error: set --num_steps to 3"),
+        (
+            "set `num_steps=3`, `mode=a b` or `path`",
+            "error: set --num_steps=3, --mode=a b or `path`",
+        ),
+        ("no `num_step` and `$(num_steps)` in num_steps", None),
+    ],
+)
+def test_arguments_that_are_flags_get_their_dashes(message, line):
+    with pytest.raises(SystemExit) as ended, errors.in_one_line(flags={"num_steps", "mode"}):
+        raise ValueError(message)
+    assert ended.value.code == (line or f"error: {message}")
+
+
 def test_control_characters_are_escaped():
     with pytest.raises(SystemExit) as ended, errors.in_one_line():
         raise ValueError("é \x1b[2Jw\n\udc80")

@@ -250,7 +250,7 @@ def main(values: flags.FlagValues) -> None:
     """Does what the flags say."""
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
-    expected = errors.in_one_line(ImportError, NonFiniteLossError)
+    expected = errors.in_one_line(ImportError, NonFiniteLossError, flags=values)
     with expected, contextlib.ExitStack() as held:
         finetune_checks.check_flags(values)
         if values.ensemble_dirs:

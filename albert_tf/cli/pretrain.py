@@ -206,7 +206,7 @@ def _make_optimizer(values: flags.FlagValues) -> optimizers.AdamW:
 def main(values: flags.FlagValues) -> None:
     """Does what the flags say."""
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with errors.in_one_line(NonFiniteLossError), contextlib.ExitStack() as held:
+    with errors.in_one_line(NonFiniteLossError, flags=values), contextlib.ExitStack() as held:
         trainer, records = prepare(values, held)
         with input_files.naming_bad_records(records.files, records.spec):
             finished = not values.do_train or train(values, trainer, records)

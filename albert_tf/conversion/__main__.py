@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    with errors.in_one_line():
+    with errors.in_one_line(flags=vars(args)):
         done = convert.convert(
             args.source,
             args.to,

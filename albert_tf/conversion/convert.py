@@ -202,7 +202,7 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
     if lost:
         raise ValueError(
             f"{what} has no place for {', '.join(lost)} of {source.path}: to lose them, add "
-            f"--drop={','.join(lost)}"
+            f"`drop={','.join(lost)}`"
         )
     lacking = [part for part in parts if part not in source.heads]
     if pooler and not pooled:
@@ -224,11 +224,11 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         if not fitting:
             raise ValueError(
                 f"Hugging Face has no ALBERT with {', '.join(sorted(source.heads))}: name an "
-                "--architecture, and what to --drop"
+                "`architecture`, and what to `drop`"
             )
         architecture = fitting[0]
     elif architecture not in known:
-        raise ValueError(f"--architecture must be one of {', '.join(known)}, not {architecture!r}")
+        raise ValueError(f"`architecture` must be one of {', '.join(known)}, not {architecture!r}")
     _refuse_loss(source, architecture, *known[architecture])
     count = source.num_labels
     if architecture == "AlbertForMultipleChoice" and count != 1:

@@ -48,7 +48,7 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
     if values.plots:
         plots.check_installed()
     if values.beam_options and values.runner != "beam":
-        raise ValueError("--beam_options is for --runner=beam: set both or none")
+        raise ValueError("`beam_options` is for `runner=beam`: set both or none")
     beam = _import_beam() if values.runner == "beam" else None
     input_files = list_files(values.input_file)
     output_files = shards.name_shards(values.output_file, values.num_output_shards)
@@ -110,7 +110,7 @@ def run_locally(
     if num_processes is None:
         num_processes = processes.count_cores()
     if num_processes < 1:
-        raise ValueError(f"num_processes must be at least 1, got {num_processes}")
+        raise ValueError(f"`num_processes` must be at least 1, got {num_processes}")
     with shards.open_run(plan.output_files, settings) as shard_run:
         # A copy: workers read local files, for they do without TensorFlow.
         vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
@@ -136,7 +136,7 @@ def _import_beam() -> ModuleType:
         from albert_tf.generator.extra import beam
     except ImportError as error:
         raise ImportError(
-            f"--runner=beam needs the package {error.name!r}, which is not installed: "
+            f"`runner=beam` needs the package {error.name!r}, which is not installed: "
             "pip install 'albert_tf[beam]'"
         ) from error
     return beam
@@ -145,7 +145,7 @@ def _import_beam() -> ModuleType:
 def _check_output_files(output_files: Sequence[str], input_files: Sequence[str]) -> None:
     for path in output_files:
         if path in input_files:
-            raise ValueError(f"output_file: {path} is an input file too")
+            raise ValueError(f"`output_file`: {path} is an input file too")
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def main(values: flags.FlagValues) -> None:
     from albert_tf import errors  # Worker processes do without TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with errors.in_one_line(ImportError), _ended_by_sigterm():
+    with errors.in_one_line(ImportError, flags=values), _ended_by_sigterm():
         report = create_pretraining_data(values)
     for line in report.lines():
         logging.info("%s", line)

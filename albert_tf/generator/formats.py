@@ -46,12 +46,12 @@ class TextSettings:
     def __post_init__(self) -> None:
         if self.input_format not in PARSERS:
             raise ValueError(
-                f"input_format must be one of {', '.join(PARSERS)}, got {self.input_format!r}"
+                f"`input_format` must be one of {', '.join(PARSERS)}, got {self.input_format!r}"
             )
         if self.mode not in ("r", "rb"):
-            raise ValueError(f"input_file_mode must be 'r' or 'rb', got {self.mode!r}")
+            raise ValueError(f"`input_file_mode` must be 'r' or 'rb', got {self.mode!r}")
         if not _LANGUAGE.fullmatch(self.language):
-            raise ValueError(f"language must be a code such as en or zh, got {self.language!r}")
+            raise ValueError(f"`language` must be a code such as en or zh, got {self.language!r}")
 
 
 class Part(NamedTuple):
@@ -114,7 +114,7 @@ def _read_field(line: str, name: str, file: TextFile) -> str:
     if name not in record:
         raise ValueError(
             f"{file.here} has no field {name!r} but {', '.join(map(repr, record)) or 'none'}; "
-            "name the text's field with --text_field"
+            "name the text's field with `text_field`"
         )
     if not isinstance(record[name], str):
         kind = type(record[name]).__name__

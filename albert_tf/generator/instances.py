@@ -50,15 +50,15 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.dupe_factor < 1:
-            raise ValueError(f"dupe_factor must be at least 1, got {self.dupe_factor}")
+            raise ValueError(f"`dupe_factor` must be at least 1, got {self.dupe_factor}")
         if self.max_examples_per_row < 1:
             raise ValueError(
-                f"max_examples_per_row must be at least 1, got {self.max_examples_per_row}"
+                f"`max_examples_per_row` must be at least 1, got {self.max_examples_per_row}"
             )
         if self.max_examples_per_row > 1 and self.masking is None:
             raise ValueError(
-                "max_examples_per_row packs examples with their masks, and masking=dynamic draws "
-                "masks later: leave one of them out"
+                "`max_examples_per_row` packs examples with their masks, and `masking=dynamic` "
+                "draws masks later: leave one of them out"
             )
 
 

@@ -20,7 +20,7 @@ from albert_tf.files import check_regular
 MAX_LINE_BYTES = 2**20
 
 _BUFFER_BYTES = 2**16
-_MEND = "convert the file, or leave such bytes out with --input_file_mode=rb"
+_MEND = "convert the file, or leave such bytes out with `input_file_mode=rb`"
 
 
 class TextFile:

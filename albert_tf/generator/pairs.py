@@ -47,18 +47,18 @@ class PairSettings:
         shortest = NUM_SPECIALS + _SHORTEST_TARGET
         if self.max_seq_length < shortest:
             raise ValueError(
-                f"max_seq_length must be at least {shortest} (three specials and a token for each "
-                f"segment), got {self.max_seq_length}"
+                f"`max_seq_length` must be at least {shortest} (three specials and a token for "
+                f"each segment), got {self.max_seq_length}"
             )
         if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob must be within [0, 1], got {self.short_seq_prob}")
+            raise ValueError(f"`short_seq_prob` must be within [0, 1], got {self.short_seq_prob}")
         if self.single_segment not in ("random", "split"):
             raise ValueError(
-                f"single_segment must be 'random' or 'split', got {self.single_segment!r}"
+                f"`single_segment` must be 'random' or 'split', got {self.single_segment!r}"
             )
         if self.single_segment == "split" and self.random_next_sentence:
             raise ValueError(
-                "single_segment=split is for sentence order: leave out random_next_sentence"
+                "`single_segment=split` is for sentence order: leave out `random_next_sentence`"
             )
 
 

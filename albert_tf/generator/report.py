@@ -155,9 +155,9 @@ class Report:
         if self.unknown_tokens > max_unknown_share * self.input_tokens:
             raise WrongVocabularyError(
                 f"{_share(self.unknown_tokens, self.input_tokens):.1%} of the first "
-                f"{self.input_tokens:,} tokens are [UNK], more than --max_unknown_share="
-                f"{max_unknown_share:g}: the vocabulary is not one for this text; take another, "
-                "or raise that flag"
+                f"{self.input_tokens:,} tokens are [UNK], more than "
+                f"`max_unknown_share={max_unknown_share:g}`: the vocabulary is not one for "
+                "this text; take another, or raise that share"
             )
 
     def shares(self) -> dict[str, float]:

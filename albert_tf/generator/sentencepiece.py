@@ -96,7 +96,7 @@ def train(
       OSError: If a file can't be read.
     """
     if next(read_sentences(files, settings, do_lower_case), None) is None:
-        raise ValueError(f"--input_file: there is no text in {', '.join(files)}")
+        raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(RANDOM_SEED)
     try:
@@ -115,19 +115,19 @@ def train(
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    """Says in this script's flags what sentencepiece complains about."""
+    """Says in this module's words what sentencepiece complains about."""
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", message):
         return (
-            f"--vocab_size={vocab_size} is too large for this text: the largest possible size is "
+            f"`vocab_size={vocab_size}` is too large for this text: the largest possible size is "
             f"{found[1]} (or give more text)"
         )
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
-            f"--vocab_size={vocab_size} is too small: the characters and special pieces alone "
-            f"need {found[1]} (or lower --character_coverage)"
+            f"`vocab_size={vocab_size}` is too small: the characters and special pieces alone "
+            f"need {found[1]} (or lower `character_coverage`)"
         )
     if "sentences_.empty()" in message:
-        return "--input_file: every line is too long: put one sentence on a line"
+        return "`input_file`: every line is too long: put one sentence on a line"
     return f"sentencepiece could not train a model: {message}"
 
 
@@ -144,7 +144,7 @@ def check_writable(model_prefix: str) -> None:
         tf.io.gfile.remove(model_prefix + ".model.tmp")
     except tf.errors.OpError as error:
         raise OSError(
-            f"--model_prefix {model_prefix} can't be written ({error.message}): name another place"
+            f"`model_prefix` {model_prefix} can't be written ({error.message}): name another place"
         ) from None
 
 
@@ -160,7 +160,7 @@ def write_model(model: bytes, model_prefix: str) -> None:
 
 def main(values: flags.FlagValues) -> None:
     """Trains and writes the model that the flags describe."""
-    with errors.in_one_line():
+    with errors.in_one_line(flags=values):
         texts = files.list_files(values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
         settings = read_text_settings(values, mode="rb")

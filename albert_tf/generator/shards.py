@@ -43,17 +43,17 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     paths = output_file.split(",")
     for path in paths:
         if not path or tf.io.gfile.isdir(path):
-            raise ValueError(f"output_file: expected names of files, got {path!r}")
+            raise ValueError(f"`output_file`: expected names of files, got {path!r}")
     if len(set(paths)) < len(paths):
-        raise ValueError("output_file: a file is named twice")
+        raise ValueError("`output_file`: a file is named twice")
     if num_output_shards is None:
         return paths
     if num_output_shards < 1:
-        raise ValueError(f"num_output_shards must be at least 1, got {num_output_shards}")
+        raise ValueError(f"`num_output_shards` must be at least 1, got {num_output_shards}")
     if len(paths) > 1:
         raise ValueError(
-            f"num_output_shards={num_output_shards} and output_file with {len(paths)} names: give "
-            "one name, which the shards' names begin with, or leave num_output_shards out"
+            f"`num_output_shards={num_output_shards}` and `output_file` with {len(paths)} names: "
+            "give one name, which the shards' names begin with, or leave `num_output_shards` out"
         )
     return [f"{paths[0]}-{i:05d}-of-{num_output_shards:05d}" for i in range(num_output_shards)]
 
@@ -179,13 +179,13 @@ class ShardRun:
             whole = [_Whole.from_json(shard) for shard in state["shards"]]
         except ValueError as error:
             raise ValueError(
-                f"output_file: {self._state_path}, which tells how far an unfinished run is, is "
+                f"`output_file`: {self._state_path}, which tells how far an unfinished run is, is "
                 f"damaged or of another version ({error}): remove it to start afresh"
             ) from None
         if difference := _first_difference(state["settings"], self._settings):
             raise ValueError(
-                f"output_file: {self._state_path} is of an unfinished run with {difference}; give "
-                "the same flags and files to finish it, or remove that file to start afresh"
+                f"`output_file`: {self._state_path} is of an unfinished run with {difference}; "
+                "give the same flags and files to finish it, or remove that file to start afresh"
             )
         all_whole = len(whole) == len(self._paths)
         for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
@@ -203,10 +203,10 @@ def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
       ValueError: If it does.
     """
     if not num_documents:
-        raise ValueError("input_file: there is no text in it")
+        raise ValueError("`input_file`: there is no text in it")
     if num_filled < num_shards:
         raise ValueError(
-            f"input_file: the text fills {num_filled} of {num_shards} output files: its "
+            f"`input_file`: the text fills {num_filled} of {num_shards} output files: its "
             f"{num_documents} documents are too few or too uneven; write fewer files"
         )
 
@@ -243,7 +243,7 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
                 )
             raise
     except tf.errors.OpError as error:
-        raise OSError(f"output_file: can't write {','.join(paths)}: {error.message}") from error
+        raise OSError(f"`output_file`: can't write {','.join(paths)}: {error.message}") from error
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ class Vocabulary:
         """
         path = spm_model_file or vocab_file
         if not path:
-            raise ValueError("a vocabulary is needed: set spm_model_file or vocab_file")
+            raise ValueError("a vocabulary is needed: set `spm_model_file` or `vocab_file`")
         if not files.is_file(path):
             raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
         sha256 = hashlib.sha256(files.read_bytes(path)).hexdigest()
@@ -139,7 +139,7 @@ def make_part(job: Job, block: TextBlock) -> Part:
             for serialized in _make_records(tokens, tokenizer, word_starts, job.recipe, report):
                 file.writelines(frame_records(serialized))
     except OSError as error:
-        raise OSError(f"output_file: can't write {path}: {error.strerror}") from error
+        raise OSError(f"`output_file`: can't write {path}: {error.strerror}") from error
     report.measure_memory()
     return Part(path, block.shard, block.end, report)
 

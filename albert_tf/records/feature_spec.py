@@ -33,7 +33,7 @@ class Feature:
         parsed: False for a feature that `parse` ignores: it is for other readers.
         shared: True for one that is the same in all records of a run: `parse` doesn't return it.
         expected: its values, where they are known: `parse` refuses others.
-        flag: name of the flag that its length comes from, if any.
+        argument: name of the argument that its length comes from, if any.
     """
 
     dtype: type[np.generic]
@@ -43,7 +43,7 @@ class Feature:
     parsed: bool = True
     shared: bool = False
     expected: tuple[int, ...] | None = None
-    flag: str | None = None
+    argument: str | None = None
 
     @property
     def kind(self) -> str:

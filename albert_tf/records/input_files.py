@@ -222,8 +222,8 @@ def _check_length(where: str, name: str, values: np.ndarray | None, feature: Fea
     expected = int(np.prod(feature.shape))
     if len(values) != expected:
         remedy = "generate it again"
-        if feature.flag and len(values):
-            remedy = f"set --{feature.flag}={len(values)}"
+        if feature.argument and len(values):
+            remedy = f"set `{feature.argument}={len(values)}`"
         raise ValueError(
             f"{where} holds {len(values)} values of {name}, this run expects {expected}: {remedy}"
         )

@@ -42,11 +42,13 @@ def pretraining_spec(
 
     Source: create_pretraining_data.py, write_instance_to_example_files.
     """
-    sequence = functools.partial(Feature, shape=(max_seq_length,), flag="max_seq_length")
+    sequence = functools.partial(Feature, shape=(max_seq_length,), argument="max_seq_length")
     predictions = functools.partial(
-        Feature, shape=(max_predictions_per_seq,), flag="max_predictions_per_seq"
+        Feature, shape=(max_predictions_per_seq,), argument="max_predictions_per_seq"
     )
-    slots = functools.partial(Feature, shape=(max_examples_per_row,), flag="max_examples_per_row")
+    slots = functools.partial(
+        Feature, shape=(max_examples_per_row,), argument="max_examples_per_row"
+    )
     packed = max_examples_per_row > 1
     packed_only = {
         "sentence_order_weights": slots(np.float32, stored_as="next_sentence_weights"),
@@ -70,7 +72,7 @@ def pretraining_spec(
             ),
             **(packed_only if packed else {}),
         },
-        strangers={"starts": "holds no masks: set --masking=dynamic"},
+        strangers={"starts": "holds no masks: set `masking=dynamic`"},
     )
 
 
@@ -115,7 +117,7 @@ def compact_spec(max_seq_length: int = 1 << 31, vocab_size: int = 1 << 31) -> Fe
             ),
         },
         strangers={
-            "masked_lm_positions": "holds masks: set --masking=static, without --masked_lm_budget"
+            "masked_lm_positions": "holds masks: set `masking=static`, without `masked_lm_budget`"
         },
         contradiction=_compact_contradiction,
         consistent=functools.partial(_are_consistent, most_tokens=most_tokens),

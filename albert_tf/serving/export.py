@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    with errors.in_one_line():
+    with errors.in_one_line(flags=vars(args)):
         directories.check_free(args.export_dir)
         served = arguments.serve(args)
         if args.format == "saved_model":

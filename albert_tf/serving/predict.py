@@ -226,7 +226,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
-    with errors.in_one_line():
+    with errors.in_one_line(flags=vars(args)):
         if args.input_file and not os.path.isfile(args.input_file):
             raise FileNotFoundError(f"--input_file {args.input_file} is not there")
         predictor = load(args)

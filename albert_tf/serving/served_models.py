@@ -46,7 +46,7 @@ class ServedModel(tf.Module, abc.ABC):
         max_seq_length = limit if max_seq_length is None else max_seq_length
         if not 4 <= max_seq_length <= limit:
             raise ValueError(
-                f"max_seq_length must be from 4 to {limit} (max_position_embeddings), got "
+                f"`max_seq_length` must be from 4 to {limit} (max_position_embeddings), got "
                 f"{max_seq_length}"
             )
         vocabulary.check(model.config)

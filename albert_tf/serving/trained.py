@@ -82,7 +82,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     )
     if words is None:
         raise FileNotFoundError(
-            f"no vocabulary is beside {stored.path}: name it with --spm_model_file or --vocab_file"
+            f"no vocabulary is beside {stored.path}: name it with `spm_model_file` or `vocab_file`"
         )
     sizes = {name: options[name] for name in _BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}

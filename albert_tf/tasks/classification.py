@@ -209,7 +209,7 @@ def _stored_file(directory: str, split: str) -> str:
 def _read_stored(path: str, ids: list[str]) -> np.ndarray:
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(
-            f"{path} does not exist: run --do_predict (for test) or --do_eval (for dev) there first"
+            f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
         )
     stored = parse_json(files.read_bytes(path), path)
     if json_member(stored, "ids", path, list) != ids:

@@ -284,7 +284,7 @@ def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any
 def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict[str, Any]:
     path = _json_file(directory, split, name)
     if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"{path} does not exist: run --do_predict there first")
+        raise FileNotFoundError(f"{path} does not exist: run prediction (`do_predict`) there first")
     content = parse_json(files.read_bytes(path), path)
     if not isinstance(content, dict) or content.keys() != qas_ids:
         raise ValueError(f"{path} is of other questions than those to be predicted")

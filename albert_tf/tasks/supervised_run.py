@@ -176,7 +176,7 @@ class SupervisedRun:
         if lacking:
             raise ValueError(
                 f"{self.initial_weights} is not fine-tuned for this task (it lacks "
-                f"{', '.join(lacking)}): train first, with --do_train"
+                f"{', '.join(lacking)}): train first (`do_train`)"
             )
         return self.initial_weights
 

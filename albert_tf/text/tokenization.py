@@ -78,7 +78,7 @@ class Tokenizer:
     ):
         if bool(spm_model_file) == bool(vocab_file):
             raise ValueError(
-                "Tokenizer needs exactly one of spm_model_file and vocab_file, got "
+                "Tokenizer needs exactly one of `spm_model_file` and `vocab_file`, got "
                 f"spm_model_file={spm_model_file!r} and vocab_file={vocab_file!r}"
             )
         self.do_lower_case = do_lower_case

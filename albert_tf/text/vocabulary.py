@@ -71,7 +71,7 @@ def choose(
       ValueError: Both are named; or the vocabulary is damaged, or one of several.
     """
     if spm_model_file and vocab_file:
-        raise ValueError("a model has one vocabulary: name --spm_model_file or --vocab_file")
+        raise ValueError("a model has one vocabulary: name `spm_model_file` or `vocab_file`")
     if not (spm_model_file or vocab_file):
         return find(path, do_lower_case)
     if do_lower_case is None:
@@ -103,7 +103,7 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
             if len(found) > 1:
                 raise ValueError(
                     f"{directory} holds several vocabularies ({', '.join(found)}): name one with "
-                    "--spm_model_file"
+                    "`spm_model_file`"
                 )
             if found:
                 return Vocabulary.read(found[0], is_word_piece, do_lower_case)
@@ -111,8 +111,8 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     if os.path.isfile(fast):
         raise ValueError(
             f"{fast} is not read, and there is no spiece.model or vocab.txt beside it: put the one "
-            "that the model was trained with there, or name it with --spm_model_file or "
-            "--vocab_file"
+            "that the model was trained with there, or name it with `spm_model_file` or "
+            "`vocab_file`"
         )
     return None
 

@@ -41,7 +41,7 @@ def find_in_sentencepiece(pieces: Sequence[str], letters: str) -> np.ndarray:
     Source: create_pretraining_data.py, _is_start_piece_sp.
     """
     if letters not in ("latin", "unicode"):
-        raise ValueError(f"word_starts must be 'latin' or 'unicode', got {letters!r}")
+        raise ValueError(f"`word_starts` must be 'latin' or 'unicode', got {letters!r}")
     is_letter = _is_latin_letter if letters == "latin" else _is_letter_of_spaced_script
     return np.array([not _continues_word(piece, is_letter) for piece in pieces], dtype=bool)
 

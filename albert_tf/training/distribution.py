@@ -99,11 +99,11 @@ def _tpu_strategy(
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, str(error))}; or leave "
-            "--use_tpu out to train on CPU or GPU"
+            "`use_tpu` out to train on CPU or GPU"
         ) from None
     if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
         raise ValueError(
-            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, --num_tpu_cores is "
+            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, `num_tpu_cores` is "
             f"{num_cores}: set it to {strategy.num_replicas_in_sync}"
         )
     return strategy
@@ -123,7 +123,7 @@ def _tpu_remedy(name: str, reason: str) -> str:
             "into a new environment"
         )
     if name not in ("", "local"):
-        return "check --tpu_name, --tpu_zone and --gcp_project"
+        return "check `tpu_name`, `tpu_zone` and `gcp_project`"
     if "lockfile" in reason or "in use" in reason:
         return "another process holds it: end that first"
     return "this machine has none: run this on a TPU VM"

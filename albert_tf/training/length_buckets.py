@@ -97,7 +97,7 @@ def training_batches(
     if not steps_an_epoch:
         raise ValueError(
             f"{len(buckets)} training examples are fewer than a batch of {batch_size}: lower "
-            "--train_batch_size"
+            "`train_batch_size`"
         )
     epochs = range(-(-num_steps // steps_an_epoch))
     of_epochs = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]

@@ -43,7 +43,7 @@ def restore(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, pr
     if missing:
         raise ValueError(
             f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
-            "name another output_dir, and start from it with --init_checkpoint"
+            "name another `output_dir`, and start from it with `init_checkpoint`"
         )
     moments = values.as_float32({name: stored[name] for name in slots}, prefix)
     for name, slot in slots.items():

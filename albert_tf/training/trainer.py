@@ -167,7 +167,7 @@ class Trainer:
             found = self._by_name(stats[bad[0]])
             raise NonFiniteLossError(
                 f"step {step + bad[0] + 1} is not finite ({found}): nothing was saved after step "
-                f"{saved}; lower --learning_rate or lengthen the warm-up, and look at the data"
+                f"{saved}; lower `learning_rate` or lengthen the warm-up, and look at the data"
             )
 
     def _by_name(self, stats: np.ndarray) -> dict[str, float]:

@@ -131,7 +131,10 @@ def test_failure_of_a_worker_is_one_line_and_leaves_nothing(run, texts, tmp_path
     [
         ({"beam_options": "--runner=NoSuch"}, "error: the Beam pipeline failed: .* runner: NoSuch"),
         ({"beam_options": "--runner='x"}, 'error: beam_options: No closing quotation in "--run'),
-        ({"num_output_shards": 999}, r"error: input_file: the text fills \d+ of 999 output files"),
+        (
+            {"num_output_shards": 999},
+            r"error: --input_file: the text fills \d+ of 999 output files",
+        ),
         (
             {"max_unknown_share": -1},
             "error: .* tokens are \\[UNK\\], more than --max_unknown_share",
@@ -147,5 +150,5 @@ def test_bad_flag_is_one_line_and_leaves_nothing(run, tmp_path, changes, message
 def test_text_without_documents_is_refused(run, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text(" \n\n")
-    with pytest.raises(SystemExit, match="error: input_file: there is no text in it"):
+    with pytest.raises(SystemExit, match="error: --input_file: there is no text in it"):
         run("beam", input_file=empty)

@@ -331,17 +331,20 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
     [
         ({"input_file": "gone/*.txt"}, "error: input file gone/\\*.txt does not exist"),
         ({"input_file": "s3://b/x"}, "error: File system scheme 's3' not implemented"),
-        ({"spm_model_file": None}, "error: a vocabulary is needed: set spm_model_file or vocab"),
+        (
+            {"spm_model_file": None},
+            "error: a vocabulary is needed: set --spm_model_file or --vocab",
+        ),
         ({"spm_model_file": "gone.model"}, "error: vocabulary file gone.model does not exist"),
-        ({"output_file": ""}, "error: output_file: expected names of files, got ''"),
-        ({"output_file": "a,b,a"}, "error: output_file: a file is named twice"),
+        ({"output_file": ""}, "error: --output_file: expected names of files, got ''"),
+        ({"output_file": "a,b,a"}, "error: --output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: .*--dupe_factor=0: 0 is not a positive integer"),
         ({"max_examples_per_row": 0}, "error: .*--max_examples_per_row=0: 0 is not a positive"),
         (
             {"max_examples_per_row": 2, "masking": "dynamic"},
-            "error: max_examples_per_row packs examples with their masks, and masking=dynamic",
+            "error: --max_examples_per_row packs examples with their masks, and --masking=dynamic",
         ),
-        ({"max_seq_length": 4}, "error: max_seq_length must be at least 5"),
+        ({"max_seq_length": 4}, "error: --max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: .*--num_processes=0: 0 is not a positive integer"),
         (
             {"block_megabytes": 0},
@@ -363,11 +366,11 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
         (
             {"num_output_shards": 2, "output_file": "a,b"},
-            "error: num_output_shards=2 and output_file with 2 names: give one name",
+            "error: --num_output_shards=2 and --output_file with 2 names: give one name",
         ),
         ({"ngram": 0}, "error: .*--ngram=0: 0 is not a positive integer"),
-        ({"input_file_mode": "x"}, "error: input_file_mode must be 'r' or 'rb', got 'x'"),
-        ({"input_format": "x"}, "error: input_format must be one of lines, .*, got 'x'"),
+        ({"input_file_mode": "x"}, "error: --input_file_mode must be 'r' or 'rb', got 'x'"),
+        ({"input_format": "x"}, "error: --input_format must be one of lines, .*, got 'x'"),
         ({"word_starts": "x"}, r"error: .*--word_starts=x: .* one of <latin\|unicode>"),
         ({"single_segment": "x"}, r"error: .*--single_segment=x: .* one of <random\|split>"),
         (
@@ -385,9 +388,9 @@ def test_what_a_user_can_mend_is_one_line(run, changes, message):
 def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path, monkeypatch):
     monkeypatch.setattr(instances, "draw_instances", None)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(SystemExit, match="error: output_file: can't write .*file/out.tfrecord"):
+    with pytest.raises(SystemExit, match="error: --output_file: can't write .*file/out.tfrecord"):
         run(output_file=tmp_path / "file" / "out.tfrecord")
-    with pytest.raises(SystemExit, match="error: output_file: expected names of files, got"):
+    with pytest.raises(SystemExit, match="error: --output_file: expected names of files, got"):
         run(output_file=tmp_path)
 
 
@@ -402,7 +405,7 @@ def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch)
 
 def test_input_file_is_not_overwritten(run, short_text):
     before = short_text.read_bytes()
-    with pytest.raises(SystemExit, match="error: output_file: .*short.txt is an input file too"):
+    with pytest.raises(SystemExit, match="error: --output_file: .*short.txt is an input file too"):
         run(input_file=short_text, output_file=short_text)
     assert short_text.read_bytes() == before
 
@@ -412,7 +415,7 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
     old.write_text("old")
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    with pytest.raises(SystemExit, match="error: input_file: there is no text in it"):
+    with pytest.raises(SystemExit, match="error: --input_file: there is no text in it"):
         run(input_file=empty)
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"Some words.\nMore words.\n\n\xff\n")

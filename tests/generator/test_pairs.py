@@ -182,12 +182,12 @@ def test_truncation_takes_each_token_in_front_or_behind_by_a_coin():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"max_seq_length": 4}, "max_seq_length must be at least 5 .* got 4"),
-        ({"short_seq_prob": -0.1}, r"short_seq_prob must be within \[0, 1\], got -0.1"),
-        ({"single_segment": "drop"}, "single_segment must be 'random' or 'split', got 'drop'"),
+        ({"max_seq_length": 4}, "`max_seq_length` must be at least 5 .* got 4"),
+        ({"short_seq_prob": -0.1}, r"`short_seq_prob` must be within \[0, 1\], got -0.1"),
+        ({"single_segment": "drop"}, "`single_segment` must be 'random' or 'split', got 'drop'"),
         (
             {"single_segment": "split", "random_next_sentence": True},
-            "single_segment=split is for sentence order: leave out random_next_sentence",
+            "`single_segment=split` is for sentence order: leave out `random_next_sentence`",
         ),
     ],
 )

@@ -198,7 +198,7 @@ def test_other_settings_do_not_go_on(run, tmp_path, monkeypatch, changes, differ
         run()
     left = _contents(tmp_path / "run")
     if difference:
-        with pytest.raises(SystemExit, match=f"error: output_file: .*{difference}"):
+        with pytest.raises(SystemExit, match=f"error: --output_file: .*{difference}"):
             run(**changes)
         assert _contents(tmp_path / "run") == left
     else:
@@ -218,7 +218,9 @@ def test_a_damaged_state_is_refused(run, tmp_path, monkeypatch, old, new):
     state = tmp_path / "run" / f"{_names()[0]}.unfinished.json"
     state.write_text(state.read_text().replace(old, new, 1) if old else "")
     left = _contents(tmp_path / "run")
-    with pytest.raises(SystemExit, match="^error: output_file: .*.unfinished.json, .* is damaged "):
+    with pytest.raises(
+        SystemExit, match="^error: --output_file: .*.unfinished.json, .* is damaged "
+    ):
         run()
     assert _contents(tmp_path / "run") == left
 
@@ -238,7 +240,7 @@ def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
 def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("One sentence.\nAnd another.\n\n" * 3)
-    with pytest.raises(SystemExit, match="error: input_file: the text fills 3 of 5 output files"):
+    with pytest.raises(SystemExit, match="error: --input_file: the text fills 3 of 5 output files"):
         run(input_file=text)
     assert not _contents(tmp_path / "run")
 

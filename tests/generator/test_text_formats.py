@@ -159,10 +159,10 @@ def test_what_is_no_wikipedia_extract_is_refused(write, text, message):
     [
         (
             {"input_format": "xml"},
-            "input_format must be one of lines, paragraphs, jsonl, wikipedia, got 'xml'",
+            "`input_format` must be one of lines, paragraphs, jsonl, wikipedia, got 'xml'",
         ),
-        ({"mode": "w"}, "input_file_mode must be 'r' or 'rb', got 'w'"),
-        ({"language": "english"}, "language must be a code such as en or zh, got 'english'"),
+        ({"mode": "w"}, "`input_file_mode` must be 'r' or 'rb', got 'w'"),
+        ({"language": "english"}, "`language` must be a code such as en or zh, got 'english'"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

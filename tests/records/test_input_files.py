@@ -187,11 +187,11 @@ def test_good_features_pass(files):
     [
         (
             pretraining_spec(19, 5),
-            "holds 23 values of input_ids, this run expects 19: set --max_seq_",
+            "holds 23 values of input_ids, this run expects 19: set `max_seq_length=23`",
         ),
         (
             pretraining_spec(23, 7),
-            "holds 5 values of masked_lm_positions, this run expects 7: set --max_predictions_per",
+            "holds 5 values of masked_lm_positions, expects 7: set `max_predictions_per_seq=5`",
         ),
     ],
 )

@@ -253,9 +253,9 @@ def test_masked_pieces_become_mask_stay_or_change_to_any_piece():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"masked_lm_prob": 1.1}, r"masked_lm_prob must be within \[0, 1\], got 1.1"),
-        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq must be at least 1, got 0"),
-        ({"ngram": 0}, "ngram must be at least 1, got 0"),
+        ({"masked_lm_prob": 1.1}, r"`masked_lm_prob` must be within \[0, 1\], got 1.1"),
+        ({"max_predictions_per_seq": 0}, "`max_predictions_per_seq` must be at least 1, got 0"),
+        ({"ngram": 0}, "`ngram` must be at least 1, got 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(change, message):

@@ -225,7 +225,10 @@ def test_the_vocabulary_lies_inside(pair_classifier, vocabulary):
     [
         ({"labels": ("no", "yes")}, "has 3 classes: give 3 labels, a name for each, not 2"),
         ({"labels": ("a", "b", "c"), "threshold": 0.5}, "threshold 0.5 must be .* for two labels"),
-        ({"labels": ("a", "b", "c"), "max_seq_length": 65}, "max_seq_length must be from 4 to 64"),
+        (
+            {"labels": ("a", "b", "c"), "max_seq_length": 65},
+            "`max_seq_length` must be from 4 to 64",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(classifier, vocabulary, arguments, message):

@@ -104,7 +104,9 @@ def test_averages(tmp_path):
     np.testing.assert_array_equal(task.average(folders, "test", examples), sum(each) / 2)
     with pytest.raises(ValueError, match="a/test_probabilities.json is of other examples"):
         task.average(folders, "test", examples[:1])
-    with pytest.raises(FileNotFoundError, match="a/dev_probabilities.json does not exist: run"):
+    with pytest.raises(
+        FileNotFoundError, match="a/dev_probabilities.json does not exist: run pred"
+    ):
         task.average(folders, "dev", examples)
     task.write(folders[1], "test", examples, np.eye(3)[:2])
     with pytest.raises(ValueError, match="are of other classes"):

@@ -295,9 +295,9 @@ def train_sentencepiece(path, **options):
 
 
 def test_exactly_one_file():
-    with pytest.raises(ValueError, match="exactly one of spm_model_file and vocab_file"):
+    with pytest.raises(ValueError, match="exactly one of `spm_model_file` and `vocab_file`"):
         Tokenizer()
-    with pytest.raises(ValueError, match="exactly one of spm_model_file and vocab_file"):
+    with pytest.raises(ValueError, match="exactly one of `spm_model_file` and `vocab_file`"):
         Tokenizer(spm_model_file="a.model", vocab_file="vocab.txt")
 
 

@@ -96,12 +96,12 @@ def test_a_word_piece_vocabulary(golden, tmp_path):
 
 def test_several_vocabularies_are_no_guess(source):
     shutil.copy(source / "en_small.model", source / "other.model")
-    with pytest.raises(ValueError, match="several vocabularies .*: name one with --spm_model_file"):
+    with pytest.raises(ValueError, match="several vocabularies .*: name one with `spm_model_file`"):
         convert(str(source), "tf1", str(source / "target"))
 
 
 def test_a_model_has_one_vocabulary(source):
-    with pytest.raises(ValueError, match="one vocabulary: name --spm_model_file or --vocab_file"):
+    with pytest.raises(ValueError, match="one vocabulary: name `spm_model_file` or `vocab_file`"):
         convert(
             str(source), "tf1", str(source / "target"), spm_model_file="a.model", vocab_file="b.txt"
         )

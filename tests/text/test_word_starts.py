@@ -60,5 +60,5 @@ def test_released_english_vocabulary_has_the_same_words_under_both(spm_30k):
 
 def test_other_letters_are_refused(golden):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    with pytest.raises(ValueError, match="word_starts must be 'latin' or 'unicode', got 'greek'"):
+    with pytest.raises(ValueError, match="`word_starts` must be 'latin' or 'unicode', got 'greek'"):
         tokenizer.word_starts("greek")

@@ -114,7 +114,7 @@ def test_a_tpu_that_is_not_found(monkeypatch, names, error):
         raise error
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
-    with pytest.raises(ValueError, match="TPU 'mine' can't be used .*leave --use_tpu out") as e:
+    with pytest.raises(ValueError, match="TPU 'mine' can't be used .*leave `use_tpu` out") as e:
         distribution.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
     assert "\n" not in str(e.value)
 
@@ -132,7 +132,7 @@ TAKEN = tf.errors.AbortedError(None, None, "Internal error when accessing libtpu
         (["tensorflow-tpu"], None, NO_TPU, "this machine has none: run this on a TPU VM"),
         (["tensorflow-tpu"], "local", IndexError("index 0"), "this machine has none"),
         (["tensorflow-tpu"], None, TAKEN, "another process holds it"),
-        (["tensorflow-tpu"], "mine", NO_TPU, "check --tpu_name, --tpu_zone and --gcp_project"),
+        (["tensorflow-tpu"], "mine", NO_TPU, "check `tpu_name`, `tpu_zone` and `gcp_project`"),
     ],
 )
 def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error, remedy):
@@ -149,6 +149,6 @@ def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error
     )
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", initialize)
-    with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave --use_tpu out") as e:
+    with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave `use_tpu` out") as e:
         distribution.create_strategy(use_tpu=True, tpu_name=name)
     assert "\n" not in str(e.value)

@@ -176,7 +176,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(NonFiniteLossError) as error:
         train(trainer, numbers(7, 9), progress)
     assert str(error.value).startswith("step 7 is not finite ({'loss': nan, 'y_loss': nan, 'lea")
-    assert "nothing was saved after step 5; lower --learning_rate or" in str(error.value)
+    assert "nothing was saved after step 5; lower `learning_rate` or" in str(error.value)
     assert saved_steps(tmp_path) == [5]
     assert sorted(p.name for p in tmp_path.iterdir() if "ckpt" in p.name) == [
         "model.ckpt-5.data-00000-of-00001",

@@ -162,7 +162,7 @@ def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         raise OSError(
-            f"output_file: can't write {','.join(output_files)}: {error.message}"
+            f"`output_file`: can't write {','.join(output_files)}: {error.message}"
         ) from error
     finally:
         for path in map(unfinished, output_files):

@@ -23,7 +23,7 @@ def check_installed() -> None:
     """
     if not importlib.util.find_spec("matplotlib"):
         raise ImportError(
-            "--plots needs matplotlib, which is not installed: pip install 'albert_tf[plots]'"
+            "`plots` needs matplotlib, which is not installed: pip install 'albert_tf[plots]'"
         )
 
 
