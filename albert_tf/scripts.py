@@ -104,7 +104,7 @@ def _own_flags(define: Define) -> flags.FlagValues:
 def _help_text(define: Define, doc: str) -> str:
     own = _own_flags(define)
     groups = [own.module_help(heading) for heading in own.flags_by_module_dict()]
-    return "\n".join([doc, *groups, "\nTry --helpfull to get a list of all flags."])
+    return "\n".join([doc.rstrip(), *groups, "\nTry --helpfull to get a list of all flags."])
 
 
 def parse_in_one_line(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The library's folders import downwards only, and only scripts.py reads FLAGS.
+"""The library's folders import downwards only; it speaks of arguments, and scripts of flags.
 
 Can't see: modules loaded by a computed name (`importlib`), as the package's `__init__` does.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import pathlib
+import re
 
 import pytest
 
@@ -60,6 +61,10 @@ WITH_FLAGS = {
     "generator.sentencepiece",
     "generator.extra.sotu",
 }
+# Of argparse.
+WITH_OPTIONS = {"conversion.__main__", "serving.arguments", "serving.export", "serving.predict"}
+# errors.py puts the dashes before an argument's name.
+FLAG = re.compile(r"(?<![\w-])--[a-z]")
 LEAVES = ("data", "benchmarks", "examples", "tests", "tools", "run_pretraining", "run_finetune")
 
 
@@ -84,7 +89,18 @@ def _violations(module: str, source: str) -> list[str]:
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     if "FLAGS" in names | attributes and module != "scripts":
         found.append(f"{module} reads FLAGS")
+    if not _is_in(module, WITH_FLAGS | WITH_OPTIONS):
+        messages = _strings(tree)
+        found += [f"{module} speaks of a flag: {text}" for text in messages if FLAG.search(text)]
     return list(dict.fromkeys(found))
+
+
+def _strings(tree: ast.AST) -> list[str]:
+    """Returns the strings of a tree that are no docstrings."""
+    nodes = list(ast.walk(tree))
+    alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = (n for n in nodes if isinstance(n, ast.Constant) and id(n) not in alone)
+    return [constant.value for constant in constants if isinstance(constant.value, str)]
 
 
 def _is_in(module: str, names: set[str]) -> bool:
@@ -197,6 +213,7 @@ def test_every_folder_has_a_level_and_says_what_it_is():
         ("tasks.glue", "x = FLAGS.init_lr", "tasks.glue reads FLAGS"),
         ("tasks.glue", "x = flags.FLAGS", "tasks.glue reads FLAGS"),
         ("cli.pretrain", "x = flags.FLAGS", "cli.pretrain reads FLAGS"),
+        ("tasks.glue", "f(f'{a}: set --rows={b}')", "tasks.glue speaks of a flag: : set --rows="),
     ],
 )
 def test_the_checker_catches(module, source, expected):
@@ -214,6 +231,8 @@ def test_the_checker_catches(module, source, expected):
         ("optimization", "from albert_tf.training.optimizers import AdamW"),
         ("generator.create", "from absl import flags\nx = flags.FlagValues()"),
         ("scripts", "from absl import flags\nx = flags.FLAGS"),
+        ("cli.checks", "raise ValueError('set --rows')"),
+        ("tasks.glue", "'Source: --rows.'\nx = 'a -- b'"),
         ("generator.create", "from albert_tf.training import progress"),
     ],
 )

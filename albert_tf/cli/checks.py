@@ -20,7 +20,7 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
     """Compares the config with that of the run whose checkpoints are there: dropout may change.
 
     Raises:
-      ValueError: It is another model's, even if its weights would fit.
+      ValueError: If it is another model's, even if its weights would fit.
     """
     stored = os.path.join(output_dir, CONFIG_FILE)
     if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
@@ -64,7 +64,7 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
     """Checks that the model has a position for each piece of a sequence.
 
     Raises:
-      ValueError: It has not.
+      ValueError: If it has not.
     """
     if max_seq_length > config.max_position_embeddings:
         raise ValueError(
@@ -77,7 +77,7 @@ def check_batch_size(flag: str, batch_size: int, strategy: tf.distribute.Strateg
     """Checks that the replicas can share a batch to evaluate.
 
     Raises:
-      ValueError: They can't.
+      ValueError: If its size is not divisible by their number.
     """
     num_replicas = strategy.num_replicas_in_sync
     if batch_size % num_replicas:
@@ -93,7 +93,7 @@ def check_train_batch_size(
     """Checks that the replicas can share a batch to train on, each in so many parts.
 
     Raises:
-      ValueError: They can't.
+      ValueError: If its size is not divisible by the number of all parts.
     """
     num_replicas = strategy.num_replicas_in_sync
     parts = num_replicas * accumulation_steps
@@ -108,7 +108,7 @@ def make_output_dir(path: str) -> None:
     """Makes the output directory and writes to it once.
 
     Raises:
-      ValueError: That is not possible.
+      ValueError: If that is not possible.
     """
     probe = os.path.join(path, ".write_test")
     try:

@@ -44,7 +44,7 @@ def make_task(
       config: The model's; None if only files of predictions are read.
 
     Raises:
-      ValueError: There is no such task, or it needs another flag, or the vocabulary is not the
+      ValueError: If there is no such task, it needs another flag, or the vocabulary is not the
         model's.
     """
     options = tokenizer = None

@@ -64,7 +64,7 @@ def _define_records(values: flags.FlagValues) -> None:
         "max_examples_per_row",
         1,
         "Maximum number of examples packed into a row; must be what the records were made with. "
-        "Above 1, batch sizes count rows. 1 is not packed.",
+        "Above 1, batch sizes count rows. 1 means not packed.",
         lower_bound=1,
     )
 

@@ -103,6 +103,11 @@ def define_checkpoints(values: flags.FlagValues, save_checkpoints_steps: int, re
 
 def define_devices(values: flags.FlagValues) -> None:
     """Adds what says on which devices a script runs, and how it uses them."""
+    _define_speed(values)
+    _define_tpu(values)
+
+
+def _define_speed(values: flags.FlagValues) -> None:
     group = FlagGroup(values, SPEED)
     group.enum(
         "precision",
@@ -137,6 +142,9 @@ def define_devices(values: flags.FlagValues) -> None:
         "The default is the release's.",
         lower_bound=1,
     )
+
+
+def _define_tpu(values: flags.FlagValues) -> None:
     group = FlagGroup(values, "TPU")
     group.boolean(
         "use_tpu",
@@ -159,7 +167,7 @@ def define_devices(values: flags.FlagValues) -> None:
     group.integer(
         "num_tpu_cores",
         8,
-        "Number of cores the TPU must have; another number is an error. 8 is one host's.",
+        "Number of cores that the TPU must have; another number is an error. 8 is the release's.",
         lower_bound=1,
     )
 

@@ -1,9 +1,9 @@
 r"""Makes pre-training records from text: one sentence per line, a blank line between documents.
 
-The text is read once, as a stream, and tokenised once. What memory holds is blocks of it, a few for
-each process: the random documents of a block's instances come from the block, and its instances are
-shuffled among themselves. Same flags, same files, byte for byte, whatever the number of processes;
-and also if the run is killed, and the same command goes on behind the last shard that was whole.
+The text is read and tokenised once, as a stream. Memory holds a few blocks of it for each process:
+random documents come from the same block, and the examples of a block are shuffled. The records
+are a function of the text and the flags, not of the number of processes. If a run is interrupted,
+the same command continues after the last complete shard.
 
     python data/create_pretraining_data.py --input_file=text.txt --output_file=records.tfrecord \
         --num_output_shards=8 --spm_model_file=30k-clean.model --max_seq_length=512 \

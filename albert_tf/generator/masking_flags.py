@@ -39,6 +39,6 @@ def define_masking(values: flags.FlagValues, condition: str = "") -> None:
     group.boolean(
         "do_permutation",
         False,
-        "Also exchange as many tokens with each other as are masked, and predict those too. Off, "
-        "as in the paper." + condition,
+        "Also exchange as many tokens with each other as are masked, and predict those too. Off "
+        "by default, as in the release." + condition,
     )
