@@ -62,7 +62,7 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
         # A training run and its evaluation share the file, and may write it at the same time.
         counted = {path: known[path] for path in unread}
         text = dump_sealed({"files": {**_read_cache(cache_file), **counted}})
-        replace(cache_file, text.encode())
+        replace(cache_file, text, several_writers=True)
     return [known[path]["records"] for path in files]
 
 
