@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 from absl import logging
@@ -24,7 +24,7 @@ _NO_CAUSE = re.compile(
 
 
 @contextlib.contextmanager
-def in_one_line(*others: type[Exception], flags: Container[str] = ()) -> Iterator[None]:
+def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator[None]:
     """Ends the process with one line, and exit code 1, where the body meets such an error.
 
     So does Ctrl-C. Where an error is from is logged for those who ask: scripts do so with
@@ -45,13 +45,14 @@ def in_one_line(*others: type[Exception], flags: Container[str] = ()) -> Iterato
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
 
 
-def with_dashes(text: str, flags: Container[str]) -> str:
+def with_dashes(text: str, flags: Iterable[str]) -> str:
     """Returns a message of the library in the words of a script.
 
     The library speaks of `num_cores` and `optimizer=lamb`, in backquotes, a script of its flags
     --num_cores and --optimizer=lamb. Arguments that are no flag stay as they are.
     """
-    return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in flags else found[0], text)
+    known = set(flags)
+    return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in known else found[0], text)
 
 
 def printable(text: str) -> str:

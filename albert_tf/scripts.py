@@ -22,7 +22,7 @@ class FlagGroup:
 
     def __init__(self, values: flags.FlagValues, heading: str) -> None:
         # What absl takes for the defining module is the heading in its --helpfull.
-        self._bound = {"flag_values": values, "module_name": heading}
+        self._bound: dict[str, Any] = {"flag_values": values, "module_name": heading}
         self.alias = self._bind(flags.DEFINE_alias)
         self.boolean = self._bind(flags.DEFINE_boolean)
         self.enum = self._bind(flags.DEFINE_enum)
@@ -38,7 +38,7 @@ class FlagGroup:
     ) -> None:
         """Defines a float, of an interval such as "(0, 1]": from above 0 to 1. NaN is in none."""
         parser = _IntervalParser(interval) if interval else flags.FloatParser()
-        serializer = flags.ArgumentSerializer()
+        serializer: flags.ArgumentSerializer[float] = flags.ArgumentSerializer()
         flags.DEFINE(parser, name, default, help, serializer=serializer, **self._bound)
 
 

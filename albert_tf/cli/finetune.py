@@ -74,7 +74,7 @@ def load_config(values: flags.FlagValues) -> AlbertConfig:
     """Reads the model's config, with the dropout that the flags ask for."""
     config = _stored_config(values)
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    given = {name: values[name].value for name in names if values[name].value is not None}
+    given = {name: rate for name in names if (rate := getattr(values, name)) is not None}
     return dataclasses.replace(config, **given)
 
 
@@ -111,7 +111,7 @@ def make_splits(
                 _feature_stem(values, is_training),
             )
             lengths = _static_lengths(values, features)
-            splits[name] = Split(examples[name], features, values[batch_size].value, lengths)
+            splits[name] = Split(examples[name], features, getattr(values, batch_size), lengths)
     return splits
 
 
@@ -136,7 +136,7 @@ def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
             values.train_batch_size, values.gradient_accumulation_steps, strategy
         )
     for name in ("eval_batch_size", "predict_batch_size"):
-        checks.check_batch_size(name, values[name].value, strategy)
+        checks.check_batch_size(name, getattr(values, name), strategy)
     return strategy
 
 

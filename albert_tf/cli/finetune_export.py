@@ -67,7 +67,7 @@ def _to_export(values: flags.FlagValues) -> str | None:
 
 def _is_exported(values: flags.FlagValues) -> bool:
     path = _to_export(values)
-    return bool(path) and layouts.holds_weights_of(values.export_dir, path)
+    return path is not None and layouts.holds_weights_of(values.export_dir, path)
 
 
 def _import_exporters() -> tuple[ModuleType, ModuleType]:
@@ -97,7 +97,7 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
     if isinstance(task, SquadTask):
         names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-        options |= {name: values[name].value for name in names}
+        options |= {name: getattr(values, name) for name in names}
     if isinstance(task, SquadV2Task):
         options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
         options |= {"null_threshold": threshold} if threshold is not None else {}
@@ -113,6 +113,7 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     if isinstance(task, MultipleChoiceTask):
         sizes = {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
         return "choose", options | sizes
+    assert isinstance(task, SequenceClassificationTask)
     row = GLUE_TASKS.get(values.task_name)
     pairs = bool(row.text_b if row else values.text_pair_column)
     return "classify", options | {"labels": task.classes, "pairs": pairs, "threshold": threshold}

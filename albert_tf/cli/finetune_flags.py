@@ -7,6 +7,7 @@ are theirs; where a task's script has another default than run_classifier.py, it
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from absl import flags
 
@@ -27,7 +28,11 @@ RACE_DEFAULTS = {
 SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_proportion": 0.1}
 # There, padding has a share in the softmax over positions: with less of it the loss is another.
 SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
-DEFAULTS = {"race": RACE_DEFAULTS, "squad_v1": SQUAD_V1_DEFAULTS, "squad_v2": SQUAD_DEFAULTS}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "race": RACE_DEFAULTS,
+    "squad_v1": SQUAD_V1_DEFAULTS,
+    "squad_v2": SQUAD_DEFAULTS,
+}
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -269,17 +274,18 @@ def set_task_defaults(values: flags.FlagValues) -> None:
 
     A task's name may be in capitals, as in the release's command lines.
     """
-    values.task_name = values.task_name.lower()
-    defaults = dict(DEFAULTS.get(values.task_name, {}))
-    if values.task_name in ("squad_v1", "squad_v2"):
+    name = values.task_name.lower()
+    values.task_name = name
+    defaults = {**DEFAULTS.get(name, {})}
+    if name in ("squad_v1", "squad_v2"):
         # To predict is to find the best checkpoint first, there.
         defaults["do_eval"] = values.do_predict
     if values.ensemble_dirs:
         # Predictions are there already.
         defaults |= {"do_train": False, "do_eval": False}
-    for name, value in defaults.items():
-        if not values[name].present and not values[SAME.get(name, name)].present:
-            values[name].value = value
+    for flag, value in defaults.items():
+        if not values[flag].present and not values[SAME.get(flag, flag)].present:
+            values[flag].value = value
 
 
 def initial_weights(values: flags.FlagValues) -> str | None:

@@ -26,12 +26,12 @@ from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 
-# The tasks of a table of one's own.
-_TABLES = ("classification", "regression", "choice")
 # A split -> the flag of what needs it.
 _STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 # From the name of a split to its examples.
 Reader = Callable[[str], list[Any]]
+# What every task takes first: the model's options, its tokenizer, and max_seq_length.
+_Common = tuple[ModelOptions | None, Tokenizer | None, int]
 
 
 def make_task(
@@ -52,28 +52,66 @@ def make_task(
         dtype = shared_flags.dtype_policy(values)
         options = ModelOptions(config, values.dropout_prob, dtype, values.recompute)
         tokenizer = _tokenizer(values, config)
-    common = (options, tokenizer, values.max_seq_length)
-    name = values.task_name
-    if name in GLUE_TASKS:
-        row = GLUE_TASKS[name]
-        file = f"{row.submission or row.folder}.tsv"
-        task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
-        return task, functools.partial(read_glue, name, _folder(values))
-    if name == "race":
-        task = MultipleChoiceTask(*common, LETTERS, max_qa_length=values.max_qa_length)
-        # Without a model nothing is made of the texts.
-        preprocess = tokenizer.preprocess if tokenizer else str
-        read = functools.partial(read_race, levels=_levels(values), preprocess=preprocess)
-        return task, functools.partial(read, _folder(values))
-    read = functools.partial(_read_squad, values)
-    if name in ("squad_v1", "squad_v2"):
-        fields = [field.name for field in dataclasses.fields(SquadSettings)]
-        squad = SquadSettings(**{field: values[field].value for field in fields})
-        return (SquadV1Task if name == "squad_v1" else SquadV2Task)(squad, *common), read
-    if name in _TABLES:
-        return _table_task(values, common)
-    known = ", ".join([*GLUE_TASKS, "race", "squad_v1", "squad_v2", *_TABLES])
-    raise ValueError(f"--task_name {name!r} is none of {known}")
+    makers = {name: _glue_task for name in GLUE_TASKS} | _MAKERS
+    if values.task_name not in makers:
+        raise ValueError(f"--task_name {values.task_name!r} is none of {', '.join(makers)}")
+    return makers[values.task_name](values, (options, tokenizer, values.max_seq_length))
+
+
+def _glue_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
+    row = GLUE_TASKS[values.task_name]
+    file = f"{row.submission or row.folder}.tsv"
+    task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
+    return task, functools.partial(read_glue, values.task_name, _folder(values))
+
+
+def _race_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
+    task = MultipleChoiceTask(*common, LETTERS, max_qa_length=values.max_qa_length)
+    _, tokenizer, _ = common
+    # Without a model nothing is made of the texts.
+    preprocess = tokenizer.preprocess if tokenizer else str
+    read = functools.partial(read_race, levels=_levels(values), preprocess=preprocess)
+    return task, functools.partial(read, _folder(values))
+
+
+def _squad_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
+    fields = [field.name for field in dataclasses.fields(SquadSettings)]
+    settings = SquadSettings(**{name: getattr(values, name) for name in fields})
+    task_class = SquadV1Task if values.task_name == "squad_v1" else SquadV2Task
+    return task_class(settings, *common), functools.partial(_read_squad, values)
+
+
+def _choice_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
+    columns = _columns(values)
+    task = MultipleChoiceTask(*common, columns.choices, max_qa_length=values.max_qa_length)
+
+    def read(split: str) -> list[Any]:
+        return table.read_choices(_file(values, split), columns, split != "test")
+
+    return task, read
+
+
+def _text_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
+    columns = _columns(values)
+    labels = _labels(values, columns) if values.task_name == "classification" else ()
+    key_metric = "eval_accuracy" if labels else "pearson"
+    task = SequenceClassificationTask(*common, labels, key_metric)
+
+    def read(split: str) -> list[Any]:
+        return table.read_texts(_file(values, split), columns, labels, split != "test")
+
+    return task, read
+
+
+# The tasks that are not GLUE's; the last three are a table of the user's own.
+_MAKERS = {
+    "race": _race_task,
+    "squad_v1": _squad_task,
+    "squad_v2": _squad_task,
+    "classification": _text_task,
+    "regression": _text_task,
+    "choice": _choice_task,
+}
 
 
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
@@ -82,28 +120,13 @@ def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
         labels_file.write(values.output_dir, task.classes)
 
 
-def _table_task(values: flags.FlagValues, common: tuple[Any, ...]) -> tuple[SupervisedTask, Reader]:
-    name = values.task_name
-    columns = table.TableColumns(
+def _columns(values: flags.FlagValues) -> table.TableColumns:
+    """Returns a table's columns; those of choices belong to the task `choice`."""
+    if (values.task_name == "choice") != bool(values.choice_columns):
+        raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
+    return table.TableColumns(
         values.text_column, values.text_pair_column, values.label_column, (*values.choice_columns,)
     )
-    if (name == "choice") != bool(columns.choices):
-        raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
-    if name == "choice":
-        task = MultipleChoiceTask(*common, columns.choices, max_qa_length=values.max_qa_length)
-
-        def read(split: str) -> list[Any]:
-            return table.read_choices(_file(values, split), columns, split != "test")
-
-        return task, read
-    labels = _labels(values, columns) if name == "classification" else ()
-    key_metric = "eval_accuracy" if labels else "pearson"
-    task = SequenceClassificationTask(*common, labels, key_metric)
-
-    def read(split: str) -> list[Any]:
-        return table.read_texts(_file(values, split), columns, labels, split != "test")
-
-    return task, read
 
 
 def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
@@ -138,9 +161,10 @@ def _levels(values: flags.FlagValues) -> tuple[str, ...]:
 
 def _file(values: flags.FlagValues, split: str) -> str:
     flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
-    if not values[flag].value:
+    path = getattr(values, flag)
+    if not path:
         raise ValueError(f"--{_STEPS[split]} of {values.task_name} reads --{flag}: set that too")
-    return values[flag].value
+    return path
 
 
 def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:

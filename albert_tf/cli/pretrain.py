@@ -67,7 +67,9 @@ def check_records(
     """
     if pretrain_flags.is_dynamic(values):
         found = input_files.check_features(files, compact_spec())
-        row_format = RowFormat(*found.features["row_format"].expected)
+        stored = found.features["row_format"].expected
+        assert stored is not None, "it is what check_features reads"
+        row_format = RowFormat(*stored)
         _check_row_format(values, row_format, config)
         settings = pretrain_flags.masking_settings(values, row_format)
         shortfall = settings.shortfall(values.max_seq_length)

@@ -185,7 +185,7 @@ def masking_settings(values: flags.FlagValues, row_format: RowFormat) -> Masking
         mask_id=row_format.mask_id,
         masked_lm_prob=share,
         max_predictions_per_seq=most,
-        **{name: values[name].value for name in masking_flags.NAMES},
+        **{name: getattr(values, name) for name in masking_flags.NAMES},
     )
 
 

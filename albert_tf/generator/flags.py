@@ -265,7 +265,7 @@ def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Rec
 
 
 def _read_masking(values: flags.FlagValues, tokenizer: Tokenizer) -> masking.MaskingSettings:
-    given = {name: values[name].value for name in _MASKING_FLAGS}
+    given = {name: getattr(values, name) for name in _MASKING_FLAGS}
     if given["max_predictions_per_seq"] == 0:
         given["max_predictions_per_seq"] = masking.count_full_row(
             values.masked_lm_prob, values.max_seq_length

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -26,7 +26,7 @@ def count_cores() -> int:
 
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], num_processes: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yields function(item) for every item, in the order of the items.
 
     At most twice as many items as processes are on their way. One process is this one; more are
