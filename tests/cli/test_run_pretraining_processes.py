@@ -22,6 +22,7 @@ from tests import pretraining_runs as runs
 from tests import tolerances, two_workers
 
 KILLED = -signal.SIGKILL
+REPORT = "albert_tf.training.progress.ProgressLog.report"
 SCRIPT = pathlib.Path(__file__).parents[2] / "run_pretraining.py"
 STATS = ("loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm")
 
@@ -119,12 +120,48 @@ def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
         assert actual[name].tobytes() == value.tobytes(), name
 
 
-def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
-    """Dropout 0.1, twelve updates over more than two epochs, a checkpoint every four.
+def kill(run: runs.Run) -> None:
+    run.process.kill()
+    assert run.wait() == KILLED
 
-    Killed before the first checkpoint, while the first one is written, and when the second is
-    complete but not listed; then stopped by SIGTERM.
-    """
+
+def kill_three_times(flags: list[str], out: pathlib.Path, logs: pathlib.Path) -> None:
+    """Before the first checkpoint, while it is written, when the second is not listed yet."""
+    run = runs.start(flags, logs / "1.log", hold=(REPORT, 3))
+    run.wait_until_held()
+    kill(run)
+    assert not list(out.glob("model.ckpt*"))
+
+    # Held at step 5 only if the kill comes late.
+    run = runs.start(flags, logs / "2.log", hold=(REPORT, 5))
+    run.wait_until(lambda: any("ckpt-4" in name for name in os.listdir(out)), pause=0)
+    kill(run)
+    assert "fresh: " in run.log
+
+    run = runs.start(flags, logs / "3.log", hold=("albert_tf.checkpoint._write_state", 2))
+    run.wait_until_held()
+    kill(run)
+    complete = {str(path).removesuffix(".index") for path in out.glob("*.index")}
+    assert len(complete - set(checkpoint.listed(str(out)))) == 1
+
+
+def stop(flags: list[str], out: pathlib.Path, log: pathlib.Path) -> int:
+    """Sends SIGTERM; returns the step at which the run stopped."""
+    run = runs.start([*flags, "--do_eval"], log, hold=(REPORT, 2))
+    run.wait_until_held()
+    os.kill(run.process.pid, signal.SIGTERM)
+    run.release()
+    assert run.wait() == 0, run.log
+    stopped = int(run.log.partition("stopped at step ")[2].partition(":")[0])
+    assert f"stopped at step {stopped}: the same command goes on from there" in run.log
+    assert 4 < stopped < 12
+    assert (out / f"model.ckpt-{stopped}.index").exists()
+    assert not (out / "eval_results.txt").exists()
+    return stopped
+
+
+def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
+    """Dropout 0.1, twelve updates over more than two epochs, a checkpoint every four."""
 
     def flags(name: str, **changes) -> list[str]:
         return runs.command(
@@ -145,39 +182,8 @@ def test_a_killed_run_ends_with_the_same_bits(folder, tmp_path):
     assert_same_bits(tmp_path / "loops/model.ckpt-12", tmp_path / "straight/model.ckpt-12")
 
     out = tmp_path / "killed"
-    report = "albert_tf.training.progress.ProgressLog.report"
-    run = runs.start(flags("killed"), tmp_path / "1.log", hold=(report, 3))
-    run.wait_until_held()
-    run.process.kill()
-    assert run.wait() == KILLED
-    assert not list(out.glob("model.ckpt*"))
-
-    # Held at step 5 only if the kill comes late.
-    run = runs.start(flags("killed"), tmp_path / "2.log", hold=(report, 5))
-    run.wait_until(lambda: any("ckpt-4" in name for name in os.listdir(out)), pause=0)
-    run.process.kill()
-    assert run.wait() == KILLED
-    assert "fresh: " in run.log
-
-    write_state = "albert_tf.checkpoint._write_state"
-    run = runs.start(flags("killed"), tmp_path / "3.log", hold=(write_state, 2))
-    run.wait_until_held()
-    run.process.kill()
-    assert run.wait() == KILLED
-    complete = {str(path).removesuffix(".index") for path in out.glob("*.index")}
-    assert len(complete - set(checkpoint.listed(str(out)))) == 1
-
-    run = runs.start(flags("killed", do_eval=True), tmp_path / "4.log", hold=(report, 2))
-    run.wait_until_held()
-    os.kill(run.process.pid, signal.SIGTERM)
-    run.release()
-    assert run.wait() == 0, run.log
-    stopped = int(run.log.partition("stopped at step ")[2].partition(":")[0])
-    assert f"stopped at step {stopped}: the same command goes on from there" in run.log
-    assert 4 < stopped < 12
-    assert (out / f"model.ckpt-{stopped}.index").exists()
-    assert not (out / "eval_results.txt").exists()
-
+    kill_three_times(flags("killed"), out, tmp_path)
+    stopped = stop(flags("killed"), out, tmp_path / "4.log")
     run = runs.start(flags("killed"), tmp_path / "5.log")
     assert run.wait() == 0, run.log
     assert f"resume: step {stopped} of {out}/model.ckpt-{stopped}" in run.log
@@ -197,9 +203,7 @@ def test_evaluation_follows_a_training_run(folder, tmp_path):
     flags = runs.command(folder, output_dir=out, save_checkpoints_steps=4, keep_checkpoint_max=1)
     evaluating = runs.start([*flags, "--do_train=false", "--do_eval"], tmp_path / "eval.log")
     evaluating.wait_until(lambda: "waiting for a new checkpoint" in evaluating.log)
-    training = runs.start(
-        flags, tmp_path / "train.log", hold=("albert_tf.training.progress.ProgressLog.report", 6)
-    )
+    training = runs.start(flags, tmp_path / "train.log", hold=(REPORT, 6))
     evaluating.wait_until((out / "eval_results.txt").exists)
     training.release()
     assert training.wait() == 0, training.log

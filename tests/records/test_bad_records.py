@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import pathlib
@@ -62,17 +63,20 @@ VALUES = [
 ]
 
 
+@functools.cache
+def examples(kind: str) -> list[dict[str, np.ndarray]]:
+    if kind == "dynamic":
+        return runs.compact_examples(COUNT)
+    if kind == "packed":
+        return runs.packed(runs.examples(3 * COUNT), SLOTS)[:COUNT]
+    return runs.examples(COUNT)
+
+
 def write(path: pathlib.Path, kind: str, feature: str, place: int, value: Any) -> str:
     """Writes records of which one has another value; a place of None takes the last one away."""
-    if kind == "dynamic":
-        rows = runs.compact_examples(COUNT)
-    else:
-        rows = runs.examples(COUNT)
-        if kind == "packed":
-            rows = runs.packed(runs.examples(3 * COUNT), SLOTS)[:COUNT]
     spec = SPECS[kind]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for number, row in enumerate(rows):
+        for number, row in enumerate(examples(kind)):
             record = spec.serialize(row)
             if number == BAD:
                 example = tf.train.Example.FromString(record)
@@ -95,10 +99,10 @@ def batches(files: list[str], kind: str, training: bool):
     return input_pipeline.evaluation_dataset(files, counts, SPECS[kind], 9, 100, context)
 
 
-def parse(path: str, kind: str) -> None:
-    """Parses the batch around the bad record."""
+def parse(path: str, kind: str) -> dict[str, tf.Tensor]:
+    """Parses the batch around the bad record, which is its row 5."""
     batch = tf.data.TFRecordDataset(path).skip(BAD - 5).batch(9)
-    SPECS[kind].parse(next(iter(batch)))
+    return SPECS[kind].parse(next(iter(batch)))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,18 @@ def test_the_input_pipeline_checks_every_record(tmp_path, training):
 def test_good_records_of_every_kind_pass(tmp_path, kind):
     feature = {"dynamic": "labels"}.get(kind, "next_sentence_labels")
     path = write(tmp_path / "a.tfrecord", kind, feature, 0, 1)
-    parse(path, kind)
+    parsed = {name: values.numpy() for name, values in parse(path, kind).items()}
+    rows = [dict(row) for row in examples(kind)[BAD - 5 : BAD + 4]]
+    labels = np.array(rows[5]["sentence_order_labels"])
+    labels.flat[0] = 1
+    rows[5]["sentence_order_labels"] = labels
+    assert set(parsed) == set(rows[0]) - {"token_boundary", "row_format"}
+    for name, values in parsed.items():
+        for value, row in zip(values, rows, strict=True):
+            # Features of any length are filled up with zeros.
+            expected = np.zeros_like(value)
+            expected[tuple(map(slice, np.shape(row[name])))] = row[name]
+            np.testing.assert_array_equal(value, expected, err_msg=name)
 
 
 def test_another_error_stays_what_it_is(tmp_path):

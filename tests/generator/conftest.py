@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from absl import flags
+
+from albert_tf import scripts
+from albert_tf.generator import create
+from albert_tf.generator import flags as generator_flags
+
+
+@pytest.fixture
+def run(golden, tmp_path):
+    """Runs the script on the golden text, with changed flags."""
+
+    def run_with(**changes):
+        values = flags.FlagValues()
+        generator_flags.define_flags(values)
+        given = {
+            "input_file": golden / "pretrain_data" / "text.txt",
+            "output_file": tmp_path / "out.tfrecord",
+            "spm_model_file": golden / "spm" / "en_small.model",
+            "max_seq_length": 128,
+            "dupe_factor": 1,
+            "num_processes": 1,
+        } | changes
+        arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        scripts.parse_in_one_line(values, ["create_pretraining_data.py", *arguments])
+        create.main(values)
+        return given["output_file"]
+
+    return run_with
+
+
+@pytest.fixture
+def short_text(golden, tmp_path):
+    """The first nine documents of the golden text."""
+    path = tmp_path / "short.txt"
+    whole = (golden / "pretrain_data" / "text.txt").read_text(encoding="utf-8")
+    path.write_text("\n\n".join(whole.split("\n\n")[:9]), encoding="utf-8")
+    return path
