@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
-import multiprocessing
 
 import keras
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.training.optimizers import create_optimizer
+from tests import pretraining_runs as runs
 from tests import tolerances
 
 SHAPES = {"kernel": (2, 3), "bias": (5,)}
@@ -24,14 +24,10 @@ STEPS = 3
 @pytest.fixture(scope="module")
 def on_two_replicas():
     """A process of its own: the number of devices is settled before TensorFlow starts."""
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, spawn, _split_cpu) as executor:
+    with concurrent.futures.ProcessPoolExecutor(
+        1, runs.FORK_SERVER, runs.split_cpu, (2,)
+    ) as executor:
         yield lambda function, *args: executor.submit(function, *args).result()
-
-
-def _split_cpu():
-    device = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
 @functools.cache

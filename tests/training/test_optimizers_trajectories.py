@@ -21,21 +21,34 @@ SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly
 pytestmark = pytest.mark.usefixtures("every_chain_fused")
 
 
+@pytest.fixture(scope="module")
+def model(golden) -> keras.Model:
+    config = albert_tf.AlbertConfig.from_json_file(str(golden / "encoder/base/albert_config.json"))
+    return albert_tf.AlbertForPreTraining(config)
+
+
+@pytest.fixture(scope="module")
+def gradients(model):
+    """Traced once for all cases, which have batches of one shape."""
+    return tf.function(lambda batch: _gradients(model, batch))
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_model_goes_the_releases_way(golden, case):
+def test_model_goes_the_releases_way(golden, model, gradients, case):
     """The cases without one-hot clip by a norm that is a quirk: theirs clips here by hand."""
     settings = json.loads((golden / f"optim/{case}.json").read_text())
     settings["start_warmup_step"] = settings.get("start_warmup_step", 0)
     by_hand = not settings["use_one_hot_embeddings"]
-    config = albert_tf.AlbertConfig.from_json_file(str(golden / "encoder/base/albert_config.json"))
-    model = albert_tf.AlbertForPreTraining(config)
     albert_tf.load_weights(model, str(golden / "encoder/base/model.ckpt-best"))
     optimizer = create_optimizer(
         **{name: settings[name] for name in (*SETTINGS, "start_warmup_step")},
         clip_norm=None if by_hand else 1.0,
     )
     optimizer.build(model.trainable_variables)
-    train_step = tf.function(lambda batch, norm: _train_step(model, optimizer, batch, norm))
+
+    @tf.function
+    def update(grads, norm):
+        optimizer.apply([grad / ops.maximum(norm, 1.0) for grad in grads])
 
     with (
         np.load(golden / "optim/batches.npz") as batches,
@@ -48,7 +61,8 @@ def test_model_goes_the_releases_way(golden, case):
                 if key.startswith(f"step{i}|")
             }
             norm = stored["global_norm_used_for_clipping"] if by_hand else 1.0
-            masked_lm_loss, sentence_order_loss = train_step(batch, tf.constant(norm))
+            (masked_lm_loss, sentence_order_loss), grads = gradients(batch)
+            update(grads, tf.constant(norm))
             for name, loss in (
                 ("masked_lm_loss", masked_lm_loss),
                 ("sentence_order_loss", sentence_order_loss),
@@ -58,7 +72,7 @@ def test_model_goes_the_releases_way(golden, case):
             _check_weights(model, params, f"after{i + 1}|")
 
 
-def _train_step(model, optimizer, batch, norm):
+def _gradients(model, batch):
     with tf.GradientTape() as tape:
         outputs = model(batch)
         weights = batch["masked_lm_weights"]
@@ -75,8 +89,7 @@ def _train_step(model, optimizer, batch, norm):
         )
         loss = masked_lm_loss + sentence_order_loss
     grads = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply([grad / ops.maximum(norm, 1.0) for grad in map(tf.convert_to_tensor, grads)])
-    return masked_lm_loss, sentence_order_loss
+    return (masked_lm_loss, sentence_order_loss), [*map(tf.convert_to_tensor, grads)]
 
 
 def _check_weights(model, params, prefix):
