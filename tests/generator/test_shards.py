@@ -26,38 +26,39 @@ ROOT = pathlib.Path(__file__).parents[2]
 NUM_SHARDS = 5
 
 
-@pytest.fixture
-def arguments(golden, tmp_path):
+def _arguments(golden, folder, **changes):
     """Returns a command line that writes five shards of about two blocks each."""
+    given = {
+        "input_file": golden / "pretrain_data" / "text.txt",
+        "output_file": folder / "out.tfrecord",
+        "spm_model_file": golden / "spm" / "en_small.model",
+        "max_seq_length": 128,
+        "dupe_factor": 2,
+        "num_output_shards": NUM_SHARDS,
+        "num_processes": 1,
+        "block_megabytes": 0.06,
+    } | changes
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
-    def line(name, **changes):
-        given = {
-            "input_file": golden / "pretrain_data" / "text.txt",
-            "output_file": tmp_path / name / "out.tfrecord",
-            "spm_model_file": golden / "spm" / "en_small.model",
-            "max_seq_length": 128,
-            "dupe_factor": 2,
-            "num_output_shards": NUM_SHARDS,
-            "num_processes": 1,
-            "block_megabytes": 0.06,
-        } | changes
-        return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
-    return line
+def _run(golden, folder, **changes):
+    values = flags.FlagValues()
+    generator_flags.define_flags(values)
+    values(["", *_arguments(golden, folder, **changes)])
+    create.main(values)
+    return _contents(folder)
 
 
 @pytest.fixture
-def run(arguments, tmp_path):
+def run(golden, tmp_path):
     """Runs the script and returns the content of the folder that it wrote."""
+    return lambda name="run", **changes: _run(golden, tmp_path / name, **changes)
 
-    def run_with(name="run", **changes):
-        values = flags.FlagValues()
-        generator_flags.define_flags(values)
-        values(["", *arguments(name, **changes)])
-        create.main(values)
-        return _contents(tmp_path / name)
 
-    return run_with
+@pytest.fixture(scope="module")
+def expected(golden, tmp_path_factory):
+    """What a run writes that nothing stops."""
+    return _run(golden, tmp_path_factory.mktemp("expected"))
 
 
 def _contents(folder):
@@ -99,14 +100,15 @@ def test_names_may_be_listed(run, tmp_path):
     assert contents == {"b": first, "a": second}
 
 
-def test_number_of_processes_makes_no_difference(run):
-    assert run("two", num_processes=2) == run()
+def test_number_of_processes_makes_no_difference(run, expected):
+    assert run("two", num_processes=2) == expected
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("the disk is full")])
 @pytest.mark.parametrize("number", [1, 2, 6, 9])
-def test_a_stopped_run_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch, number, error):
-    expected = run("expected")
+def test_a_stopped_run_goes_on_to_the_same_bytes(
+    run, expected, tmp_path, monkeypatch, number, error
+):
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match="interrupted|disk is"):
         _stop_at(patch, number, error)
         run()
@@ -131,9 +133,8 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch, num
 
 
 def test_whole_shards_outlive_a_share_of_unknown_pieces_that_may_yet_be_allowed(
-    run, tmp_path, monkeypatch
+    run, expected, tmp_path, monkeypatch
 ):
-    expected = run("expected")
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match="wrong vocabulary"):
         _stop_at(patch, 6, WrongVocabularyError("wrong vocabulary"))
         run()
@@ -157,8 +158,7 @@ def test_the_report_tells_of_the_whole_run(run, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("renames", range(NUM_SHARDS))
-def test_a_stop_between_the_last_renames_does_no_harm(run, monkeypatch, renames):
-    expected = run("expected")
+def test_a_stop_between_the_last_renames_does_no_harm(run, expected, monkeypatch, renames):
     rename, renamed = tf.io.gfile.rename, []
 
     def rename_or_stop(old, new, overwrite):
@@ -174,8 +174,7 @@ def test_a_stop_between_the_last_renames_does_no_harm(run, monkeypatch, renames)
     assert run() == expected
 
 
-def test_a_shard_that_lost_its_end_is_made_again(run, tmp_path, monkeypatch):
-    expected = run("expected")
+def test_a_shard_that_lost_its_end_is_made_again(run, expected, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         _stop_at(patch, 8, KeyboardInterrupt())
         run()
@@ -253,12 +252,12 @@ def test_bad_text_leaves_nothing(run, tmp_path, golden):
     assert not _contents(tmp_path / "run")
 
 
-def test_a_stopped_process_goes_on(run, arguments, tmp_path):
+def test_a_stopped_process_goes_on(run, golden, tmp_path):
     """SIGTERM, then SIGKILL, then to the end, with two processes and one."""
     expected = run("expected", dupe_factor=20)
     folder = tmp_path / "run"
     command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
-    command += arguments("run", dupe_factor=20, num_processes=2)
+    command += _arguments(golden, folder, dupe_factor=20, num_processes=2)
     state = folder / f"{_names()[0]}.unfinished.json"
     for number_whole, stop in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
         process = subprocess.Popen(command, env={}, stderr=subprocess.PIPE, text=True)
