@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from typing import Any
 
 from absl import flags
@@ -88,3 +89,9 @@ def parse(arguments: list[str]) -> flags.FlagValues:
 def main(arguments: list[str]) -> None:
     """Runs run_finetune.py's main here."""
     finetune.main(parse(arguments))
+
+
+def main_of_a_process(arguments: list[str]) -> None:
+    """Runs it as `python run_finetune.py` does, for pretraining_runs.start."""
+    sys.argv = ["run_finetune.py", *arguments]
+    finetune.run()

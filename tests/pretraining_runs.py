@@ -44,7 +44,9 @@ TIMEOUT_SECONDS = 240
 _HELD = "held by the test"
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["tensorflow", "keras", "tensorboard", "tests.pretraining_runs"])
+FORK_SERVER.set_forkserver_preload(
+    ["tensorflow", "keras", "tensorboard", "tests.pretraining_runs", "tests.finetune_runs"]
+)
 
 
 def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, np.ndarray]]:
@@ -209,19 +211,27 @@ class Run:
         _release_file(self.log_file).touch()
 
 
+def main_of_a_process(command: list[str]) -> None:
+    """Runs run_pretraining.py as `python run_pretraining.py` does."""
+    sys.argv = ["run_pretraining.py", *command]
+    pretrain.run()
+
+
 def start(
     flags: list[str],
     log_file: pathlib.Path,
     *,
+    main: Callable[[list[str]], None] = main_of_a_process,
     cpus: int = 1,
     env: Mapping[str, str] | None = None,
     hold: tuple[str, int] | None = None,
 ) -> Run:
-    """Starts run_pretraining.py in a process of its own.
+    """Starts run_pretraining.py, or another `main`, in a process of its own.
 
     Args:
       flags: Its command line.
       log_file: New file for its stdout and stderr.
+      main: Takes that command line; a function of a module.
       cpus: Logical CPUs, each of which is a replica.
       env: Additions to its environment.
       hold: Name of a function, and the number of its call before which the process stands still
@@ -229,13 +239,14 @@ def start(
     """
     assert not log_file.exists()
     process = FORK_SERVER.Process(
-        target=_main, args=(flags, log_file, cpus, dict(env or {}), hold), daemon=True
+        target=_main, args=(main, flags, log_file, cpus, dict(env or {}), hold), daemon=True
     )
     process.start()
     return Run(process, log_file)
 
 
 def _main(
+    main: Callable[[list[str]], None],
     flags: list[str],
     log_file: pathlib.Path,
     cpus: int,
@@ -249,8 +260,7 @@ def _main(
     split_cpu(cpus)
     if hold:
         _hold_at(*hold, _release_file(log_file))
-    sys.argv = ["run_pretraining.py", *flags]
-    pretrain.run()
+    main(flags)
 
 
 def split_cpu(count: int) -> None:

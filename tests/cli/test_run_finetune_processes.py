@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
 
 from tests import finetune_runs as runs
 from tests import pretraining_runs, tolerances, two_workers
-
-SCRIPT = pathlib.Path(__file__).parents[2] / "run_finetune.py"
 
 
 def flags(folder: pathlib.Path) -> list[str]:
@@ -33,21 +29,16 @@ def flags(folder: pathlib.Path) -> list[str]:
 
 def test_two_workers_change_nothing(tmp_path):
     together = flags(tmp_path / "together")
-    logs = [tmp_path / f"worker{i}.log" for i in range(2)]
-    processes = []
-    for log, environment in zip(logs, two_workers.environments(), strict=True):
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, SCRIPT, *together],
-                env={**os.environ, **environment},
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-        processes.append(process)
+    workers = [
+        pretraining_runs.start(
+            together, tmp_path / f"worker{i}.log", main=runs.main_of_a_process, env=environment
+        )
+        for i, environment in enumerate(two_workers.environments())
+    ]
     runs.main(flags(tmp_path / "alone"))
-    for process, log in zip(processes, logs, strict=True):
-        assert process.wait(timeout=300) == 0, log.read_text()
-    assert "CollectiveAllReduceStrategy with 2 replica(s)" in logs[1].read_text()
+    for worker in workers:
+        assert worker.wait() == 0, worker.log
+    assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
 
     alone, together = (
         np.loadtxt(tmp_path / folder / "out/test_results.tsv") for folder in ("alone", "together")
