@@ -110,11 +110,18 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
     assert all(np.array_equal(kept[name], best[name]) for name in best)
 
 
-def test_export_answers_as_the_best_checkpoint_predicted(mrpc, tmp_path):
-    exported = tmp_path / "exported"
-    arguments = runs.command("mrpc", mrpc, from_scratch=None, export_dir=exported)
-    runs.main([*arguments, "--threshold_to_export=0.5"])
-    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+@pytest.fixture(scope="module")
+def exported(mrpc, tmp_path_factory) -> pathlib.Path:
+    """A folder with a copy of that run's out, and its best checkpoint exported."""
+    folder = tmp_path_factory.mktemp("exported")
+    out = shutil.copytree(mrpc / "out", folder / "out")
+    command = runs.command("mrpc", mrpc, from_scratch=None, export_dir=folder / "exported")
+    runs.main([*command, f"--output_dir={out}", "--threshold_to_export=0.5"])
+    return folder
+
+
+def test_export_answers_as_the_best_checkpoint_predicted(mrpc, exported):
+    serve = tf.saved_model.load(str(exported / "exported")).signatures["serving_default"]
     examples = read_glue("mrpc", runs.GOLDEN / "features/glue_data", "test")
     answers = serve(
         text_a=tf.constant([example.text_a for example in examples]),
@@ -127,24 +134,23 @@ def test_export_answers_as_the_best_checkpoint_predicted(mrpc, tmp_path):
     np.testing.assert_array_equal(answers["threshold"], np.full(len(examples), 0.5, np.float32))
 
 
-def test_a_finished_run_says_that_its_export_is_there(mrpc, tmp_path, caplog):
+def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
     """And one that would train on, or holds other weights, refuses to replace it at once."""
-    out, exported = shutil.copytree(mrpc / "out", tmp_path / "out"), tmp_path / "exported"
-    changes = {"do_train": True, "do_eval": True, "export_dir": exported}
+    out, directory = exported / "out", exported / "exported"
+    changes = {"do_train": True, "do_eval": True, "export_dir": directory}
     command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
-    runs.main(command)
-    before = {path: path.stat().st_mtime_ns for path in exported.rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     with caplog.at_level("INFO", logger="absl"):
         runs.main(command)
-    assert f"{exported} is an export of {out}/model.ckpt-best already" in caplog.text
+    assert f"{directory} is an export of {out}/model.ckpt-best already" in caplog.text
     with pytest.raises(SystemExit, match="exported is there already: name a directory"):
         runs.main([*command, "--train_step=5"])
     best = checkpoint.read(str(out / "model.ckpt-best"))
-    best["output_bias"] += 1
-    checkpoint.write(str(out / "model.ckpt-best"), best)
+    other = {**best, "output_bias": best["output_bias"] + 1}
+    checkpoint.write(str(out / "model.ckpt-best"), other)
     with pytest.raises(SystemExit, match="exported is there already: name a directory"):
         runs.main(command)
-    assert {path: path.stat().st_mtime_ns for path in exported.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
 
 
 def test_best_is_the_best_evaluated(mrpc):
