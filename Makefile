@@ -22,10 +22,10 @@ test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Against the real transformers, torch, KerasHub and onnxruntime: 1 GB where pip finds torch's build
-# for CPUs, several without.
+# for CPUs, several without. Those tests alone that need them or see more beside them.
 test-peers: $(PEERS)
-	$(BIN)/python -m pytest tests/peers tests/conversion tests/serving/test_converted.py \
-	  tests/serving/test_formats.py tests/benchmarks
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/peers tests/conversion \
+	  tests/serving/test_converted.py tests/serving/test_formats.py tests/benchmarks
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.peers
 CONTESTANTS = {
     "albert_tf": ("jax",),
     "Hugging Face": ("torch", "transformers"),

@@ -42,6 +42,7 @@ def rewrite(path: pathlib.Path, change) -> None:
 # --- pickles ---------------------------------------------------------------------------------
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("zipped", [False, True], ids=["legacy", "zip"])
 def test_a_pickle_runs_nothing(zipped, copy_of, trap):
     folder = copy_of("huggingface")

@@ -15,6 +15,8 @@ from tests.random_weights import randomise
 CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
 LOADED_WHOLE = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
 
+pytestmark = pytest.mark.peers
+
 
 def their_config(config) -> dict:
     values = config.to_dict()

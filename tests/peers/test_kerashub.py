@@ -14,6 +14,8 @@ from tests.random_weights import randomise
 
 SENTENCE_ORDER = ["cls/seq_relationship/"]
 
+pytestmark = pytest.mark.peers
+
 
 def assert_close(actual, expected, name):
     np.testing.assert_allclose(

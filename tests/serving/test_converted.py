@@ -85,6 +85,7 @@ def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, golde
     assert 0.1 < drift.spread < 100
 
 
+@pytest.mark.peers
 def test_onnx(served, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")

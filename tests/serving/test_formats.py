@@ -44,6 +44,12 @@ TASKS = {
 }
 
 
+FILE_FORMATS = [
+    pytest.param(name, marks=pytest.mark.peers if name == "onnx" else ())
+    for name in ("saved_model", *converted.FORMATS)
+]
+
+
 @pytest.fixture(scope="module")
 def served(golden):
     """Makes what serves a task, once for all formats."""
@@ -81,7 +87,7 @@ def runner(directory, file_format):
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("file_format", ["saved_model", *converted.FORMATS])
+@pytest.mark.parametrize("file_format", FILE_FORMATS)
 def test_it_runs_and_gives_the_models_numbers(served, tmp_path, task, file_format):
     model, batch = served(task), features(served(task).feature_rank)
     directory, tolerance = tmp_path / "exported", tolerances.OUTPUT
