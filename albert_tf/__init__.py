@@ -1,9 +1,60 @@
-"""ALBERT on TensorFlow 2 and Keras 3. Names load on first use, TensorFlow only where needed."""
+"""ALBERT on TensorFlow 2 and Keras 3, with the numbers, flags and checkpoints of its release.
+
+Configs and text, which need no framework:
+
+  AlbertConfig    what a model is: AlbertConfig.from_json_file("albert_base_v2"), or a file
+  Tokenizer       text -> ids, with the release's SentencePiece or WordPiece vocabulary
+
+Keras models, on any backend:
+
+  AlbertModel                        the encoder, with its pooler
+  AlbertForPreTraining               masked LM and sentence order
+  AlbertForSequenceClassification    one label or number for a text or a pair
+  AlbertForTokenClassification       a label for each token
+  AlbertForMultipleChoice            which of several texts
+  AlbertForQuestionAnswering         SQuAD 1.1's head
+  AlbertForQuestionAnsweringV2       SQuAD 2.0's head
+
+Weights and training:
+
+  load_weights    fills a model from a checkpoint of the release or of ours, TF-Hub, Hugging Face,
+                  KerasHub or Keras, and says what it did
+  load_config     reads the config beside such weights
+  optimization    LAMB and AdamW as released, with their schedule
+
+Ten lines:
+
+  config = albert_tf.load_config("albert_base_v2")
+  model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+  albert_tf.load_weights(model, "albert_base_v2")
+
+Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
+albert-train-sentencepiece, albert-convert, albert-export, albert-predict; each tells more with
+--help. Names load on first use, TensorFlow only where it is needed.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from albert_tf import optimization
+    from albert_tf.config import AlbertConfig
+    from albert_tf.conversion import load_config, load_weights
+    from albert_tf.model.albert import AlbertModel
+    from albert_tf.model.finetuning import (
+        AlbertForMultipleChoice,
+        AlbertForQuestionAnswering,
+        AlbertForQuestionAnsweringV2,
+        AlbertForSequenceClassification,
+        AlbertForTokenClassification,
+    )
+    from albert_tf.model.heads import AlbertForPreTraining
+    from albert_tf.text.tokenization import Tokenizer
+
+__version__ = "1.0.0"
 
 _HOMES = {
     "AlbertConfig": "config",
@@ -22,6 +73,10 @@ _MODULES = ("optimization",)
 
 __all__ = [*_HOMES, *_MODULES]
 
+# Here, for it counts only before TensorFlow is imported: its C++ notes (level INFO) on instruction
+# sets and drivers stand before each script's own lines. Warnings and errors pass.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -29,3 +84,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"albert_tf.{name}")
     raise AttributeError(f"module 'albert_tf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from albert_tf import files, text_files
+from albert_tf import files, shipped, text_files
 
 # What the file beside a model's weights is called.
 CONFIG_FILE = "albert_config.json"
@@ -158,15 +158,24 @@ class AlbertConfig:
         """Reads an albert_config.json; see `from_dict` for what is accepted.
 
         Args:
-          path: The file; gs:// too.
+          path: The file; gs:// too. Or the name of a model that comes with the package, as
+            "albert_base_v2", where there is no such file.
 
         Returns:
           The config.
 
         Raises:
-          FileNotFoundError: There is no such file.
+          FileNotFoundError: There is no such file or model.
           ValueError: It is not JSON, or not a valid config; or no regular file.
         """
+        if shipped.is_name(path) and not os.path.exists(path):
+            known = shipped.models()
+            if path not in known:
+                raise FileNotFoundError(
+                    f"ALBERT config {os.fspath(path)} does not exist, and is no name of a model: "
+                    f"known are {', '.join(known)}"
+                )
+            path = known[os.fspath(path)]
         if files.is_dir(path):
             raise ValueError(f"ALBERT config {os.fspath(path)} is a directory: name the file in it")
         files.check_regular(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,13 @@ from typing import Any
 from absl import app, flags
 
 Define = Callable[[flags.FlagValues], None]
+Expand = Callable[[Sequence[str]], Sequence[str]]
+
+
+def program(module: str) -> str:
+    """Returns what a usage line calls the program that runs a module: a command, or python -m."""
+    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    return command if command.startswith("albert-") else f"python -m {module}"
 
 
 class FlagGroup:
@@ -70,13 +78,19 @@ class _HelpFlag(flags.BooleanFlag):
             sys.exit(1)  # absl's own exit code.
 
 
-def run_script(main: Callable[[flags.FlagValues], None], define: Define, doc: str) -> None:
+def run_script(
+    main: Callable[[flags.FlagValues], None],
+    define: Define,
+    doc: str,
+    expand: Expand | None = None,
+) -> None:
     """Runs a script on the process's command line.
 
     Args:
       main: What it does with its flags.
       define: Adds its flags, each by a FlagGroup.
       doc: What --help begins with; the flags follow.
+      expand: Returns the command line to parse for the one that was given.
     """
     define(flags.FLAGS)
     sys.modules["__main__"].__doc__ = doc  # --helpfull begins with it.
@@ -86,7 +100,7 @@ def run_script(main: Callable[[flags.FlagValues], None], define: Define, doc: st
         flags.DEFINE_flag(_HelpFlag(name, short_name, text), flags.FLAGS, app.__name__)
     app.run(
         lambda _: main(flags.FLAGS),
-        flags_parser=functools.partial(parse_in_one_line, flags.FLAGS),
+        flags_parser=functools.partial(parse_in_one_line, flags.FLAGS, expand=expand),
     )
 
 
@@ -107,18 +121,21 @@ def _help_text(define: Define, doc: str) -> str:
     return "\n".join([doc.rstrip(), *groups, "\nTry --helpfull to get a list of all flags."])
 
 
-def parse_in_one_line(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+def parse_in_one_line(
+    values: flags.FlagValues, argv: Sequence[str], expand: Expand | None = None
+) -> list[str]:
     """Parses a command line; one that is wrong ends the process with one line and exit code 1.
 
     Args:
       values: Flags, which get the command line's values.
       argv: The command line, with the script's name first.
+      expand: See `run_script`.
 
     Returns:
       The script's name: there are no arguments beside the flags.
     """
     try:
-        rest = values(argv)
+        rest = values(expand(argv) if expand else argv)
     except UnicodeDecodeError as error:
         sys.exit(
             f"error: --flagfile {', '.join(_flag_files(argv))}, or a flag file that it names, is "

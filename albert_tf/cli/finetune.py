@@ -25,6 +25,7 @@ from albert_tf.cli import (
     finetune_export,
     finetune_flags,
     finetune_tasks,
+    recipes,
     shared_flags,
 )
 from albert_tf.config import CONFIG_FILE, AlbertConfig
@@ -262,7 +263,8 @@ def main(values: flags.FlagValues) -> None:
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    scripts.run_script(main, finetune_flags.define_flags, __doc__)
+    expand = functools.partial(recipes.expand, "finetuning")
+    scripts.run_script(main, finetune_flags.define_flags, __doc__, expand)
 
 
 if __name__ == "__main__":

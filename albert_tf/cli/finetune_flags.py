@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf.cli import shared_flags
+from albert_tf.cli import recipes, shared_flags
 from albert_tf.scripts import FlagGroup
 
 # Flags that say the same; the first one counts.
@@ -37,6 +37,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the flags of run_finetune.py."""
+    recipes.define_flag(values, "finetuning")
     _define_task(values)
     _define_model(values)
     _define_text(values)

@@ -16,7 +16,7 @@ import os
 from absl import flags, logging
 
 from albert_tf import errors, scripts
-from albert_tf.cli import checks, pretrain_flags, shared_flags
+from albert_tf.cli import checks, pretrain_flags, recipes, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
@@ -218,7 +218,8 @@ def main(values: flags.FlagValues) -> None:
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    scripts.run_script(main, pretrain_flags.define_flags, __doc__)
+    expand = functools.partial(recipes.expand, "pretraining")
+    scripts.run_script(main, pretrain_flags.define_flags, __doc__, expand)
 
 
 if __name__ == "__main__":

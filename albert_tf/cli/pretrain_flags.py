@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 from absl import flags
 
-from albert_tf.cli import checks, shared_flags
+from albert_tf.cli import checks, recipes, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import masking_flags
 from albert_tf.records.masking import MaskingSettings, count_full_row
@@ -18,6 +18,7 @@ from albert_tf.scripts import FlagGroup
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the flags of run_pretraining.py."""
+    recipes.define_flag(values, "pretraining")
     _define_model(values)
     _define_records(values)
     _define_training(values)

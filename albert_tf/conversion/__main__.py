@@ -1,17 +1,18 @@
-"""Converts ALBERT models between layouts: python -m albert_tf.conversion --help."""
+"""`albert-convert`, or `python -m albert_tf.conversion`: a model from one layout to another."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import errors
+from albert_tf import errors, scripts
 from albert_tf.conversion import convert, huggingface
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m albert_tf.conversion", description=convert.convert.__doc__.split("\n")[0]
+        prog=scripts.program("albert_tf.conversion"),
+        description=convert.convert.__doc__.split("\n")[0],
     )
     parser.add_argument(
         "--from", dest="source", required=True, help="Directory, checkpoint prefix or file."

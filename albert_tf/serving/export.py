@@ -1,17 +1,17 @@
-"""Exports a trained model: python -m albert_tf.export --help."""
+"""`albert-export`, or `python -m albert_tf.export`: writes a trained model for serving."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import directories, errors
+from albert_tf import directories, errors, scripts
 from albert_tf.serving import arguments, converted, saved_model, trained
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m albert_tf.export",
+        prog=scripts.program("albert_tf.export"),
         description="Writes a trained model for serving, by default one that takes raw text.",
     )
     parser.add_argument("--model", required=True, help="Directory, checkpoint prefix or file.")

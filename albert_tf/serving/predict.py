@@ -1,4 +1,4 @@
-"""Text in, answers out: python -m albert_tf.predict --help."""
+"""`albert-predict`, or `python -m albert_tf.predict`: text in, answers out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import errors, files, text_files
+from albert_tf import errors, files, scripts, text_files
 from albert_tf.serving import answers, arguments, trained
 from albert_tf.serving.answers import Answer
 
@@ -181,7 +181,7 @@ def _load_exported(path: str) -> Any:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m albert_tf.predict",
+        prog=scripts.program("albert_tf.predict"),
         description="Answers text with an exported or a trained model.",
         epilog=_EPILOG,
     )
