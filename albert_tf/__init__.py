@@ -22,11 +22,11 @@ Weights and training:
   load_config     reads the config beside such weights
   optimization    LAMB and AdamW as released, with their schedule
 
-Ten lines:
+For example:
 
-  config = albert_tf.load_config("albert_base_v2")
+  config = albert_tf.load_config("downloads/albert_base_v2")
   model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
-  albert_tf.load_weights(model, "albert_base_v2")
+  albert_tf.load_weights(model, "downloads/albert_base_v2")
 
 Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
 albert-train-sentencepiece, albert-convert, albert-export, albert-predict; each tells more with
@@ -71,7 +71,20 @@ _HOMES = {
 }
 _MODULES = ("optimization",)
 
-__all__ = [*_HOMES, *_MODULES]
+__all__ = [
+    "AlbertConfig",
+    "AlbertForMultipleChoice",
+    "AlbertForPreTraining",
+    "AlbertForQuestionAnswering",
+    "AlbertForQuestionAnsweringV2",
+    "AlbertForSequenceClassification",
+    "AlbertForTokenClassification",
+    "AlbertModel",
+    "Tokenizer",
+    "load_config",
+    "load_weights",
+    "optimization",
+]
 
 # Here, for it counts only before TensorFlow is imported: its C++ notes (level INFO) on instruction
 # sets and drivers stand before each script's own lines. Warnings and errors pass.

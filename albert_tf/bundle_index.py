@@ -1,39 +1,86 @@
-"""The index of a TensorFlow bundle, checked before TensorFlow's reader touches it.
+"""The index of a TensorFlow bundle: what it declares, and that its data files hold it.
 
-That reader takes what an index declares for granted: a crafted one makes it ask for any memory, or
-end the process. Here an index may declare no more than its data files hold.
+Nothing an index says is taken for granted: a crafted one could ask for any memory. It may declare
+no more than its data files hold.
 
 Source: tensorflow/core/util/tensor_bundle; the index is a table of LevelDB's format.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
-import tensorflow as tf
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import tensor_bundle_pb2
+import numpy as np
 
-from albert_tf import files
+from albert_tf import files, wire
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES = 48
 # After each block: its compression, and a checksum.
 _TRAILER_BYTES = 5
 _MOST_RANKS = 254
-_STRING = tf.string.as_datatype_enum
-# The types that are read -> bytes of an element. Others, as handles, are no numbers.
-_SIZES = {
-    dtype.as_datatype_enum: dtype.size
-    for dtype in vars(tf.dtypes).values()
-    if isinstance(dtype, tf.DType)
-    and (dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool)
-} | {_STRING: 1}
+STRING = 7
+# TensorFlow's numbers of the types that are read, and NumPy's names. Others, as handles, are no
+# numbers.
+DTYPES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
 
 
-def check(prefix: str) -> None:
-    """Checks that a bundle's index declares only what its data files hold.
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies.
+
+    Attributes:
+      key: The tensor's name.
+      dtype: TensorFlow's number of its type.
+      shape: Its shape.
+      shard: The data file.
+      offset: Where in it the tensor's bytes begin.
+      size: How many they are.
+      checksum: Of its bytes, as wire.masked_checksum gives it.
+    """
+
+    key: bytes
+    dtype: int
+    shape: tuple[int, ...]
+    shard: str
+    offset: int
+    size: int
+    checksum: bytes
+
+    @property
+    def name(self) -> str:
+        """The tensor's name as text."""
+        return self.key.decode(errors="backslashreplace")
+
+
+def width(dtype: int) -> int:
+    """Returns how many bytes an element of a type has; of strings, at least."""
+    if dtype == STRING:
+        return 1
+    # NumPy itself has no bfloat16.
+    return 2 if DTYPES[dtype] == "bfloat16" else np.dtype(DTYPES[dtype]).itemsize
+
+
+def read(prefix: str) -> list[Entry]:
+    """Reads a bundle's index, and checks that it declares only what its data files hold.
 
     Args:
       prefix: The bundle's.
@@ -44,58 +91,89 @@ def check(prefix: str) -> None:
     """
     try:
         entries = _entries(files.read_bytes(f"{prefix}.index", files.SMALL_BYTES))
-        header = tensor_bundle_pb2.BundleHeaderProto.FromString(next(entries, (b"", b""))[1])
-        total, held = 0, {}
+        num_shards = _num_shards(next(entries, (b"", b""))[1])
+        found, held = [], {}
         for key, value in entries:
-            entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
-            if entry.slices:
-                raise ValueError(f"{key!r} is stored in slices, which are not read")
-            shard = f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
-            if shard not in held:
-                files.check_regular(shard)
-                held[shard] = tf.io.gfile.stat(shard).length
-            if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[shard]:
-                raise ValueError(f"{key!r} lies beyond the end of {shard}")
+            entry = _entry(key, value, prefix, num_shards)
+            if entry.shard not in held:
+                files.check_regular(entry.shard)
+                held[entry.shard] = files.size(entry.shard)
+            if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
+                raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
             needed = _least_bytes(key, entry)
             if needed > entry.size:
                 raise ValueError(f"{key!r} declares {needed:,} bytes and has {entry.size:,}")
-            if entry.dtype == _STRING:
-                _check_strings(key, shard, entry)
-            total += entry.size
-    except (DecodeError, IndexError) as error:
+            if entry.dtype == STRING and entry.size > files.SMALL_BYTES:
+                raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
+            found.append(entry)
+    except IndexError as error:
         raise ValueError(f"its index is none: {error}") from None
+    total = sum(entry.size for entry in found)
     if total > sum(held.values()):
         raise ValueError(
             f"it declares {total:,} bytes, and its data files hold {sum(held.values()):,}"
         )
+    return found
 
 
-def _least_bytes(key: bytes, entry: tensor_bundle_pb2.BundleEntryProto) -> int:
+def _num_shards(header: bytes) -> int:
+    """Returns the number of data files that a BundleHeaderProto tells."""
+    values = dict(wire.fields(header))
+    if values.get(2, 0):
+        raise ValueError("its numbers are big-endian, which are not read")
+    return wire.signed(_number(values.get(1, 0)))
+
+
+def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
+    """Returns what a BundleEntryProto tells."""
+    values = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
+    dims: list[int] = []
+    for number, value in wire.fields(message):
+        if number == 7:
+            raise ValueError(f"{key!r} is stored in slices, which are not read")
+        if number == 2:
+            dims += _dims(key, value)
+        elif number in values:
+            values[number] = wire.signed(_number(value))
+    shard = f"{prefix}.data-{values[3]:05d}-of-{num_shards:05d}"
+    checksum = (values[6] & 0xFFFFFFFF).to_bytes(4, "little")
+    return Entry(key, values[1], tuple(dims), shard, values[4], values[5], checksum)
+
+
+def _dims(key: bytes, shape: int | bytes) -> list[int]:
+    """Returns what a TensorShapeProto tells."""
+    dims = []
+    for number, value in wire.fields(_bytes(shape)):
+        if number == 2:
+            size = dict(wire.fields(_bytes(value))).get(1, 0)
+            dims.append(wire.signed(_number(size)))
+        elif number == 3 and value:
+            raise ValueError(f"{key!r} is of an impossible shape")
+    return dims
+
+
+def _number(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise ValueError("its index is none: a field is of another kind than TensorFlow's")
+    return value
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("its index is none: a field is of another kind than TensorFlow's")
+    return value
+
+
+def _least_bytes(key: bytes, entry: Entry) -> int:
     """Returns how many bytes a tensor has at least by its shape; a string has one or more."""
-    if entry.dtype not in _SIZES:
+    if entry.dtype != STRING and entry.dtype not in DTYPES:
         raise ValueError(f"{key!r} is of a type that is not read ({entry.dtype})")
-    sizes = [dim.size for dim in entry.shape.dim]
-    if entry.shape.unknown_rank or len(sizes) > _MOST_RANKS or min(sizes, default=0) < 0:
+    if len(entry.shape) > _MOST_RANKS or min(entry.shape, default=0) < 0:
         raise ValueError(f"{key!r} is of an impossible shape")
-    # Zeros are left out, as TensorFlow multiplies the others first, and can't hold what overflows.
-    if math.prod(size or 1 for size in sizes) >= 2**63:
+    # Zeros are left out: NumPy can't hold what overflows, be it empty.
+    if math.prod(size or 1 for size in entry.shape) >= 2**63:
         raise ValueError(f"{key!r} is of an impossible shape")
-    return math.prod(sizes) * _SIZES[entry.dtype]
-
-
-def _check_strings(key: bytes, shard: str, entry: tensor_bundle_pb2.BundleEntryProto) -> None:
-    """Checks the lengths that lie before a tensor's strings; a checksum is between them."""
-    if entry.size > files.SMALL_BYTES:
-        raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many beside weights")
-    with tf.io.gfile.GFile(shard, "rb") as file:
-        file.seek(entry.offset)
-        content = file.read(entry.size)
-    position = declared = 0
-    for _ in range(math.prod(dim.size for dim in entry.shape.dim)):
-        length, position = _varint(content, position)
-        declared += length
-    if position + 4 + declared != entry.size:
-        raise ValueError(f"the strings of {key!r} do not fill their {entry.size:,} bytes")
+    return math.prod(entry.shape) * width(entry.dtype)
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -120,14 +198,17 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     block = content[offset : offset + size]
-    if len(block) != size or size < 4 or content[offset + size : offset + size + 1] != b"\0":
+    trailer = content[offset + size : offset + size + _TRAILER_BYTES]
+    if len(block) != size or size < 4 or trailer[:1] != b"\0":
         raise ValueError("a block of its index is truncated, or compressed")
+    if trailer[1:] != wire.masked_checksum(block + trailer[:1]):
+        raise ValueError("a block of its index has not the checksum beside it")
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
     key, position = b"", 0
     while position < end:
-        shared, position = _varint(block, position)
-        added, position = _varint(block, position)
-        length, position = _varint(block, position)
+        shared, position = wire.varint(block, position)
+        added, position = wire.varint(block, position)
+        length, position = wire.varint(block, position)
         start, position = position, position + added + length
         if shared > len(key) or position > end:
             raise ValueError("an entry of its index is damaged")
@@ -137,18 +218,6 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
 
 def _handle(content: bytes, position: int) -> tuple[int, int, int]:
     """Returns a block's offset and size, and where their bytes end."""
-    offset, position = _varint(content, position)
-    size, position = _varint(content, position)
+    offset, position = wire.varint(content, position)
+    size, position = wire.varint(content, position)
     return offset, size, position
-
-
-def _varint(content: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
-        if shift > 63:
-            raise ValueError("a number in its index is too long")

@@ -16,14 +16,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf import bundle_index, files
+from albert_tf import bundle, files
 
 BASENAME = "model.ckpt"
 BEST = "best"
 _LIST = "checkpoint"
 _CLAIM = f"{BASENAME}-none"
+# A line of the list, as TensorFlow writes it; the group is a path.
+_LIST_LINE = re.compile(
+    r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
+    r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
+)
 _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 
 
@@ -44,9 +48,9 @@ def resolve(path: str) -> str:
     path = os.fspath(path)
     files.check_not_url(path)
     prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
-    if tf.io.gfile.exists(prefix + _INDEX):
+    if files.exists(prefix + _INDEX):
         return prefix
-    if tf.io.gfile.isdir(path):
+    if files.is_dir(path):
         found = latest(path) or best(path)
         if found:
             return found
@@ -67,7 +71,7 @@ def latest(directory: str) -> str | None:
 def best(directory: str) -> str | None:
     """Returns the prefix of a directory's best checkpoint, or None."""
     prefix = os.path.join(directory, f"{BASENAME}-{BEST}")
-    return prefix if tf.io.gfile.exists(prefix + _INDEX) else None
+    return prefix if files.exists(prefix + _INDEX) else None
 
 
 def listed(directory: str) -> list[str]:
@@ -80,7 +84,7 @@ def listed(directory: str) -> list[str]:
       ValueError: The file that lists them is there, and can't be read as that.
     """
     paths = [os.path.join(directory, name) for name in _names_listed(directory)]
-    return [path for path in paths if tf.io.gfile.exists(path + _INDEX)]
+    return [path for path in paths if files.exists(path + _INDEX)]
 
 
 def claim(directory: str) -> None:
@@ -99,36 +103,51 @@ def unlisted(directory: str) -> list[str]:
     """
     names = _names_listed(directory)
     own = rf"{re.escape(BASENAME)}-\d+" if names == [_CLAIM] else "|".join(map(re.escape, names))
-    pattern = os.path.join(glob.escape(directory), "*")
-    files = tf.io.gfile.glob([pattern + _INDEX, f"{pattern}.data-?????-of-?????"])
-    prefixes = sorted({re.sub(r"\.(index|data-[^/]*)$", "", path) for path in files})
+    patterns = (f"*{_INDEX}", "*.data-?????-of-?????")
+    found = [path for pattern in patterns for path in files.find(directory, pattern)]
+    prefixes = sorted({re.sub(r"\.(index|data-[^/]*)$", "", path) for path in found})
     return [path for path in prefixes if not re.fullmatch(own, os.path.basename(path))]
 
 
 def remove_unfinished(directory: str) -> None:
     """Removes what a process killed while it wrote a checkpoint left; nobody may be writing one."""
+    import tensorflow as tf
+
     for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
         tf.io.gfile.remove(path)
 
 
 def _names_listed(directory: str) -> list[str]:
     path = os.path.join(directory, _LIST)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return []
-    if tf.io.gfile.stat(path).length > files.SMALL_BYTES:
+    if files.size(path) > files.SMALL_BYTES:
         raise ValueError(f"{path} is too large for a list of checkpoints: remove it")
     files.check_regular(path)
     try:
-        state = tf.train.get_checkpoint_state(directory)
-    except ValueError:  # It is no text, or lists nothing.
-        state = None
-    if state is None:
+        paths = _paths_listed(files.read_bytes(path).decode())
+    except (*files.errors(), ValueError):
         raise ValueError(
             f"{path} can't be read as a list of checkpoints: copy it again or make it readable, or "
             "name another directory if no run shall go on from there"
-        )
-    paths = state.all_model_checkpoint_paths or [state.model_checkpoint_path]
+        ) from None
     return [os.path.basename(path) for path in paths]
+
+
+def _paths_listed(text: str) -> list[str]:
+    """Returns the paths of a list, a CheckpointState of TensorFlow's as text; oldest first."""
+    newest, every = [], []
+    for line in text.splitlines():
+        found = _LIST_LINE.fullmatch(line)
+        if not found:
+            raise ValueError(f"no line of a list of checkpoints: {line!r}")
+        if found[1] is not None:
+            # Bytes beyond ASCII may stand as \\303.
+            path = found[1].encode().decode("unicode_escape").encode("latin-1").decode()
+            (every if line.startswith("all") else newest).append(path)
+    if not newest:
+        raise ValueError("no checkpoint is listed")
+    return every or newest[-1:]
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -146,14 +165,9 @@ def read(path: str) -> dict[str, np.ndarray]:
     """
     prefix = resolve(path)
     try:
-        bundle_index.check(prefix)
-        # Not load_checkpoint: where a file system takes beginnings of names for directories, as
-        # ram:// does, it looks for a list in one.
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        names = sorted(reader.get_variable_to_shape_map())
-        return {name: reader.get_tensor(name) for name in names}
-    except (tf.errors.OpError, IndexError, OSError, RuntimeError, ValueError) as error:
-        if not tf.io.gfile.exists(prefix + _INDEX):
+        return bundle.read(prefix)
+    except (*files.errors(), IndexError, ValueError) as error:
+        if not files.exists(prefix + _INDEX):
             raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None
         reason = str(error).splitlines()[0]
         raise ValueError(
@@ -193,6 +207,8 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
       prefix: What its files are called; the directory exists.
       tensors: Arrays, tensors or variables by name.
     """
+    import tensorflow as tf
+
     files.replace(prefix + _META, "")
     names = sorted(tensors)
     values = [tf.convert_to_tensor(tensors[name]) for name in names]
@@ -214,6 +230,8 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     Returns:
       The names of the files copied, and of their copies.
     """
+    import tensorflow as tf
+
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     # One that the release or an earlier version wrote may have no .meta.
     endings = [_META] if tf.io.gfile.exists(prefix + _META) else []
@@ -235,6 +253,8 @@ def _write_state(directory: str, names: list[str]) -> None:
 
 
 def _delete(prefix: str) -> None:
+    import tensorflow as tf
+
     for ending in (_INDEX, _DATA, _META):
         if tf.io.gfile.exists(prefix + ending):
             tf.io.gfile.remove(prefix + ending)

@@ -8,8 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 from albert_tf import files
 
 
@@ -56,6 +54,8 @@ def whole_directory(path: str) -> Iterator[str]:
 
 
 def _copy_tree(source: str, target: str) -> None:
+    import tensorflow as tf
+
     try:
         for folder, _, names in os.walk(source, topdown=False):
             # From the tree to itself it is a dot.
@@ -98,6 +98,8 @@ def check_free(path: str) -> None:
 
 
 def _check_free_remote(path: str) -> None:
+    import tensorflow as tf
+
     try:
         if files.is_file(path) or (files.is_dir(path) and tf.io.gfile.listdir(path)):
             raise ValueError(

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import uuid
 from collections.abc import Mapping
 from types import ModuleType
@@ -45,6 +46,22 @@ def is_file(path: str | os.PathLike[str]) -> bool:
     if is_remote(path):
         return _gfile().exists(path) and not _gfile().isdir(path)
     return os.path.isfile(path)
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a file or directory."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def size(path: str | os.PathLike[str]) -> int:
+    """Returns how many bytes a file has."""
+    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """Returns the errors of files that can't be read, which have a scheme or not."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
 
 
 def is_dir(path: str | os.PathLike[str]) -> bool:
@@ -121,6 +138,12 @@ def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     """Returns the paths in a directory that match a pattern, in the order of their names."""
     within = os.path.join(glob.escape(os.fspath(directory)), pattern)
     return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
+
+
+def walk(directory: str) -> list[str]:
+    """Returns the paths of all files in a directory and in those below it."""
+    walked = _gfile().walk(directory) if is_remote(directory) else os.walk(directory)
+    return [os.path.join(top, name) for top, _, names in walked for name in names]
 
 
 def list_files(patterns: str) -> list[str]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from albert_tf import checkpoint, files
+from albert_tf import checkpoint, files, wire
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import names, values
 
@@ -33,7 +30,7 @@ def matches(path: str) -> bool:
 
 
 def _prefix(path: str) -> str:
-    if tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
+    if files.exists(os.path.join(path, "saved_model.pb")):
         return os.path.join(path, _SAVED_MODEL)
     return checkpoint.resolve(path)
 
@@ -45,10 +42,10 @@ def read_config(path: str) -> AlbertConfig:
       FileNotFoundError: There is none.
       ValueError: It is no valid config.
     """
-    directory = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+    directory = path if files.is_dir(path) else os.path.dirname(path)
     for folder in (directory, os.path.join(directory, "assets")):
         file = os.path.join(folder, CONFIG_FILE)
-        if tf.io.gfile.exists(file):
+        if files.exists(file):
             return AlbertConfig.from_json_file(file)
     raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
 
@@ -91,17 +88,16 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     """Names TF2's tensors, which are stored by their place among objects, by their variables."""
-    graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        graph.ParseFromString(tensors[_OBJECT_GRAPH])
-    except (DecodeError, TypeError) as error:
+        variables = list(_variables(tensors[_OBJECT_GRAPH]))
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     named: dict[str, np.ndarray] = {}
-    for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
-        value = tensors.get(attribute.checkpoint_key)
+    for name, key in variables:
+        value = tensors.get(key)
         if not values.is_float(value):
             continue
-        name = attribute.full_name.removesuffix(":0")
+        name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
         # Objects may hold one variable in several ways; two towers hold two of one name.
         if name in named and not np.array_equal(named[name], value):
@@ -109,6 +105,17 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
         named[name] = value
     joined = {name: values.without_head_axis(name, value) for name, value in named.items()}
     return values.without_identity(joined, path)
+
+
+def _variables(graph: bytes) -> Iterator[tuple[str, str]]:
+    """Yields names of variables, and of tensors, as TrackableObjectGraph has them."""
+    for number, node in wire.fields(graph):
+        if number != 1:
+            continue
+        for kind, attribute in wire.fields(node):
+            if kind == 2:
+                stored = dict(wire.fields(attribute))
+                yield stored.get(2, b"").decode(), stored.get(3, b"").decode()
 
 
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from types import ModuleType
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
@@ -43,7 +42,7 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
     if found:
         kinds = "; ".join(layout.LOOKED_FOR for layout in found)
         raise ValueError(f"{path} holds several models ({kinds}): keep one, or name a file of it")
-    if tf.io.gfile.isdir(path):
+    if files.is_dir(path):
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _LAYOUTS)
         raise FileNotFoundError(f"{path} holds no checkpoint: looked for {looked_for}")
     raise FileNotFoundError(
@@ -80,14 +79,11 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
 
 def _held_bytes(path: str) -> int:
     """Returns the size of all files in a directory, or in that of a file or prefix."""
-    if tf.io.gfile.isdir(path):
-        found = [
-            os.path.join(top, name) for top, _, names in tf.io.gfile.walk(path) for name in names
-        ]
+    if files.is_dir(path):
+        found = files.walk(path)
     else:
-        folder = os.path.dirname(path) or "."
-        found = [os.path.join(folder, name) for name in tf.io.gfile.listdir(folder)]
-    return sum(tf.io.gfile.stat(name).length for name in found if tf.io.gfile.exists(name))
+        found = files.find(os.path.dirname(path) or ".", "*")
+    return sum(files.size(name) for name in found if files.is_file(name))
 
 
 def check_config(

@@ -15,12 +15,12 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import google_crc32c
 import numpy as np
+
+from albert_tf.wire import masked_checksum as _checksum
 
 # Field numbers of the `oneof` in feature.proto.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-_MASK_DELTA = 0xA282EAD8
 
 # A feature of many rows: an array with a leading axis of rows, or one array or string for each.
 Column = np.ndarray | Sequence[np.ndarray] | Sequence[bytes]
@@ -119,8 +119,3 @@ def _field(number: int, content: bytes) -> bytes:
         size >>= 7
     header.append(size)
     return bytes(header) + content
-
-
-def _checksum(content: bytes) -> bytes:
-    crc = google_crc32c.value(content)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)

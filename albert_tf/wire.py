@@ -1,0 +1,77 @@
+"""What TensorFlow's files are made of, read without it: protocol buffers and checksums.
+
+Source: the encoding of protocol buffers; tensorflow/core/lib/hash/crc32c.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import google_crc32c
+
+_MASK_DELTA = 0xA282EAD8
+# Wire type -> bytes of a number of fixed width.
+_FIXED_BYTES = {1: 8, 5: 4}
+_VARINT, _LENGTH_DELIMITED = 0, 2
+
+
+def masked_checksum(content: bytes) -> bytes:
+    """Returns the four bytes that stand for a content beside it."""
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
+
+
+def varint(content: bytes, position: int) -> tuple[int, int]:
+    """Returns the number at a position, and where its bytes end.
+
+    Raises:
+      IndexError: If the content ends before.
+      ValueError: If it has more than 64 bits.
+    """
+    value = shift = 0
+    while True:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+        if shift > 63:
+            raise ValueError("a number in its index is too long")
+
+
+def signed(value: int) -> int:
+    """Returns the int64 whose bits are an unsigned number's."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields a message's fields: their numbers, and unsigned numbers or bytes.
+
+    Raises:
+      IndexError: If the message is truncated.
+      ValueError: If it is no message.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = varint(message, position)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, position = varint(message, position)
+            yield number, value
+            continue
+        if kind == _LENGTH_DELIMITED:
+            size, position = varint(message, position)
+        elif kind in _FIXED_BYTES:
+            size = _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"a field is of an unknown kind ({kind})")
+        content = message[position : position + size]
+        if len(content) < size:
+            raise IndexError("a field is truncated")
+        position += size
+        yield (
+            number,
+            content if kind == _LENGTH_DELIMITED else int.from_bytes(content, "little"),
+        )
