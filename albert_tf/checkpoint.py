@@ -142,7 +142,7 @@ def _paths_listed(text: str) -> list[str]:
         if not found:
             raise ValueError(f"no line of a list of checkpoints: {line!r}")
         if found[1] is not None:
-            # Bytes beyond ASCII may stand as \\303.
+            # Bytes beyond ASCII may stand as octal escapes.
             path = found[1].encode().decode("unicode_escape").encode("latin-1").decode()
             (every if line.startswith("all") else newest).append(path)
     if not newest:

@@ -30,8 +30,8 @@ FOLDERS = (
 # Public names for what lies in a folder.
 ALIASES = {"export", "optimization", "predict"}
 WITHOUT_KERAS = {
-    *("bundle_index", "checkpoint", "cluster", "config", "directories", "errors"),
-    *("files", "scripts", "text_files"),
+    *("bundle", "bundle_index", "checkpoint", "cluster", "config", "directories", "errors"),
+    *("files", "scripts", "shipped", "text_files", "wire"),
     "text",
     "records",
     "tasks.metrics",
@@ -39,7 +39,7 @@ WITHOUT_KERAS = {
     "training.stop_signals",
 }
 WITHOUT_TENSORFLOW = {
-    *("cluster", "config", "scripts", "text_files"),
+    *("bundle", "bundle_index", "cluster", "config", "scripts", "shipped", "text_files", "wire"),
     "text",
     *("records.example_encoding", "records.masking"),
     *("model.albert", "model.finetuning", "model.functional", "model.heads", "model.layers"),

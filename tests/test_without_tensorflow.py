@@ -1,4 +1,4 @@
-"""What works where TensorFlow is absent: a process of its own, on JAX, in which it can't be imported.
+"""What works without TensorFlow: on JAX, in a process that can't import it.
 
 Bundles are compared with what TensorFlow's own reader finds in them.
 """
