@@ -1,6 +1,6 @@
 """Runs albert_tf.cli.finetune, from a clone that need not be installed."""
 
 if __name__ == "__main__":
-    from albert_tf.cli import finetune
+    from albert_tf.cli import commands
 
-    finetune.run()
+    commands.finetune()

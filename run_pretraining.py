@@ -1,6 +1,6 @@
 """Runs albert_tf.cli.pretrain, from a clone that need not be installed."""
 
 if __name__ == "__main__":
-    from albert_tf.cli import pretrain
+    from albert_tf.cli import commands
 
-    pretrain.run()
+    commands.pretrain()

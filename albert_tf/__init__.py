@@ -36,7 +36,6 @@ albert-train-sentencepiece, albert-convert, albert-export, albert-predict; each 
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -85,10 +84,6 @@ __all__ = [
     "load_weights",
     "optimization",
 ]
-
-# Here, for it counts only before TensorFlow is imported: its C++ notes (level INFO) on instruction
-# sets and drivers stand before each script's own lines. Warnings and errors pass.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def __getattr__(name: str) -> Any:

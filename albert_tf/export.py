@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from albert_tf.serving.answering import QuestionAnswerer
-from albert_tf.serving.choosing import Chooser
-from albert_tf.serving.export import main
-from albert_tf.serving.saved_model import save
-from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
-
-__all__ = ["Chooser", "Classifier", "MaskFiller", "QuestionAnswerer", "ServedModel", "save"]
-
 if __name__ == "__main__":
-    main()
+    from albert_tf.cli import commands
+
+    commands.export()
+else:
+    from albert_tf.serving.answering import QuestionAnswerer
+    from albert_tf.serving.choosing import Chooser
+    from albert_tf.serving.export import main as main
+    from albert_tf.serving.saved_model import save
+    from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
+
+    __all__ = ["Chooser", "Classifier", "MaskFiller", "QuestionAnswerer", "ServedModel", "save"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from albert_tf.serving.predict import main
-
 if __name__ == "__main__":
-    main()
+    from albert_tf.cli import commands
+
+    commands.predict()
+else:
+    from albert_tf.serving.predict import main as main

@@ -5,6 +5,6 @@ import sys
 
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-    from albert_tf.generator import create
+    from albert_tf.cli import commands
 
-    create.run()
+    commands.create_pretraining_data()

@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import scripts
+from albert_tf import quiet, scripts
 from albert_tf.files import list_files
 from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
@@ -164,6 +164,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def main(values: flags.FlagValues) -> None:
     """Writes the records that the flags describe, and logs what they are."""
+    quiet.import_tensorflow(devices=False)
     from albert_tf import errors  # Worker processes do without TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
