@@ -1,7 +1,8 @@
-"""TensorFlow's import without its notes on instruction sets and drivers, which tell users nothing.
+"""TensorFlow without what its C++ writes to standard error before and between a script's lines.
 
-Its C++ writes them to standard error, some of them whatever TF_CPP_MIN_LOG_LEVEL says, before any
-line of a script's own. Warnings and errors pass.
+Notes on instruction sets and drivers come with its import, whatever TF_CPP_MIN_LOG_LEVEL says.
+Those that follow, even of level ERROR, tell of choices of oneDNN or XLA. An error that counts is a
+Python exception, and Python's warnings and logs pass.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from absl import logging
+
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _NOTES = (
     rb"I\d{4} \d\d:.*|\d{4}-\d\d-\d\d .*: I .*|"
@@ -26,24 +29,29 @@ _NO_DEVICE = rb"|E\d{4} .*failed call to cuInit.*|\d{4}-.*: E .*failed call to c
 _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 
 
-def import_tensorflow(devices: bool = True) -> None:
+def import_tensorflow() -> None:
     """Imports TensorFlow, unless that has been done.
 
-    With TF_CPP_MIN_LOG_LEVEL=0 it says all that it has to say.
-
-    Args:
-      devices: Whether to look for devices, too: the first look has notes of its own.
+    What the user sets as TF_CPP_MIN_LOG_LEVEL counts; with 0 TensorFlow says all it has to say.
     """
     if "tensorflow" in sys.modules:
         return
-    # So that of notes that come later there are none; what the user says counts.
-    level = os.environ.setdefault(_LEVEL, "1")
+    level = os.environ.setdefault(_LEVEL, "3")
     with contextlib.nullcontext() if level == "0" else _without_notes():
         import tensorflow as tf
 
-        # The scripts themselves choose how a TPU is started.
-        if devices and not importlib.util.find_spec("libtpu"):
-            tf.config.list_physical_devices()
+        # The first look for devices has notes of its own. How a TPU is started the scripts choose.
+        no_tpu = not importlib.util.find_spec("libtpu")
+        if no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
+            logging.warning(
+                "TensorFlow can't use this machine's GPU: %s=0 makes it tell why", _LEVEL
+            )
+
+
+def _has_gpu() -> bool:
+    """Returns whether there is an NVIDIA device that the user did not hide."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(map(glob.glob, _NVIDIA))
 
 
 @contextlib.contextmanager
@@ -68,5 +76,5 @@ def _without_notes() -> Iterator[None]:
 
 def without_notes(written: bytes) -> bytes:
     """Returns what TensorFlow wrote, without its notes."""
-    notes = _NOTES if any(map(glob.glob, _NVIDIA)) else _NOTES + _NO_DEVICE
+    notes = _NOTES if _has_gpu() else _NOTES + _NO_DEVICE
     return re.sub(rb"^(?:%s)\n" % notes, b"", written, flags=re.MULTILINE)

@@ -31,7 +31,7 @@ def create_pretraining_data() -> None:
 
 def train_sentencepiece() -> None:
     """`albert-train-sentencepiece`, and data/train_sentencepiece.py of a clone."""
-    quiet.import_tensorflow(devices=False)
+    quiet.import_tensorflow()
     from albert_tf.generator import sentencepiece
 
     sentencepiece.run()

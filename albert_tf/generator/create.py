@@ -164,7 +164,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def main(values: flags.FlagValues) -> None:
     """Writes the records that the flags describe, and logs what they are."""
-    quiet.import_tensorflow(devices=False)
+    quiet.import_tensorflow()
     from albert_tf import errors  # Worker processes do without TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))

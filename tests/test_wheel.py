@@ -1,0 +1,134 @@
+"""A wheel in an empty environment, far from the clone: from text to predictions by its commands.
+
+The dependencies are those of the environment that the tests run in, so nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+TEXT = ROOT / "tests/golden/pretrain_data/text.txt"
+CONFIG = {
+    "vocab_size": 200,
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+}
+# What a command may say: lines of absl's that the library logs.
+LINE = re.compile(r"I\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\w+\.py):\d+\] ")
+MODULES = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> pathlib.Path:
+    """Built from a copy, for building leaves files beside the sources."""
+    source, built = (tmp_path_factory.mktemp(name) for name in ("source", "built"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    ignored = shutil.ignore_patterns("__pycache__", "golden")
+    for name in ("albert_tf", "data", "tests", "tools"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    pip("wheel", "--no-build-isolation", f"--wheel-dir={built}", source)
+    (wheel,) = built.iterdir()
+    return wheel
+
+
+def pip(*arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    options = ("--no-deps", "--no-index")
+    subprocess.run([*command, *map(str, arguments), *options], check=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def commands(wheel, tmp_path_factory) -> pathlib.Path:
+    """The folder of the commands of an environment with the wheel, and nothing else of its own."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=os.name != "nt")
+    paths = {"base": str(folder), "platbase": str(folder)}
+    scripts, library = (
+        pathlib.Path(sysconfig.get_path(name, "venv", paths)) for name in ("scripts", "purelib")
+    )
+    pip("--python", scripts / "python", "install", "--no-compile", wheel)
+    # Not site's: .pth files there, as those of an editable install of the clone, are passed over.
+    (library / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    return scripts
+
+
+def test_a_wheel_holds_the_package_and_nothing_else(wheel):
+    expected = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "albert_tf").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as file:
+        names = {name for name in file.namelist() if ".dist-info/" not in name}
+    assert names == expected
+    assert {"albert_tf/py.typed", "albert_tf/configs/recipes/cola.flags"} < names
+
+
+def test_from_text_to_predictions(commands, tmp_path):
+    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
+    shutil.copy(TEXT, tmp_path / "text.txt")
+    rows = [f"{'good' if i % 2 else 'bad'} and {i},{i % 2}" for i in range(24)]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "TF_", "KERAS_", "VIRTUAL_ENV"))
+    }
+
+    def run(command: str, *flags: str) -> str:
+        ended = subprocess.run(
+            [commands / command, *flags],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        strange = [line for line in ended.stderr.splitlines() if not is_ours(line)]
+        assert not strange, strange
+        return ended.stdout
+
+    vocabulary = "--spm_model_file=vocab/spm.model"
+    run("albert-train-sentencepiece", "--input_file=text.txt", "--model_prefix=vocab/spm",
+        "--vocab_size=200")  # fmt: skip
+    run("albert-create-pretraining-data", "--input_file=text.txt", vocabulary,
+        "--output_file=records/all.tfrecord", "--max_seq_length=32", "--dupe_factor=1",
+        "--max_predictions_per_seq=5", "--num_processes=2")  # fmt: skip
+    run("albert-pretrain", "--albert_config_file=tiny.json", "--input_file=records/all.tfrecord",
+        "--output_dir=pretrained", "--max_seq_length=32", "--max_predictions_per_seq=5",
+        "--train_batch_size=4", "--num_train_steps=10", "--num_warmup_steps=2")  # fmt: skip
+    run("albert-finetune", "--recipe=cola", "--task_name=classification", "--train_file=rows.csv",
+        "--eval_file=rows.csv", "--nodo_predict", "--init_checkpoint=pretrained", vocabulary,
+        "--output_dir=tuned", "--max_seq_length=16", "--train_step=4", "--warmup_step=1",
+        "--save_checkpoints_steps=4", "--train_batch_size=8")  # fmt: skip
+    run("albert-export", "--model=tuned", "--task=classify", "--export_dir=exported",
+        vocabulary)  # fmt: skip
+    (tmp_path / "texts.txt").write_text("good and fine\nbad\n")
+    printed = run("albert-predict", "--model=exported", "--input_file=texts.txt", "--json")
+    answers = [json.loads(line) for line in printed.splitlines()]
+    assert [answer["input"] for answer in answers] == [["good and fine"], ["bad"]]
+    assert {answer["label"] for answer in answers} <= {"0", "1"}
+
+
+def is_ours(line: str) -> bool:
+    found = LINE.match(line)
+    return bool(found) and found[1] in MODULES
