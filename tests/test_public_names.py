@@ -1,0 +1,71 @@
+"""What `import albert_tf` gives: names, a version, what comes with it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pathlib
+import pydoc
+import re
+import subprocess
+import sys
+
+import pytest
+
+import albert_tf
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def test_names_are_listed_completed_and_known_to_editors():
+    """Can't see: names in the documentation of the package that are no words of Python's."""
+    tree = ast.parse(pathlib.Path(albert_tf.__file__).read_text())
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    for_editors = {alias.name: node.module for node in checked.body for alias in node.names}
+    homes = {name: f"albert_tf.{home}" for name, home in albert_tf._HOMES.items()}
+    modules = dict.fromkeys(albert_tf._MODULES, "albert_tf")
+    assert for_editors == homes | modules
+    assert set(albert_tf.__all__) == set(for_editors) <= set(dir(albert_tf))
+    for name in albert_tf.__all__:
+        assert getattr(albert_tf, name) is not None
+        assert re.search(rf"^  {name}\b", albert_tf.__doc__, re.MULTILINE), name
+
+
+def test_an_unknown_name_is_no_attribute():
+    with pytest.raises(AttributeError, match="module 'albert_tf' has no attribute 'AlbertModels'"):
+        albert_tf.AlbertModels  # noqa: B018
+
+
+def test_help_tells_what_there_is():
+    text = pydoc.render_doc(albert_tf, renderer=pydoc.plaintext)
+    assert "ALBERT on TensorFlow 2" in text and "class AlbertConfig" in text
+    assert albert_tf.__version__ in text
+
+
+def test_the_version_is_told_once():
+    """The citation has it, too, for it is read by other programs."""
+    assert f"version: {albert_tf.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {albert_tf.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+    assert "\nversion =" not in (ROOT / "pyproject.toml").read_text().partition("[tool")[0]
+
+
+def test_the_import_is_quick():
+    """No framework, no NumPy: what takes longer than Python's own start is imported when used."""
+    code = (
+        "import sys; before = set(sys.modules); import albert_tf; albert_tf.__version__\n"
+        "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    imported = set(ended.stdout.split())
+    assert imported <= {"albert_tf", *sys.stdlib_module_names}, imported
+
+
+@pytest.mark.parametrize("command", ["pretrain", "create-pretraining-data", "convert", "predict"])
+def test_commands_have_a_function(command):
+    commands = importlib.import_module("albert_tf.cli.commands")
+    name = command.replace("-", "_")
+    assert callable(getattr(commands, name))
+    declared = f'albert-{command} = "albert_tf.cli.commands:{name}"'
+    assert declared in (ROOT / "pyproject.toml").read_text()
