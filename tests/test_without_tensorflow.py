@@ -45,8 +45,10 @@ print(json.dumps([tokenizer.tokenize("A lite BERT."), "keras" in sys.modules]))
 def test_weights_are_loaded_and_used_on_jax(tmp_path):
     pytest.importorskip("jax")
     folder, vocabulary = goldens.FOLDER / "base", GOLDEN / "spm/en_small.model"
-    convert(str(folder), "huggingface", str(tmp_path / "hf"), drop=["cls/"])
-    sources = (folder, folder / "model.ckpt-best", tmp_path / "hf")
+    layouts = [tmp_path / name for name in ("huggingface", "keras", "kerashub")]
+    for layout in layouts:
+        convert(str(folder), layout.name, str(layout), drop=["cls/"])
+    sources = (folder, folder / "model.ckpt-best", *layouts, GOLDEN / "tfhub")
     files = (folder / "inputs.npz", tmp_path / "outputs.npz", vocabulary)
     printed = run(LOADED, *files, *sources, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     tokenizer = albert_tf.Tokenizer(spm_model_file=str(vocabulary))
@@ -54,6 +56,7 @@ def test_weights_are_loaded_and_used_on_jax(tmp_path):
     expected = goldens.outputs("base")["pooled_output"]
     found = goldens.arrays(tmp_path / "outputs.npz")
     assert set(found) == set(map(str, sources))
+    assert found.pop(str(GOLDEN / "tfhub")).shape == expected.shape  # It is another model.
     for name, actual in found.items():
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.OUTPUT, err_msg=name)
 
