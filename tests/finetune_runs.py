@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from albert_tf import scripts
-from albert_tf.cli import finetune, finetune_flags
+from albert_tf.cli import commands, finetune, finetune_flags
 from albert_tf.config import AlbertConfig
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -94,4 +94,4 @@ def main(arguments: list[str]) -> None:
 def main_of_a_process(arguments: list[str]) -> None:
     """Runs it as `python run_finetune.py` does, for pretraining_runs.start."""
     sys.argv = ["run_finetune.py", *arguments]
-    finetune.run()
+    commands.finetune()

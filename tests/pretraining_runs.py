@@ -22,7 +22,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import scripts
-from albert_tf.cli import pretrain, pretrain_flags
+from albert_tf.cli import commands, pretrain, pretrain_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
@@ -214,7 +214,7 @@ class Run:
 def main_of_a_process(command: list[str]) -> None:
     """Runs run_pretraining.py as `python run_pretraining.py` does."""
     sys.argv = ["run_pretraining.py", *command]
-    pretrain.run()
+    commands.pretrain()
 
 
 def start(

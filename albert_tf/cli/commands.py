@@ -1,29 +1,48 @@
-"""The console commands: each imports what it runs, and TensorFlow before that, quietly."""
+"""The console commands: each reads its flags, and imports what it runs after that, quietly."""
 
 from __future__ import annotations
 
-from albert_tf import quiet
+import ast
+import functools
+import importlib
+import importlib.util
+import pathlib
+
+from absl import flags
+
+from albert_tf import quiet, scripts
+from albert_tf.cli import recipes
 
 
 def pretrain() -> None:
     """`albert-pretrain`, and run_pretraining.py of a clone."""
-    quiet.import_tensorflow()
-    from albert_tf.cli import pretrain
+    from albert_tf.cli import pretrain_flags
 
-    pretrain.run()
+    _run("albert_tf.cli.pretrain", pretrain_flags.define_flags, "pretraining")
 
 
 def finetune() -> None:
     """`albert-finetune`, and run_finetune.py of a clone."""
-    quiet.import_tensorflow()
-    from albert_tf.cli import finetune
+    from albert_tf.cli import finetune_flags
 
-    finetune.run()
+    _run("albert_tf.cli.finetune", finetune_flags.define_flags, "finetuning")
+
+
+def _run(module: str, define: scripts.Define, recipes_of: str) -> None:
+    """Runs a module's `main` on the command line, to whose --help it gives its docstring."""
+
+    def main(values: flags.FlagValues) -> None:
+        quiet.import_tensorflow()
+        importlib.import_module(module).main(values)
+
+    # Without its imports: --help takes no TensorFlow.
+    source = pathlib.Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
+    doc = ast.get_docstring(ast.parse(source))
+    scripts.run_script(main, define, doc, functools.partial(recipes.expand, recipes_of))
 
 
 def create_pretraining_data() -> None:
     """`albert-create-pretraining-data`, and data/create_pretraining_data.py of a clone."""
-    # Its worker processes, which may import this module, do without TensorFlow.
     from albert_tf.generator import create
 
     create.run()
@@ -31,7 +50,6 @@ def create_pretraining_data() -> None:
 
 def train_sentencepiece() -> None:
     """`albert-train-sentencepiece`, and data/train_sentencepiece.py of a clone."""
-    quiet.import_tensorflow()
     from albert_tf.generator import sentencepiece
 
     sentencepiece.run()

@@ -18,14 +18,13 @@ from typing import Any
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf import checkpoint, conversion, errors, scripts
+from albert_tf import checkpoint, conversion, errors
 from albert_tf.cli import (
     checks,
     finetune_checks,
     finetune_export,
     finetune_flags,
     finetune_tasks,
-    recipes,
     shared_flags,
 )
 from albert_tf.config import CONFIG_FILE, AlbertConfig
@@ -259,13 +258,3 @@ def main(values: flags.FlagValues) -> None:
             return
         run, num_train_steps = prepare(values, held)
         do_steps(values, run, num_train_steps)
-
-
-def run() -> None:
-    """Runs this script on the process's command line."""
-    expand = functools.partial(recipes.expand, "finetuning")
-    scripts.run_script(main, finetune_flags.define_flags, __doc__, expand)
-
-
-if __name__ == "__main__":
-    run()

@@ -37,7 +37,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the flags of run_finetune.py."""
-    recipes.define_flag(values, "finetuning")
     _define_task(values)
     _define_model(values)
     _define_text(values)
@@ -46,6 +45,7 @@ def define_flags(values: flags.FlagValues) -> None:
     _define_export(values)
     _define_squad(values)
     shared_flags.define_devices(values)
+    recipes.define_flag(values, "Task and data", "finetuning")
     FlagGroup(values, shared_flags.SPEED).boolean(
         "use_einsum", True, "No effect: accepted for the release's command lines."
     )

@@ -15,8 +15,8 @@ import os
 
 from absl import flags, logging
 
-from albert_tf import errors, scripts
-from albert_tf.cli import checks, pretrain_flags, recipes, shared_flags
+from albert_tf import errors
+from albert_tf.cli import checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
@@ -214,13 +214,3 @@ def main(values: flags.FlagValues) -> None:
             finished = not values.do_train or train(values, trainer, records)
             if values.do_eval and finished:
                 evaluate(values, trainer, records)
-
-
-def run() -> None:
-    """Runs this script on the process's command line."""
-    expand = functools.partial(recipes.expand, "pretraining")
-    scripts.run_script(main, pretrain_flags.define_flags, __doc__, expand)
-
-
-if __name__ == "__main__":
-    run()

@@ -5,26 +5,30 @@ All flags of the release's script, with its names and defaults, and a few more.
 
 from __future__ import annotations
 
-import tensorflow as tf
+from typing import TYPE_CHECKING
+
 from absl import flags
 
-from albert_tf.cli import checks, recipes, shared_flags
+from albert_tf.cli import recipes, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import masking_flags
 from albert_tf.records.masking import MaskingSettings, count_full_row
 from albert_tf.records.specs import RowFormat
 from albert_tf.scripts import FlagGroup
 
+if TYPE_CHECKING:  # --help takes no TensorFlow.
+    import tensorflow as tf
+
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the flags of run_pretraining.py."""
-    recipes.define_flag(values, "pretraining")
     _define_model(values)
     _define_records(values)
     _define_training(values)
     _define_evaluation(values)
     _define_masking(values)
     shared_flags.define_devices(values)
+    recipes.define_flag(values, shared_flags.MODEL, "pretraining")
 
 
 def _define_model(values: flags.FlagValues) -> None:
@@ -153,6 +157,8 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
     Raises:
       ValueError: If they contradict each other.
     """
+    from albert_tf.cli import checks
+
     if not values.do_train and not values.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
     if not values.output_dir:
@@ -229,6 +235,10 @@ def check_strategy(values: flags.FlagValues, strategy: tf.distribute.Strategy) -
     Raises:
       ValueError: If they can't.
     """
+    import tensorflow as tf
+
+    from albert_tf.cli import checks
+
     if values.do_train:
         checks.check_train_batch_size(
             values.train_batch_size, values.gradient_accumulation_steps, strategy

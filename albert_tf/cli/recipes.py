@@ -11,9 +11,9 @@ from albert_tf import shipped
 from albert_tf.scripts import FlagGroup
 
 
-def define_flag(values: flags.FlagValues, script: str) -> None:
-    """Adds --recipe to the flags of a script, pretraining or finetuning."""
-    FlagGroup(values, "Recipe").string(
+def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
+    """Adds --recipe to a group of flags of a script, pretraining or finetuning."""
+    FlagGroup(values, heading).string(
         "recipe",
         None,
         "Name of a list of flags that is installed with albert_tf. It is read before the other "

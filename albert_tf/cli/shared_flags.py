@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from albert_tf.scripts import FlagGroup
-from albert_tf.training import distribution
+
+if TYPE_CHECKING:  # --help takes no TensorFlow.
+    import tensorflow as tf
 
 # Headings of groups.
 MODEL, TRAINING, SPEED = "Model and output", "Training", "Speed and memory"
@@ -174,6 +177,8 @@ def _define_tpu(values: flags.FlagValues) -> None:
 
 def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
     """Returns the strategy for the devices that the flags ask for."""
+    from albert_tf.training import distribution
+
     return distribution.create_strategy(
         values.use_tpu,
         values.tpu_name,

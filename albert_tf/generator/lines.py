@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, BinaryIO
 
-import tensorflow as tf
-
-from albert_tf.files import check_regular
+from albert_tf import files
 
 # A longer line is cut at white space: running text without line breaks can't fill the memory.
 MAX_LINE_BYTES = 2**20
@@ -46,9 +44,8 @@ class TextFile:
         self.path = path
         self.errors = errors
         self.number = 0
-        self._failures: tuple[type[Exception], ...]
-        self._failures = (OSError, EOFError, zlib.error, tf.errors.OpError)
         self._stored = _StoredFile(path)
+        self._failures: tuple[type[Exception], ...] = (EOFError, zlib.error, *files.errors())
         raw: Any = self._stored
         if path.endswith(".gz"):
             raw = gzip.GzipFile(fileobj=self._stored)
@@ -118,7 +115,7 @@ class TextFile:
                 # Even of no text there are bytes; gzip takes none at all for it.
                 raise EOFError("it is empty, as no compressed file is")
         except self._failures as error:
-            reason = error.message if isinstance(error, tf.errors.OpError) else error
+            reason = getattr(error, "message", error)  # That of TensorFlow's.
             raise OSError(f"can't read {self.path} beyond line {self.number}: {reason}") from error
 
     def _decode(self, line: bytes) -> str:
@@ -150,7 +147,9 @@ class _StoredFile(io.RawIOBase):
     """A file of tf.io.gfile with the interface of Python's io, from begin to end."""
 
     def __init__(self, path: str):
-        check_regular(path)
+        files.check_regular(path)
+        import tensorflow as tf
+
         self._file = tf.io.gfile.GFile(path, "rb")
         self._position = 0
 

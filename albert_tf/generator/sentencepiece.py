@@ -15,10 +15,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 import sentencepiece
-import tensorflow as tf
 from absl import flags
 
-from albert_tf import errors, files, scripts
+from albert_tf import files, quiet, scripts
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings
 from albert_tf.scripts import FlagGroup
@@ -137,6 +136,8 @@ def check_writable(model_prefix: str) -> None:
     Raises:
       OSError: If it can't.
     """
+    import tensorflow as tf
+
     try:
         tf.io.gfile.makedirs(os.path.dirname(model_prefix) or ".")
         with tf.io.gfile.GFile(model_prefix + ".model.tmp", "wb") as file:
@@ -160,6 +161,9 @@ def write_model(model: bytes, model_prefix: str) -> None:
 
 def main(values: flags.FlagValues) -> None:
     """Trains and writes the model that the flags describe."""
+    quiet.import_tensorflow()
+    from albert_tf import errors  # --help takes no TensorFlow.
+
     with errors.in_one_line(flags=values):
         texts = files.list_files(values.input_file)
         # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
