@@ -65,7 +65,6 @@ def convert() -> None:
 
 def export() -> None:
     """`albert-export`, and `python -m albert_tf.export`."""
-    quiet.import_tensorflow()
     from albert_tf.serving import export
 
     export.main()
@@ -73,7 +72,6 @@ def export() -> None:
 
 def predict() -> None:
     """`albert-predict`, and `python -m albert_tf.predict`."""
-    quiet.import_tensorflow()
     from albert_tf.serving import predict
 
     predict.main()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from albert_tf.serving import trained
-from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving import choices
+
+if TYPE_CHECKING:  # --help takes no TensorFlow.
+    from albert_tf.serving.served_models import ServedModel
 
 _BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
 # Arguments that only some tasks have: what they are called in the class that serves the task.
@@ -24,7 +26,7 @@ _OPTIONS = {
     "max_query_length": ("answer_v1", "answer_v2"),
     "max_answer_length": ("answer_v1", "answer_v2"),
     "n_best_size": ("answer_v1", "answer_v2"),
-    "max_seq_length": trained.TASKS,
+    "max_seq_length": choices.TASKS,
 }
 
 
@@ -69,6 +71,8 @@ def serve(args: argparse.Namespace) -> ServedModel:
     Raises:
       ValueError: Something is given that the task has not.
     """
+    from albert_tf.serving import trained
+
     stored = trained.Stored(
         args.model,
         args.albert_config_file,

@@ -15,11 +15,10 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from albert_tf import directories
 from albert_tf.conversion import labels
+from albert_tf.serving.choices import FORMATS
 from albert_tf.serving.served_models import FEATURES, ServedModel
 from albert_tf.text import vocabulary
 
-# What is written -> the name of its file.
-FORMATS = {"tflite": "model.tflite", "tflite_int8": "model_int8.tflite", "onnx": "model.onnx"}
 # What is left to the program that runs them.
 NOT_KEPT = "how text is split into features, and answers made of numbers (thresholds, windows)"
 _OPSET = 17

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import directories, errors, scripts
-from albert_tf.serving import arguments, converted, saved_model, trained
+from albert_tf import directories, quiet, scripts
+from albert_tf.serving import arguments, choices
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -15,12 +15,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes a trained model for serving, by default one that takes raw text.",
     )
     parser.add_argument("--model", required=True, help="Directory, checkpoint prefix or file.")
-    parser.add_argument("--task", required=True, choices=trained.TASKS, help="What it is for.")
+    parser.add_argument("--task", required=True, choices=choices.TASKS, help="What it is for.")
     parser.add_argument("--export_dir", required=True, help="Empty, or not there yet.")
     parser.add_argument(
         "--format",
         default="saved_model",
-        choices=("saved_model", *converted.FORMATS),
+        choices=("saved_model", *choices.FORMATS),
         help="tflite and onnx take features: their text must be split by Tokenizer.",
     )
     arguments.add(parser)
@@ -30,6 +30,10 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
+    quiet.import_tensorflow()
+    from albert_tf import errors  # --help takes no TensorFlow.
+    from albert_tf.serving import converted, saved_model
+
     with errors.in_one_line(flags=vars(args)):
         directories.check_free(args.export_dir)
         served = arguments.serve(args)

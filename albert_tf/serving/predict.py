@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf import errors, files, scripts, text_files
-from albert_tf.serving import answers, arguments, trained
+from albert_tf import files, quiet, scripts, text_files
+from albert_tf.serving import answers, arguments, choices
 from albert_tf.serving.answers import Answer
 
 # Lines of a file that are answered at once.
@@ -78,6 +77,8 @@ class Predictor:
         columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
         if self._takes_many:
             columns.append([row[alone:] for row in rows])
+        import tensorflow as tf
+
         named = zip(self._names, columns, strict=True)
         outputs = self._signature(**{name: tf.constant(column) for name, column in named})
         return answers.finite({name: value.numpy() for name, value in outputs.items()}, rows)
@@ -155,7 +156,6 @@ def load(args: argparse.Namespace) -> Predictor:
             "trained model is for"
         )
     arguments.check_none(args)
-    # The operations on text that it needs are there, for albert_tf.export imports tensorflow_text.
     exported = _load_exported(args.model)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
@@ -168,6 +168,9 @@ def load(args: argparse.Namespace) -> Predictor:
 
 
 def _load_exported(path: str) -> Any:
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  # Its operations on text.
+
     try:
         return tf.saved_model.load(path)
     # Half a file makes TensorFlow raise whatever is in its way: an IndexError, too.
@@ -190,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="An exported model, which is a program: one that you trust; or a trained one.",
     )
-    parser.add_argument("--task", choices=trained.TASKS, help="What a trained model is for.")
+    parser.add_argument("--task", choices=choices.TASKS, help="What a trained model is for.")
     parser.add_argument("--input_file", help="A text file; standard input if left out.")
     parser.add_argument("--json", action="store_true", help="Each answer as a line of JSON.")
     arguments.add(parser)
@@ -226,6 +229,9 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Does what the arguments say."""
     args = _parser().parse_args(argv)
+    quiet.import_tensorflow()
+    from albert_tf import errors  # --help takes no TensorFlow.
+
     with errors.in_one_line(flags=vars(args)):
         if args.input_file and not os.path.isfile(args.input_file):
             raise FileNotFoundError(f"--input_file {args.input_file} is not there")

@@ -32,7 +32,6 @@ _TASKS = {
     "answer_v1": (AlbertForQuestionAnswering, QuestionAnswerer),
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
-TASKS = tuple(_TASKS)
 # Beginnings of the names of weights that fill_mask does without, and the outputs that go with them.
 _DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
 # Options that the model is made with, not what serves it.
@@ -62,7 +61,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     """Reads a trained model.
 
     Args:
-      task: One of TASKS.
+      task: One of choices.TASKS.
       stored: Where it lies.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
         start_n_top and end_n_top. Labels that are not given are those beside the weights.
