@@ -11,7 +11,7 @@ TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
 
 # TensorFlow's notes on start-up say nothing about this project.
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test test-peers lint format bench bench-finetune bench-serving campaign tpu-check
 
