@@ -13,6 +13,8 @@ from absl import app, flags
 
 Define = Callable[[flags.FlagValues], None]
 Expand = Callable[[Sequence[str]], Sequence[str]]
+# absl's words for a required flag that is not given.
+_MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
 def program(module: str) -> str:
@@ -142,7 +144,8 @@ def parse_in_one_line(
             f"not {error.encoding} text ({error.reason}): save it as {error.encoding}"
         )
     except flags.Error as error:
-        sys.exit(f"error: {'; '.join(str(error).splitlines())} (--help lists the flags)")
+        text = _MISSING.sub(r"--\1 must be given", "; ".join(str(error).splitlines()))
+        sys.exit(f"error: {text} (--help lists the flags)")
     if len(rest) > 1:
         sys.exit(f"error: unexpected arguments: {' '.join(rest[1:])} (--help lists the flags)")
     return rest

@@ -218,7 +218,7 @@ def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["albert_config_file", "input_file", "output_dir"])
 def test_a_flag_that_must_be_given(folder, name):
-    with pytest.raises(SystemExit, match=f"^error: .*--{name} must have a value") as caught:
+    with pytest.raises(SystemExit, match=f"^error: --{name} must be given ") as caught:
         runs.parse(runs.command(folder, **{name: None}))
     assert "\n" not in caught.value.code
 
