@@ -126,7 +126,7 @@ def _names_listed(directory: str) -> list[str]:
     files.check_regular(path)
     try:
         paths = _paths_listed(files.read_bytes(path).decode())
-    except (*files.errors(), ValueError):
+    except files.errors(ValueError):
         raise ValueError(
             f"{path} can't be read as a list of checkpoints: copy it again or make it readable, or "
             "name another directory if no run shall go on from there"
@@ -136,7 +136,8 @@ def _names_listed(directory: str) -> list[str]:
 
 def _paths_listed(text: str) -> list[str]:
     """Returns the paths of a list, a CheckpointState of TensorFlow's as text; oldest first."""
-    newest, every = [], []
+    newest: list[str] = []
+    every: list[str] = []
     for line in text.splitlines():
         found = _LIST_LINE.fullmatch(line)
         if not found:
@@ -166,7 +167,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     prefix = resolve(path)
     try:
         return bundle.read(prefix)
-    except (*files.errors(), IndexError, ValueError) as error:
+    except files.errors(IndexError, ValueError) as error:
         if not files.exists(prefix + _INDEX):
             raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None
         reason = str(error).splitlines()[0]

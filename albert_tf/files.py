@@ -58,10 +58,10 @@ def size(path: str | os.PathLike[str]) -> int:
     return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
 
 
-def errors() -> tuple[type[Exception], ...]:
-    """Returns the errors of files that can't be read, which have a scheme or not."""
+def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Returns the errors of files that can't be read, which have a scheme or not, and others."""
     tensorflow = sys.modules.get("tensorflow")
-    return (OSError, tensorflow.errors.OpError) if tensorflow else (OSError,)
+    return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
 
 
 def is_dir(path: str | os.PathLike[str]) -> bool:

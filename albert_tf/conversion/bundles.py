@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -107,14 +108,14 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
     return values.without_identity(joined, path)
 
 
-def _variables(graph: bytes) -> Iterator[tuple[str, str]]:
+def _variables(graph: Any) -> Iterator[tuple[str, str]]:
     """Yields names of variables, and of tensors, as TrackableObjectGraph has them."""
     for number, node in wire.fields(graph):
         if number != 1:
             continue
         for kind, attribute in wire.fields(node):
             if kind == 2:
-                stored = dict(wire.fields(attribute))
+                stored: dict[int, Any] = dict(wire.fields(attribute))
                 yield stored.get(2, b"").decode(), stored.get(3, b"").decode()
 
 

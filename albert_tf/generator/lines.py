@@ -45,7 +45,7 @@ class TextFile:
         self.errors = errors
         self.number = 0
         self._stored = _StoredFile(path)
-        self._failures: tuple[type[Exception], ...] = (EOFError, zlib.error, *files.errors())
+        self._failures: tuple[type[Exception], ...] = files.errors(EOFError, zlib.error)
         raw: Any = self._stored
         if path.endswith(".gz"):
             raw = gzip.GzipFile(fileobj=self._stored)
