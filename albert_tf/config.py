@@ -168,14 +168,15 @@ class AlbertConfig:
           FileNotFoundError: There is no such file or model.
           ValueError: It is not JSON, or not a valid config; or no regular file.
         """
-        if shipped.is_name(path) and not os.path.exists(path):
-            known = shipped.models()
-            if path not in known:
-                raise FileNotFoundError(
-                    f"ALBERT config {os.fspath(path)} does not exist, and is no name of a model: "
-                    f"known are {', '.join(known)}"
-                )
+        known = shipped.models()
+        # A directory of that name may be the model's own output.
+        if shipped.is_name(path) and path in known and not os.path.isfile(path):
             path = known[os.fspath(path)]
+        elif shipped.is_name(path) and not os.path.exists(path):
+            raise FileNotFoundError(
+                f"ALBERT config {os.fspath(path)} does not exist, and is no name of a model: "
+                f"known are {', '.join(known)}"
+            )
         if files.is_dir(path):
             raise ValueError(f"ALBERT config {os.fspath(path)} is a directory: name the file in it")
         files.check_regular(path)

@@ -54,6 +54,14 @@ def test_a_config_by_name(tmp_path, monkeypatch):
         albert_tf.AlbertConfig.from_json_file("large.json")
 
 
+def test_a_run_in_a_directory_of_the_models_name_goes_on(tmp_path, monkeypatch):
+    """As that of --albert_config_file=albert_tiny --output_dir=albert_tiny."""
+    monkeypatch.chdir(tmp_path)
+    expected = albert_tf.AlbertConfig.from_json_file("albert_tiny")
+    (tmp_path / "albert_tiny").mkdir()
+    assert albert_tf.AlbertConfig.from_json_file("albert_tiny") == expected
+
+
 def test_a_path_that_exists_wins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "albert_large_v2").write_text(albert_tf.AlbertConfig(31).to_json())
