@@ -99,7 +99,7 @@ def run(code: str, *arguments: object, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> pathlib.Path:
-    """The release's weights by the paths of ours, for reading checkpoints takes TensorFlow."""
+    """The weights of the release by the paths of ours, read once for all backends."""
     file = tmp_path_factory.mktemp("weights") / "weights.npz"
     model = goldens.pretrained("base")
     np.savez(file, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
