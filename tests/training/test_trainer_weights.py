@@ -103,7 +103,7 @@ def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
         'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
     )
     trainer = trainer_of(goldens.config("base"), tmp_path)
-    with pytest.raises(ValueError, match="lacks bert/.*adam_m, .*name another output_dir, and"):
+    with pytest.raises(ValueError, match="lacks bert/.*adam_m, .*name another `output_dir`, and"):
         trainer.initialise()
 
 
