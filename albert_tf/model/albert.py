@@ -1,4 +1,4 @@
-"""AlbertModel: embeddings -> E to H -> the shared block, called again and again -> pooler."""
+"""AlbertModel: embeddings -> E to H -> the shared block, applied repeatedly -> pooler."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from albert_tf.model.encoder import Encoder
 
 
 class ConfiguredModel(keras.Model):
-    """Base of the models: built when made, and rebuilt from its config when loaded.
+    """Base class of the models: built on construction, and rebuilt from its config when loaded.
 
     Args:
-      config: The AlbertConfig, or its dictionary (as .keras files hold it).
-      recompute: Whether the backward pass computes the inside of each block again instead of
-        keeping it: memory grows by block boundaries only.
-      **kwargs: keras.Model's; `dtype="mixed_bfloat16"` computes in bfloat16.
+      config: The AlbertConfig, or its dictionary (as stored in .keras files).
+      recompute: Whether the backward pass recomputes the inside of each block instead of
+        storing it: only the outputs of blocks then take memory.
+      **kwargs: Passed to keras.Model; `dtype="mixed_bfloat16"` computes in bfloat16.
     """
 
-    # Whether anything that the model returns depends on the pooler.
+    # Whether any output of the model depends on the pooler.
     reads_pooler = True
     built: bool
 
@@ -43,23 +43,23 @@ class ConfiguredModel(keras.Model):
 class AlbertModel(ConfiguredModel):
     """The ALBERT encoder.
 
-    Called on a dict of `input_ids` `<int32>[B, S]` and, optionally, `input_mask` (1 = keep; all
-    ones if left out) and `segment_ids` (zeros), it returns a dict of
+    Called on a dict of `input_ids` `<int32>[B, S]` and, optionally, `input_mask` (1 = keep;
+    default: all ones) and `segment_ids` (default: zeros), it returns a dict of
 
     - `sequence_output` `<float>[B, S, H]`,
     - `pooled_output` `<float>[B, H]`,
     - `all_encoder_layers`, a list of `<float>[B, S, H]`, one for each block applied,
     - `embedding_output` `<float>[B, S, E]`,
-    - `gathered_output` `<float>[B, P, H]`, `sequence_output` at the positions of the call, if it
-      has any.
+    - `gathered_output` `<float>[B, P, H]`, `sequence_output` at `positions`, if the call names
+      any.
 
     Padded positions are computed like any other; the mask only keeps keys from being attended to.
 
-    Rows are packed, that is each holds up to K examples one after the other, where the inputs
-    have `cls_positions` `<int32>[B, K]`: where each example begins, rising from 0; empty slots
-    are 0. Each example then gets the numbers that it would get alone: it attends only to itself,
-    its positions count from its [CLS], and `pooled_output` is `<float>[B, K, H]`, in empty slots
-    a copy of the first.
+    If the inputs have `cls_positions` `<int32>[B, K]`, rows are packed: each holds up to K
+    examples, one after the other. `cls_positions` says where each example begins, ascending from
+    0; empty slots are 0. Each example then gets the same numbers as it would alone: it attends
+    only to itself, its positions count from its [CLS], and `pooled_output` is
+    `<float>[B, K, H]`, with a copy of the first example's in empty slots.
 
     Args: see ConfiguredModel.
 
@@ -104,16 +104,16 @@ class AlbertModel(ConfiguredModel):
 
         Args:
           inputs: See the class.
-          training: Whether dropout acts.
-          dropout_seed: `<int>[2]` from which all dropout masks of this call follow; drawn from
-            the model's own generator if left out.
-          positions: `<int32>[B, P]`. A graph that reads no more than `gathered_output` and
-            `pooled_output` computes the last block at these positions and [CLS] alone.
+          training: Whether to apply dropout.
+          dropout_seed: `<int>[2]` that determines all dropout masks of this call; by default
+            drawn from the model's own generator.
+          positions: `<int32>[B, P]`. A graph that reads only `gathered_output` and
+            `pooled_output` computes the last block only at these positions and at [CLS].
 
         Returns:
           See the class.
         """
-        # Integers already, but where fit builds a model under MirroredStrategy: of floats.
+        # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
         input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")

@@ -1,7 +1,7 @@
 """Dropout as a function of a seed.
 
-The same mask when a block is recomputed for the backward pass, another one on each replica, and the
-same again after a resume.
+A block recomputed for the backward pass gets the same mask again, each replica gets its own, and a
+resumed run repeats the masks of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-# Seeds of one forward pass: the embeddings take site 0, each block the next three.
+# Sites of one forward pass: the embeddings take site 0, each block the next three.
 SITES_PER_BLOCK = 3
 
 
@@ -31,12 +31,12 @@ def fold_in(seed: Any, site: Any) -> Any:
 
 
 def apply(x: Any, rate: float, seed: Any) -> Any:
-    """Zeroes a share `rate` of x and scales the rest by 1 / (1 - rate).
+    """Zeroes a fraction `rate` of x and scales the rest by 1 / (1 - rate).
 
     Args:
       x: `<float>[...]`.
-      rate: Share to drop, in [0, 1).
-      seed: `<int>[2]`; None (not training) leaves x as it is.
+      rate: Fraction to drop, in [0, 1).
+      seed: `<int>[2]`; None (not training) returns x unchanged.
 
     Returns:
       `<float>[...]`, of x's shape and dtype.
@@ -47,8 +47,8 @@ def apply(x: Any, rate: float, seed: Any) -> Any:
         return keras.random.dropout(x, rate, seed=_GivenSeed(seed))
     import tensorflow as tf
 
-    # keras leaves the generator to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
-    # 3, and draws the same without XLA. A TPU has a generator of its own.
+    # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
+    # 3, and draws the same numbers without XLA. A TPU has its own generator.
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     algorithm = "auto_select" if on_tpu else "philox"
     seed = ops.cast(seed, "int32")
@@ -58,9 +58,9 @@ def apply(x: Any, rate: float, seed: Any) -> Any:
 
 
 class _GivenSeed(keras.random.SeedGenerator):
-    """Hands keras.random a seed that is a tensor, where it would take a generator."""
+    """Passes a seed tensor to keras.random, which accepts a generator instead."""
 
-    def __init__(self, seed: Any) -> None:  # No variable is made, hence no super().__init__.
+    def __init__(self, seed: Any) -> None:  # No super().__init__: it would create a variable.
         self._seed = seed
 
     def next(self, ordered: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""The encoder: the paper's idea, one block of shared weights that is applied again and again."""
+"""The encoder: the paper's idea, one block of shared weights applied repeatedly."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout, functional, layers
 from albert_tf.model.repetition import loop, unroll
 
-# Deeper models apply their layers in a loop, which takes no longer to compile for more of them. Up
-# to here, as many as the paper has, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
-# keeps less than half as much for the gradient.
+# Deeper models apply their layers in a loop, whose compile time does not grow with their number. Up
+# to this depth, the paper's largest, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
+# stores less than half as much for the gradient.
 MOST_UNROLLED_LAYERS = 24
 
 
 class Block(NamedTuple):
-    """Which of the encoder's sublayers make a block: their places in its lists."""
+    """Which of the encoder's sublayers form a block: their indices in its lists."""
 
     attention: int
     ffn: int
@@ -31,8 +31,8 @@ class Encoder(layers.AlbertLayer):
 
     Args:
       config: The model's AlbertConfig.
-      recompute: Whether the backward pass computes the inside of each block again.
-      **kwargs: keras.layers.Layer's.
+      recompute: Whether the backward pass recomputes the inside of each block.
+      **kwargs: Passed to keras.layers.Layer.
 
     Source: albert/modeling.py, transformer_model.
     """
@@ -76,22 +76,22 @@ class Encoder(layers.AlbertLayer):
         starts: Any = None,
         seed: Any = None,
     ) -> tuple[list[Any], Any]:
-        """Runs all blocks, and the last one at some positions alone as well.
+        """Applies all blocks, and the last one also at a few positions only.
 
-        Whoever reads only these positions saves most of the last block: a graph leaves out what
-        nobody reads.
+        A caller that reads only these positions saves most of the last block: a graph drops
+        outputs that are never read.
 
         Args:
           embeddings: `<float>[B, S, E]`.
           input_mask: `<int32>[B, S]`, 1 = attend to this position.
           positions: `<int32>[B, P]`.
-          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows;
-            only positions of one example attend to each other.
+          starts: `<int32>[B, S]`, for packed rows: where the example of each position begins.
+            Only positions of the same example attend to each other.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
-          num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, the last one last, and
-          this one at `positions`, `<float>[B, P, H]`.
+          num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, in order, and the last
+          of them at `positions`, `<float>[B, P, H]`.
         """
         apply_block = _BlockCaller(self, functional.masked_scores(input_mask, starts), seed)
         outputs = [self._to_hidden_size(embeddings)]
@@ -102,10 +102,10 @@ class Encoder(layers.AlbertLayer):
         return outputs[1:], at_positions
 
     def schedule(self) -> list[tuple[list[Block], int]]:
-        """Returns layers and how often each is applied, the last of all alone.
+        """Returns the layers and how often each is applied; the last one is a separate entry.
 
-        A layer is its blocks, `inner_group_num` of them. With the paper's sharing there is one
-        layer, and it is applied `num_hidden_layers` times.
+        A layer is a list of `inner_group_num` blocks. With the paper's sharing there is a single
+        layer, applied `num_hidden_layers` times.
         """
         config, inner = self.config, self.config.inner_group_num
         count = config.num_hidden_layers
@@ -127,7 +127,7 @@ class Encoder(layers.AlbertLayer):
     def _apply_layer(
         self, apply_block: _BlockCaller, layer: list[Block], times: int, outputs: list[Any]
     ) -> list[Any]:
-        """Returns the outputs of the layer's blocks, each time that it is applied."""
+        """Returns the outputs of the layer's blocks for each time it is applied."""
 
         def step(x: Any, turn: Any, block: Block, first: int) -> Any:
             return apply_block(block, first + len(layer) * turn, x)
@@ -136,7 +136,7 @@ class Encoder(layers.AlbertLayer):
             functools.partial(step, block=block, first=len(outputs) - 1 + i)
             for i, block in enumerate(layer)
         ]
-        # XLA merges a recomputed block with its first computation, where they are not in a loop.
+        # Outside a loop XLA would merge a recomputed block with its first computation.
         in_a_loop = self.recompute or self.config.num_hidden_layers > MOST_UNROLLED_LAYERS
         return (loop if in_a_loop else unroll)(steps, outputs[-1], times)
 
@@ -155,13 +155,13 @@ class _BlockCaller:
         self._seed = seed
 
     def __call__(self, block: Block, number: Any, x: Any, positions: Any = None) -> Any:
-        """Returns what a block makes of x, the number-th in the order of application."""
+        """Applies a block to x; `number` is its place in the order of application."""
         attention, attention_weights = self._attention[block.attention]
         ffn, ffn_weights = self._ffn[block.ffn]
         seed = dropout.fold_in(self._seed, 1 + dropout.SITES_PER_BLOCK * number)
 
-        # Seed and positions are no arguments: recomputation takes only tensors that can have a
-        # gradient.
+        # Seed and positions are captured: recomputation takes only differentiable tensors as
+        # arguments.
         def apply(x: Any, attention_weights: Any, ffn_weights: Any, masked_scores: Any) -> Any:
             x = attention(x, attention_weights, masked_scores, seed, positions)
             return ffn(x, ffn_weights, seed)

@@ -1,4 +1,4 @@
-"""The models of fine-tuning: a head on an AlbertModel. Axis letters: see model/__init__.py."""
+"""Models for fine-tuning: a head on an AlbertModel. Axis letters: see model/__init__.py."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, Conditional
 
 
 class FineTunedModel(ConfiguredModel):
-    """Base of the models here: an encoder, and a head with a dropout of its own.
+    """Base class of the models here: an encoder, and a head with its own dropout.
 
     Args:
-      config: The AlbertConfig, or its dictionary (as .keras files hold it).
-      classifier_dropout_prob: Share that the head drops in training. It is a third setting beside
-        the config's `hidden_dropout_prob` and `attention_probs_dropout_prob`.
+      config: The AlbertConfig, or its dictionary (as stored in .keras files).
+      classifier_dropout_prob: Dropout rate of the head, separate from the config's
+        `hidden_dropout_prob` and `attention_probs_dropout_prob`.
       recompute: See ConfiguredModel.
-      **kwargs: keras.Model's.
+      **kwargs: Passed to keras.Model.
 
     Raises:
-      ValueError: `classifier_dropout_prob` is outside [0, 1).
+      ValueError: If `classifier_dropout_prob` is outside [0, 1).
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class FineTunedModel(ConfiguredModel):
         """Encodes a batch.
 
         Args:
-          inputs: AlbertModel's.
-          training: Whether dropout acts.
+          inputs: See AlbertModel.
+          training: Whether to apply dropout.
           dropout_seed: See AlbertModel.call.
 
         Returns:
-          AlbertModel's outputs, and the head's seed `<int>[2]`, None where nothing is dropped.
+          AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout.
         """
         if training and dropout_seed is None and self.seed_generator is not None:
             dropout_seed = self.seed_generator.next()
@@ -94,10 +94,10 @@ class AlbertForSequenceClassification(FineTunedModel):
     Args:
       config: See FineTunedModel.
       num_labels: Number of classes C; 1 for a regression.
-      classifier_dropout_prob: Of the pooled vector; the default is the release's.
+      classifier_dropout_prob: Dropout of the pooled vector; the default is the release's.
       recompute: See ConfiguredModel.
-      name: Of the model.
-      **kwargs: keras.Model's.
+      name: Name of the model.
+      **kwargs: Passed to keras.Model.
 
     Source: classifier_utils.py, create_model.
     """
@@ -152,7 +152,7 @@ class AlbertForMultipleChoice(FineTunedModel):
     Called on AlbertModel's inputs with an axis of choices, `<int32>[B, C, S]`, it returns logits
     `<float32>[B, C]`.
 
-    Args: see FineTunedModel; the dropout is that of the pooled vector.
+    Args: see FineTunedModel; the dropout acts on the pooled vector.
 
     Source: race_utils.py, create_model.
     """
@@ -187,10 +187,10 @@ class AlbertForMultipleChoice(FineTunedModel):
 class AlbertForQuestionAnswering(FineTunedModel):
     """Finds the span that answers a question (SQuAD v1.1).
 
-    Called on AlbertModel's inputs, it returns `start_logits` and `end_logits` `<float32>[B, S]`,
-    padding and question not excluded.
+    Called on AlbertModel's inputs, it returns `start_logits` and `end_logits` `<float32>[B, S]`
+    for all positions, those of padding and the question included.
 
-    Args: see FineTunedModel; the release's head has no dropout, hence the default of 0.
+    Args: see FineTunedModel; dropout is 0 by default because the release's head has none.
 
     Source: squad_utils.py, create_v1_model.
     """
@@ -220,7 +220,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertForQuestionAnsweringV2(FineTunedModel):
-    """Finds the span that answers a question, and tells whether there is one (SQuAD v2.0).
+    """Finds the span that answers a question, if there is one (SQuAD v2.0).
 
     Called on AlbertModel's inputs and `p_mask` `<int32>[B, S]`, 1 where no answer can start or
     end, it returns `cls_logits` `<float32>[B]` (larger: no answer) and,
@@ -233,15 +233,15 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
 
     Args:
       config: See FineTunedModel.
-      start_n_top: Beam of starts K.
-      end_n_top: Beam of ends J for each start.
-      classifier_dropout_prob: Of the answerability's hidden layer.
+      start_n_top: Beam width K for starts.
+      end_n_top: Beam width J for the ends of each start.
+      classifier_dropout_prob: Dropout of the answerability head's hidden layer.
       recompute: See ConfiguredModel.
-      name: Of the model.
-      **kwargs: keras.Model's.
+      name: Name of the model.
+      **kwargs: Passed to keras.Model.
 
     Source: squad_utils.py, create_v2_model.
-    Differs: the release conditions on the true start in training only, not by what it is given.
+    Differs: the release conditions on the true start in training; here, whenever it is given.
     """
 
     reads_pooler = False

@@ -1,4 +1,4 @@
-"""The functions that layers are made of. Axis letters: see model/__init__.py."""
+"""The functions that layers are built from. Axis letters: see model/__init__.py."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def get_activation(name: str) -> Any:
 
 
 def masked_scores(input_mask: Any, starts: Any = None) -> Any:
-    """Returns what is added to attention scores: 0, or MASKED_SCORE for keys not to attend to.
+    """Returns the additive attention mask: 0, or MASKED_SCORE for keys not to attend to.
 
     Args:
       input_mask: `<int32>[B, S]`, 1 = attend to this position.
-      starts: `<int32>[B, S]`, where the example of each position begins, in packed rows.
+      starts: `<int32>[B, S]`, for packed rows: where the example of each position begins.
 
     Returns:
-      `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` in packed rows, where only positions of one
-      example attend to each other.
+      `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` for packed rows, where only positions of the
+      same example attend to each other.
     """
-    # Not by slices with new axes: TFLite has no such operation.
+    # Not slicing with new axes: TFLite has no such operation.
     masked = 1.0 - ops.expand_dims(ops.cast(input_mask, "float32"), (1, 2))
     if starts is not None:
         others = ops.expand_dims(starts, (1, 3)) != ops.expand_dims(starts, (1, 2))
@@ -68,7 +68,7 @@ def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
 def add_and_norm(
     x: Any, y: Any, bias: Any, gamma: Any, beta: Any, rate: float = 0.0, seed: Any = None
 ) -> Any:
-    """Ends a sublayer: x `<float>[..., H]` plus its product y and bias, dropped out, normalised."""
+    """Ends a sublayer: normalises x `<float>[..., H]` plus dropout of its product y plus bias."""
     y = dropout.apply(ops.cast(y, "float32") + ops.cast(bias, "float32"), rate, seed)
     return ops.cast(layer_norm(ops.cast(x, "float32") + y, gamma, beta), x.dtype)
 
@@ -83,7 +83,7 @@ def biased_activation(x: Any, bias: Any, name: str) -> Any:
 def attention_probs(
     scores: Any, scale: float, masked_scores: Any, rate: float = 0.0, seed: Any = None
 ) -> Any:
-    """Turns products of queries and keys, `<float>[B, N, P, S]`, into what each key counts."""
+    """Turns query-key products `<float>[B, N, P, S]` into attention probabilities."""
     return dropout.apply(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
 
 
@@ -102,14 +102,14 @@ def _softmax(scores: Any, scale: float, masked_scores: Any) -> Any:
 
 
 def example_starts(cls_positions: Any, length: int) -> Any:
-    """Tells at each position of a packed row where the example that it belongs to begins.
+    """Returns for each position of a packed row where its example begins.
 
     Args:
       cls_positions: `<int32>[B, K]`, where examples begin; the first at 0, empty slots are 0 too.
       length: S.
 
     Returns:
-      `<int32>[B, S]`; padding behind the last example counts as a part of it.
+      `<int32>[B, S]`; padding after the last example counts as part of it.
     """
     firsts = cls_positions[:, :, None]
     begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]
@@ -117,7 +117,7 @@ def example_starts(cls_positions: Any, length: int) -> Any:
 
 
 def gather_positions(sequence: Any, positions: Any) -> Any:
-    """Picks the vectors at some positions of each sequence.
+    """Gathers the vectors at given positions of each sequence.
 
     Args:
       sequence: `<float>[B, S, H]`.

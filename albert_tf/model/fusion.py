@@ -1,4 +1,4 @@
-"""Chains of elementwise operations as one loop each, where TensorFlow would run one by one."""
+"""Compiles chains of elementwise operations to one loop, where TensorFlow runs them one by one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import keras
 
-# Over fewer elements TensorFlow is as fast, and XLA takes a while to compile a chain.
+# For fewer elements TensorFlow is as fast, and XLA takes a while to compile a chain.
 WORTH_COMPILING = 65_536
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `fused`, for a chain that is not differentiated and may return several tensors.
+    """Like `fused`, for a chain that is not differentiated and may return several tensors.
 
     Args:
-      function: Maps tensors and keywords, Python values, to tensors.
+      function: Maps tensors, and Python values given by keyword, to tensors.
 
     Returns:
       A function with the same arguments and results.
@@ -35,22 +35,21 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def fused(
     function: Callable[..., Any], gradient: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Has XLA compile a chain of elementwise operations and reductions, and its gradient.
+    """Compiles a chain of elementwise operations and reductions, and its gradient, with XLA.
 
-    TensorFlow runs such a chain as a pass over memory for each operation, which on a CPU costs as
+    TensorFlow makes a pass over memory for each operation of such a chain, which on a CPU costs as
     much as the matrix products between the chains; XLA makes it one pass. The backward pass
-    computes the chain again from its inputs, so that nothing but them is kept; with `gradient` it
-    keeps nothing but the result.
+    recomputes the chain from its inputs, so that only they are stored; with `gradient`, only the
+    result is.
 
-    The chain is left as it is where nothing is gained: for few elements, eagerly, for shapes that
-    are not static (XLA compiles for one shape), and on backends and a TPU, which compile the whole
-    step.
+    The chain is left as it is where there is nothing to gain: for few elements, in eager mode, for
+    shapes that are not static (XLA compiles for one shape), and on a TPU and other backends, which
+    compile the whole step.
 
     Args:
-      function: Maps tensors, of which the result is differentiated, and keywords, of which it is
-        not, to a tensor.
-      gradient: Maps the result, the gradient with respect to it and the keywords to that with
-        respect to each tensor.
+      function: Maps tensors, and keyword arguments that are not differentiated, to a tensor.
+      gradient: Maps the result, the gradient with respect to it and the keyword arguments to the
+        gradient with respect to each tensor.
 
     Returns:
       A function with the same arguments and result.
@@ -85,7 +84,7 @@ def fused(
 
 
 def _gains(tensors: Any) -> bool:
-    """Whether XLA makes a chain over these tensors faster than it already is."""
+    """Whether XLA speeds up a chain over these tensors."""
     import tensorflow as tf
 
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)

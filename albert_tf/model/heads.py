@@ -1,4 +1,4 @@
-"""What stands on the encoder: the heads, and the model of pre-training."""
+"""The heads on top of the encoder, and the model for pre-training."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout, functional, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 
-# The release's for classes and spans, whatever the config's initializer_range is.
+# As in the release for classes and spans, whatever the config's initializer_range.
 _CLASSIFIER_STDDEV = 0.02
-# What a position scores at which no answer can start or end.
+# The logit of a position where no answer can start or end.
 _MASKED_LOGIT = -1e30
 
 
 class MaskedLMHead(layers.AlbertLayer):
     """Predicts the piece at each masked position.
 
-    Dense (H to E), activation, normalisation, then the word embeddings themselves as the output
-    matrix, plus a bias for each piece.
+    Dense (H to E), activation, normalisation, then the tied word embeddings as output matrix, plus
+    a bias for each piece.
 
     Source: run_pretraining.py, get_masked_lm_output.
     """
@@ -38,7 +38,7 @@ class MaskedLMHead(layers.AlbertLayer):
         self.built = True
 
     def call(self, x: Any, word_embeddings: Any) -> Any:
-        """Scores all pieces at some positions.
+        """Scores all pieces at the given positions.
 
         Args:
           x: `<float>[B, P, H]`, the encoder's output at these positions.
@@ -55,7 +55,7 @@ class MaskedLMHead(layers.AlbertLayer):
 
 
 class SentenceOrderHead(layers.AlbertLayer):
-    """Tells segments in their order (0) from swapped ones (1).
+    """Classifies two segments as in order (0) or swapped (1).
 
     Source: run_pretraining.py, get_sentence_order_output.
     """
@@ -73,13 +73,13 @@ class SentenceOrderHead(layers.AlbertLayer):
 
 
 class ClassifierHead(layers.AlbertLayer):
-    """Scores classes: dropout and one dense map, over the last axis of what it is called on.
+    """Scores classes: dropout and one dense layer, over the last axis of its input.
 
     Args:
       config: The model's AlbertConfig.
       num_outputs: Number of classes C.
-      dropout_prob: Share of its input that is dropped in training.
-      **kwargs: keras.layers.Layer's.
+      dropout_prob: Fraction of its input that is dropped in training.
+      **kwargs: Passed to keras.layers.Layer.
 
     Source: classifier_utils.py, race_utils.py and squad_utils.py (v1), create_model.
     """
@@ -100,7 +100,7 @@ class ClassifierHead(layers.AlbertLayer):
         self.built = True
 
     def call(self, x: Any, seed: Any = None) -> Any:
-        """Maps `<float>[..., H]` to `<float32>[..., C]` logits; a seed `<int>[2]` drops out."""
+        """Maps `<float>[..., H]` to `<float32>[..., C]` logits; dropout if a seed `<int>[2]`."""
         x = dropout.apply(x, self.dropout_prob, seed)
         weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
         return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
@@ -139,7 +139,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
 
         Args:
           sequence_output: `<float>[B, S, H]`.
-          starts: `<int32>[B, K]`; one outside [0, S) stands for a vector of zeros.
+          starts: `<int32>[B, K]`; one outside [0, S) selects a vector of zeros.
           p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
 
         Returns:
@@ -148,7 +148,8 @@ class ConditionalSpanHead(layers.AlbertLayer):
         width = self.config.hidden_size
         chosen = ops.one_hot(starts, ops.shape(sequence_output)[1], dtype=sequence_output.dtype)
         start_features = ops.matmul(chosen, sequence_output)  # [B, K, S] x [B, S, H]
-        # The map of [position, start], whose two halves are the same for all of the other's.
+        # A dense layer on [position, start] in two halves: one is the same for all starts, the
+        # other for all positions.
         kernel, bias = self.end_0
         kernel = ops.cast(kernel, sequence_output.dtype)
         x = ops.matmul(sequence_output, kernel[:width])[:, None]
@@ -160,12 +161,12 @@ class ConditionalSpanHead(layers.AlbertLayer):
 
 
 class AnswerabilityHead(layers.AlbertLayer):
-    """Tells whether a question has no answer, from [CLS] and the positions likely to start one.
+    """Scores "no answer" from [CLS] and the positions where an answer is likely to start.
 
     Args:
       config: The model's AlbertConfig.
-      dropout_prob: Share of its hidden layer that is dropped in training.
-      **kwargs: keras.layers.Layer's.
+      dropout_prob: Fraction of its hidden layer that is dropped in training.
+      **kwargs: Passed to keras.layers.Layer.
 
     Source: squad_utils.py, create_v2_model.
     """
@@ -198,8 +199,8 @@ def _add_dense(layer: layers.AlbertLayer, name: str, inputs: int, outputs: int) 
 
 def _dense(x: Any, weights: tuple[Any, Any]) -> Any:
     kernel, bias = weights
-    # A product of two matrices: TensorFlow 2.21's batch product of [B, 1, S, H] overruns its memory
-    # on a CPU (Keras 3.13 and later avoid it themselves).
+    # A product of two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its
+    # memory on a CPU (Keras 3.13 and later avoid it themselves).
     y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), ops.cast(kernel, x.dtype))
     return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
 
@@ -210,14 +211,13 @@ def _mask(logits: Any, p_mask: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertForPreTraining(ConfiguredModel):
-    """ALBERT with both heads of pre-training.
+    """ALBERT with both pre-training heads.
 
     Called on AlbertModel's inputs and `masked_lm_positions` `<int32>[B, P]`, it returns
     AlbertModel's outputs and
 
     - `masked_lm_logits` `<float32>[B, P, V]`,
-    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), of which 1 means
-      swapped.
+    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), class 1 = swapped.
 
     Args: see ConfiguredModel.
     """

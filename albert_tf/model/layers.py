@@ -13,29 +13,29 @@ from albert_tf.model import dropout, functional
 
 
 class AlbertLayer(keras.layers.Layer):
-    """Base of the layers here: weights are float32 and initialised as the release does.
+    """Base class of the layers here: weights are float32, initialised as in the release.
 
     Args:
       config: The model's AlbertConfig.
-      **kwargs: keras.layers.Layer's.
+      **kwargs: Passed to keras.layers.Layer.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
-        # No autocast: a layer casts what it computes with, and float32 masks stay exact.
+        # No autocast: layers do their own casts, and float32 masks stay exact.
         super().__init__(autocast=False, **kwargs)
         self.config = config
 
     def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
-        """Adds a weight drawn from the truncated normal of stddev, by default `initializer_range`.
+        """Adds a truncated normal weight; its stddev is `initializer_range` by default.
 
-        keras draws the standard deviation before the cut at two of them, as the release does.
+        As in the release, stddev is that before truncation, at two standard deviations.
         """
         if stddev is None:
             stddev = self.config.initializer_range
         return self._add(name, shape, keras.initializers.TruncatedNormal(stddev=stddev))
 
     def add_bias(self, name: str, size: int) -> keras.Variable:
-        """Adds a weight `<float32>[size]` of zeros."""
+        """Adds a zero-initialised weight `<float32>[size]`."""
         return self._add(name, (size,), "zeros")
 
     def add_norm(self, name: str, size: int) -> tuple[keras.Variable, keras.Variable]:
@@ -45,7 +45,7 @@ class AlbertLayer(keras.layers.Layer):
         return gamma, beta
 
     def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
-        # No autocast: each layer says itself what is cast, so that a weight is cast once a pass.
+        # No autocast: layers do their own casts, so that a weight is cast once per pass.
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
 
 
@@ -75,14 +75,14 @@ class Embeddings(AlbertLayer):
         Args:
           input_ids: `<int32>[B, S]` in [0, V); padding is embedded like any piece.
           segment_ids: `<int32>[B, S]` in [0, type_vocab_size).
-          starts: `<int32>[B, S]`, where the example of each position begins, in packed rows.
+          starts: `<int32>[B, S]`, for packed rows: where the example of each position begins.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
           `<float>[B, S, E]`.
 
         Raises:
-          ValueError: S is beyond the position table.
+          ValueError: If S exceeds the position table.
         """
         length = input_ids.shape[1]
         if length is not None and length > self.config.max_position_embeddings:
@@ -91,7 +91,7 @@ class Embeddings(AlbertLayer):
                 f"(max_position_embeddings {self.config.max_position_embeddings}): shorten it"
             )
         words = ops.take(self.word_embeddings, input_ids, axis=0)
-        # A product with a one-hot matrix: the table has two rows, and its gradient stays dense.
+        # A one-hot product, not a gather: the table has two rows, and its gradient stays dense.
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
         types = ops.matmul(types, self.token_type_embeddings)
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]
@@ -103,11 +103,11 @@ class Embeddings(AlbertLayer):
 
 
 class SublayerWeights(NamedTuple):
-    """What a sublayer computes with: matrices and biases in the compute dtype.
+    """The weights of a sublayer: matrices and biases in the compute dtype.
 
     Attributes:
-      inner_kernel: `<float>[H, 3H]` of attention: query, key and value are one product;
-        `<float>[H, I]` of the feed-forward part.
+      inner_kernel: Attention: `<float>[H, 3H]`, query, key and value as one product;
+        feed-forward: `<float>[H, I]`.
       inner_bias: `<float>[3H]` or `<float>[I]`.
       output_kernel: `<float>[H, H]` or `<float>[I, H]`.
       output_bias: `<float>[H]`.
@@ -126,7 +126,7 @@ class SublayerWeights(NamedTuple):
 class SelfAttention(AlbertLayer):
     """Multi-head self-attention, its output projection, residual and normalisation.
 
-    The encoder calls it many times in one forward pass, with weights that were `read` once.
+    The encoder calls it many times per forward pass, with weights that it `read` once.
 
     Source: albert/modeling.py, attention_layer and attention_ffn_block.
     """
@@ -161,7 +161,7 @@ class SelfAttention(AlbertLayer):
         seed: Any = None,
         positions: Any = None,
     ) -> Any:
-        """Lets positions attend to all unmasked ones.
+        """Attends from each position to all unmasked ones.
 
         Args:
           x: `<float>[B, S, H]`.
@@ -212,9 +212,9 @@ class SelfAttention(AlbertLayer):
 
 
 class FeedForward(AlbertLayer):
-    """Two dense layers with an activation between, residual and normalisation.
+    """Two dense layers with an activation in between, residual and normalisation.
 
-    `read` and called as SelfAttention.
+    Used like SelfAttention: `read` once, called many times.
 
     Source: albert/modeling.py, attention_ffn_block.
     """
@@ -243,7 +243,7 @@ class FeedForward(AlbertLayer):
         )
 
     def call(self, x: Any, weights: SublayerWeights, seed: Any = None) -> Any:
-        """Transforms every position by itself.
+        """Transforms each position independently.
 
         Args:
           x: `<float>[B, S, H]`.

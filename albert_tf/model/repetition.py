@@ -1,4 +1,4 @@
-"""Blocks that are applied many times, as a loop of the compiled program."""
+"""Applies blocks many times, as a loop of the compiled program."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Block = Callable[[Any, Any], Any]
 
 
 def loop(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
-    """Applies blocks one after the other, and all of them again and again.
+    """Applies blocks in sequence, and the whole sequence `times` times.
 
-    A block is traced once, whatever the number of turns: neither the program nor the time that
-    tracing and a compiler take grow with it.
+    A block is traced once, whatever `times` is: neither the size of the program nor the time to
+    trace and compile it grows.
 
     Args:
-      blocks: Each maps `<float>[...]` and the number of the turn `<int32>[]` to `<float>[...]` of
-        the same shape and dtype.
-      x: `<float>[...]`, what the first block is applied to.
-      times: How often.
+      blocks: Each maps `<float>[...]` and the iteration `<int32>[]` to `<float>[...]` of the same
+        shape and dtype.
+      x: `<float>[...]`, the input of the first block.
+      times: Number of iterations.
 
     Returns:
-      The results of all blocks, `times * len(blocks)`, in order.
+      The outputs of all blocks, `times * len(blocks)`, in order.
     """
     if times == 1:
         return unroll(blocks, x, times)
@@ -32,12 +32,12 @@ def loop(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
     last, by_block = run(blocks, x, times)
     by_block = [ops.unstack(results, times) for results in by_block]
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
-    # The same as results[-1], whose gradient would be that of all turns.
+    # The same as results[-1], whose gradient would be one of all iterations.
     return [*results[:-1], last]
 
 
 def unroll(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
-    """As `loop`, unrolled: each block is traced anew in each turn."""
+    """Like `loop`, but unrolled: each block is traced again in each iteration."""
     results = [x]
     for number in range(times):
         results += _in_turn(blocks, results[-1], number)
@@ -53,7 +53,7 @@ def _run(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, list[Any]]:
 
 
 def _run_tensorflow(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, list[Any]]:
-    # Not keras.ops.scan: XLA needs a bound of the loop for its gradient, and it sets none.
+    # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
     import tensorflow as tf
 
     def turn(number: Any, x: Any, arrays: list[Any]) -> tuple[Any, Any, list[Any]]:
