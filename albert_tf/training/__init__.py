@@ -1,1 +1,1 @@
-"""The training loop: Trainer, step, optimizers, devices, evaluation. Knows Task, no tasks."""
+"""The training loop: Trainer, step, optimizers, devices, evaluation. Knows Task, not the tasks."""

@@ -1,4 +1,4 @@
-"""From arguments to a tf.distribute strategy, and what a loop asks of it."""
+"""Creates the tf.distribute strategy, and answers the training loop's questions about it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def create_strategy(
 ) -> tf.distribute.Strategy:
     """Chooses a strategy for the machine.
 
-    A TPU if asked for; else all workers of TF_CONFIG, where it names more than one; else all GPUs
-    of this machine (or all logical CPUs, where they were configured); else its one device.
+    A TPU if asked for; else all workers of TF_CONFIG, if it names more than one; else all GPUs of
+    this machine (or all logical CPUs, if several are configured); else its one device.
 
     Args:
       use_tpu: Whether to train on a TPU.
       tpu_name: Name or grpc address of the TPU; "local" on a TPU VM.
-      tpu_zone: Its zone; found by itself on Google Cloud.
-      gcp_project: Its project; found by itself on Google Cloud.
-      master: grpc address of the TPU, where it has no name.
-      num_tpu_cores: Cores to expect; None does not check.
+      tpu_zone: Its zone; detected automatically on Google Cloud.
+      gcp_project: Its project; detected automatically on Google Cloud.
+      master: grpc address of the TPU, if it has no name.
+      num_tpu_cores: Expected number of cores; None does not check.
 
     Returns:
       The strategy.
 
     Raises:
-      ValueError: The TPU can't be reached or has another number of cores; or TF_CONFIG is wrong.
+      ValueError: If the TPU can't be reached or has another number of cores, or TF_CONFIG is wrong.
     """
     if use_tpu:
         return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
@@ -58,7 +58,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContext:
-    """Returns which share of the input this process feeds to its replicas."""
+    """Returns which part of the input this process feeds to its replicas."""
     hosts, host = 1, 0
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         resolver = strategy.cluster_resolver
@@ -68,7 +68,7 @@ def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContex
 
 
 def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
-    """Returns the means of the workers' values, once all workers have come here with theirs."""
+    """Returns the means of the values over all workers; waits until every worker calls it."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return list(values)
     return _mean_over_replicas(strategy, tf.constant(values, tf.float64)).numpy().tolist()
@@ -77,7 +77,7 @@ def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[
 @tf.function
 def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
     def mean(x: tf.Tensor) -> tf.Tensor:
-        # The reduction asks on which device its operand lies; an argument lies on none.
+        # The reduction needs the device of its operand; an argument has none.
         x = tf.identity(x)
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
 
@@ -110,7 +110,7 @@ def _tpu_strategy(
 
 
 def _tpu_remedy(name: str, reason: str) -> str:
-    """Returns what a person can do where a TPU was not found, for which TensorFlow has no words."""
+    """Returns advice for a TPU that was not found; TensorFlow's messages have none."""
     packages = {
         (distribution.metadata["Name"] or "").lower().replace("_", "-")
         for distribution in importlib.metadata.distributions()

@@ -28,22 +28,22 @@ _REMIND_SECONDS = 60.0
 def evaluate_checkpoints(
     trainer: Trainer, input_fn: InputFn, last_step: int, poll_seconds: float = _POLL_SECONDS
 ) -> dict[str, float]:
-    """Evaluates the newest checkpoint of the output directory, until one of `last_step` was.
+    """Evaluates each new checkpoint in the output directory, up to that of `last_step`.
 
-    Writes eval_results.txt, keeps best_trial.txt, and copies a checkpoint to model.ckpt-best when
-    the task's key metric is higher than ever before in this directory.
+    Writes eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
+    when the task's key metric is the highest so far in this directory.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
-      input_fn: Makes a host's dataset; it ends.
+      input_fn: Makes a host's finite dataset.
       last_step: The training run's last step.
-      poll_seconds: Seconds between two looks for a new checkpoint.
+      poll_seconds: Seconds between checks for a new checkpoint.
 
     Returns:
       The last metrics, and `global_step`.
 
     Source: run_pretraining.py, main.
-    Differs: a checkpoint is evaluated once; the best one is remembered when evaluation restarts.
+    Differs: a checkpoint is evaluated only once; a restarted evaluation remembers the best one.
     """
     lines: list[str] = []
     results: dict[str, float] = {"global_step": -1}
@@ -57,7 +57,7 @@ def evaluate_checkpoints(
         try:
             step = trainer.restore(prefix)
         except FileNotFoundError:
-            continue  # The training run has just deleted it for a newer one.
+            continue  # The training run has just replaced it by a newer one.
         results = {"global_step": step, **trainer.evaluate(input_fn)}
         evaluated, waiting_since = prefix, None
         lines += log_results(prefix, results)
@@ -70,12 +70,12 @@ def evaluate_checkpoints(
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What is known of the checkpoints of a directory: the release's best_trial.txt.
+    """What is known about a directory's checkpoints: the release's best_trial.txt.
 
     Attributes:
-      last_step: That of the last one evaluated.
-      best_step: That of the best.
-      best_value: Its key metric.
+      last_step: Step of the last checkpoint evaluated.
+      best_step: Step of the best checkpoint.
+      best_value: Key metric of the best checkpoint.
     """
 
     last_step: int = -1
@@ -84,10 +84,10 @@ class Trial:
 
     @classmethod
     def read(cls, directory: str) -> Trial:
-        """Reads best_trial.txt; where there is none, nothing is known.
+        """Reads best_trial.txt; without one, nothing is known.
 
         Raises:
-          ValueError: It is something else.
+          ValueError: If the file is not a valid best_trial.txt.
         """
         path = os.path.join(directory, TRIAL_FILE)
         if not tf.io.gfile.exists(path):
@@ -120,22 +120,22 @@ def begin(directory: str) -> None:
 def evaluate_saved(
     trainer: Trainer, evaluate: Callable[[], dict[str, float]], write: Callable[[], None]
 ) -> int:
-    """Evaluates the checkpoints of the output directory that have not been, oldest first.
+    """Evaluates the checkpoints in the output directory not yet evaluated, oldest first.
 
-    Adds to eval_results.txt, keeps best_trial.txt, and copies a checkpoint to model.ckpt-best when
-    the task's key metric is higher than ever before. The trainer then holds the newest checkpoint.
+    Appends to eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
+    when the task's key metric is the highest so far. The trainer then holds the newest checkpoint.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
-      evaluate: Returns metrics of the trainer's weights.
-      write: Is called after `evaluate` if that was the best; writes what else is to be kept of it.
+      evaluate: Returns the metrics of the trainer's weights.
+      write: Called after `evaluate` if the result is the best so far; saves anything else to keep.
 
     Returns:
-      How many there were.
+      The number of checkpoints evaluated.
 
     Source: run_classifier.py, main.
-    Differs: checkpoints that are not the best are deleted by --keep_checkpoint_max alone; the best
-    is copied at once; evaluation does not wait for a training run beside it.
+    Differs: only --keep_checkpoint_max deletes checkpoints other than the best; the best is copied
+    at once; evaluation does not wait for a concurrent training run.
     """
     directory = trainer.output_dir
     trial = Trial.read(directory)
@@ -158,17 +158,17 @@ def evaluate_saved(
                 write()
             lines.append(f"best = {trial.best_value}")
             append_results(os.path.join(directory, RESULTS_FILE), lines)
-            # Last: a run killed before this evaluates the checkpoint again.
+            # Last: a run killed before this point evaluates the checkpoint again.
             trial.write(directory)
-    # What the others do next, they do with the files that the chief wrote.
+    # The other workers go on with the files that the chief wrote.
     distribution.mean_over_workers(trainer.strategy, 0.0)
     return count
 
 
 def append_results(path: str, lines: Sequence[str]) -> None:
-    """Adds the metrics of a checkpoint to a file, below those of others.
+    """Appends the metrics of a checkpoint to a file.
 
-    Those of the same step that stand last are replaced: a killed run left them, and did it again.
+    If the file ends with metrics of the same step, they are replaced: a killed run left them.
     """
     blocks = []
     if tf.io.gfile.exists(path):
@@ -192,7 +192,7 @@ def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
 def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) -> list[str]:
     """Copies the checkpoint if it beats the best; returns the release's lines about it."""
     directory, step, value = os.path.dirname(prefix), results["global_step"], results[key_metric]
-    # A best checkpoint that is lost is worth nothing.
+    # A best score whose checkpoint is lost doesn't count.
     trial = Trial.read(directory) if checkpoint.best(directory) else Trial()
     if value <= trial.best_value:
         return []

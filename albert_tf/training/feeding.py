@@ -1,4 +1,4 @@
-"""What the Trainer reads: batches of one static length, or of several that take turns."""
+"""Feeds the Trainer with batches of one static length, or of several that alternate."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import tensorflow as tf
 
 from albert_tf.training import distribution
 
-# Makes a host's dataset: batches of one replica each, one for each of its replicas in turn.
+# Makes a host's dataset: per-replica batches, one for each of its replicas in turn.
 InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 
 def replica_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
     """Returns an iterator over a host's dataset; see `next_batch`.
 
-    Nothing is autotuned: as the thread that tunes is told to end before it can see that, it may
-    sleep through to its next turn, up to a minute later, and its iterator's end waits for it.
-    (`num_parallel_calls=AUTOTUNE` is a thread for each core, up to 16, then.) The iterators that
-    tf.distribute puts on each device have such a thread, too, whatever a dataset's options; they
-    are left to TPUs, where they also feed the hosts of a pod.
+    Autotuning is off: its thread can miss the signal to end and sleep until its next round, up to
+    a minute later, and the iterator's end waits for it. (`num_parallel_calls=AUTOTUNE` then means
+    one thread per core, up to 16.) The iterators that tf.distribute puts on each device have such
+    a thread whatever the dataset's options; they are used only for TPUs, where they also feed the
+    hosts of a pod.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -37,14 +37,14 @@ def replica_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iter
 
 
 def next_batch(strategy: tf.distribute.Strategy, iterator: Iterator[Any]) -> Any:
-    """Returns the batch of each of this host's replicas, for `strategy.run`."""
+    """Returns one batch for each of this host's replicas, for `strategy.run`."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return next(iterator)
     return strategy.experimental_distribute_values_from_function(lambda _: next(iterator))
 
 
 def all_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
-    """Yields the batches of a dataset that ends, for `strategy.run`."""
+    """Yields the batches of a finite dataset, for `strategy.run`."""
     iterator = replica_batches(strategy, input_fn)
     with contextlib.suppress(StopIteration):
         while True:
@@ -53,14 +53,14 @@ def all_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator
 
 @dataclasses.dataclass(frozen=True)
 class InputByLength:
-    """Batches of several static lengths, and whose turn it is at each step.
+    """Batches of several static lengths, and which length each step takes.
 
-    XLA and a TPU compile a step for each shape, once: so each length has a dataset of its own, and
-    the host picks.
+    XLA and a TPU compile a step once for each shape: so each length has its own dataset, and the
+    host picks.
 
     Attributes:
-      input_fns: By length, makes a host's dataset of the batches of that length, in the order of
-        their steps, from the step that the Trainer is at.
+      input_fns: By length, a function that makes a host's dataset of the batches of that length, in
+        step order, from the Trainer's current step.
       lengths: `<int>[T]`, the length at each step of the run, from step 0.
     """
 
@@ -69,12 +69,12 @@ class InputByLength:
 
 
 class StepIterators:
-    """Runs of steps, each from an iterator over batches of one static length.
+    """Splits steps into runs, each fed by an iterator over batches of one static length.
 
     Args:
-      strategy: Shares out the batches.
+      strategy: Distributes the batches.
       source: Makes the datasets.
-      first_step: The step whose batch comes first.
+      first_step: The step of the first batch.
       num_steps: The last step.
     """
 
@@ -86,7 +86,7 @@ class StepIterators:
         num_steps: int,
     ) -> None:
         if callable(source):
-            # One number for all steps, however many.
+            # A broadcast: one number in memory, however many steps.
             source = InputByLength({0: source}, np.broadcast_to(0, num_steps))
             lengths = [0] if first_step < num_steps else []
         else:
@@ -97,7 +97,7 @@ class StepIterators:
         }
 
     def runs(self, step: int, count: int) -> Iterator[tuple[Any, int]]:
-        """Cuts the `count` steps from `step` on into runs of one length.
+        """Splits the next `count` steps, from `step` on, into runs of one length.
 
         Yields:
           The iterator of each run, and its number of steps.

@@ -1,8 +1,8 @@
-"""Which rows make which batch, and how long it is: less padding, in a handful of static lengths.
+"""Length buckets: which rows go into which batch, padded to one of a few static lengths.
 
-A plan is arithmetic on the lengths of all rows. It is a function of its arguments alone, so that a
-run that starts again at step t needs nothing but t, and it knows of no replica: those share out
-each batch afterwards.
+A plan is computed from the lengths of all rows. It depends only on its arguments, so that a run
+resumed at step t needs only t. It does not depend on the replicas either: they divide each batch
+among themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Rows of all batches of a run, at most: a plan takes 12 bytes for each, and twice while it is made.
+# Most rows in all batches of a run: a plan takes 12 bytes for each, and 24 while it is made.
 MOST_ROWS = 100_000_000
 # A chunk of this many batches is sorted by length: short enough that the order stays random, long
 # enough that few of its batches hold two lengths.
@@ -24,8 +24,8 @@ class LengthBatches:
     """The batches of T steps.
 
     Attributes:
-      rows: `<int64>[T, B]`, which rows are in it.
-      lengths: `<int64>[T]`, the positions that each row of it is padded to.
+      rows: `<int64>[T, B]`, the rows of each batch.
+      lengths: `<int64>[T]`, the number of positions its rows are padded to.
       weights: `<float32>[T, B]`, 0 for rows that only fill up the last batch.
     """
 
@@ -37,16 +37,16 @@ class LengthBatches:
 def choose_static_lengths(
     row_lengths: np.ndarray, max_seq_length: int, count: int = 6, multiple: int = 4
 ) -> tuple[int, ...]:
-    """Chooses the lengths at which rows, each padded to the next one, have least padding.
+    """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
 
     Args:
       row_lengths: `<int>[N]`, positions of each row, at most `max_seq_length`.
       max_seq_length: The longest length allowed.
-      count: Lengths to choose, at most: each is compiled once.
-      multiple: What they are multiples of, but for `max_seq_length` itself.
+      count: Maximum number of lengths: each is compiled once.
+      multiple: All lengths but `max_seq_length` are multiples of this.
 
     Returns:
-      The lengths in ascending order, no row longer than the last.
+      The lengths in ascending order; no row is longer than the last.
     """
     candidates = np.unique(
         np.minimum(-(-np.asarray(row_lengths) // multiple) * multiple, max_seq_length)
@@ -54,8 +54,8 @@ def choose_static_lengths(
     # fitting[i]: rows that fit into the first i candidates.
     fitting = np.searchsorted(np.sort(row_lengths), candidates, side="right")
     fitting = np.concatenate([[0], fitting])
-    # least[i]: fewest positions of the first fitting[i] rows, and the lengths that give them; with
-    # one length more at each turn.
+    # least[i]: fewest positions for the first fitting[i] rows, and the lengths that achieve them;
+    # each iteration allows one more length.
     least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     least += [(np.inf, ())] * len(candidates)
     for _ in range(min(count, len(candidates))):
@@ -76,21 +76,20 @@ def training_batches(
     seed: int,
     num_steps: int,
 ) -> LengthBatches:
-    """Plans a training run: every row once an epoch, but for the remainder of a batch.
+    """Plans a training run: every row once per epoch, without the last, incomplete batch.
 
-    Each epoch draws an order of all rows, cuts it into chunks of many batches, sorts each chunk by
-    static length and cuts it into batches, whose order it then draws. Rows of one static length
-    stay in random order.
+    Each epoch shuffles all rows, cuts them into chunks of many batches, sorts each chunk by static
+    length, cuts it into batches and shuffles these. Rows of one static length stay in random order.
 
     Args:
       row_lengths: `<int>[N]`, positions of each row.
-      batch_size: Rows of a batch B, over all replicas.
+      batch_size: Rows per batch B, over all replicas.
       static_lengths: The lengths allowed, ascending.
-      seed: Of the order.
+      seed: Seed of the order.
       num_steps: Batches to plan, T.
 
     Raises:
-      ValueError: A row is longer than all lengths, or there are fewer rows than a batch has.
+      ValueError: If a row is longer than all lengths, or there are fewer rows than `batch_size`.
     """
     buckets = _buckets(row_lengths, static_lengths)
     steps_an_epoch = len(buckets) // batch_size
@@ -109,9 +108,9 @@ def training_batches(
 def evaluation_batches(
     row_lengths: np.ndarray, batch_size: int, static_lengths: Sequence[int]
 ) -> LengthBatches:
-    """Plans one pass over all rows, the longest first: what doesn't fit into memory shows at once.
+    """Plans one pass over all rows, longest first: running out of memory shows at once.
 
-    Args: see training_batches. The last batch is filled up with a row of its own, of weight 0.
+    Args: see training_batches. The last batch is filled up by repeating one of its rows, weight 0.
     """
     buckets = _buckets(row_lengths, static_lengths)
     order = np.argsort(-buckets, kind="stable")
@@ -125,7 +124,7 @@ def evaluation_batches(
 
 
 def _buckets(row_lengths: np.ndarray, static_lengths: Sequence[int]) -> np.ndarray:
-    """Returns the number of each row's static length, the least that it fits into."""
+    """Returns the index of the shortest static length that each row fits into."""
     buckets = np.searchsorted(static_lengths, row_lengths)
     if np.any(buckets == len(static_lengths)):
         raise ValueError(

@@ -23,8 +23,8 @@ class AdamW(keras.optimizers.Optimizer):
 
     A variable whose gradient is None is left alone: it neither moves nor decays.
 
-    Under `tf.distribute` each replica hands in its share: the shares are summed and only then
-    clipped, so the update doesn't depend on the number of replicas.
+    Under `tf.distribute` each replica passes its share of the gradients. The shares are summed
+    before they are clipped, so the update doesn't depend on the number of replicas.
 
     Source: the release's `optimization.AdamWeightDecayOptimizer`.
     Differs: the release clips on each core before the sum, and on a CPU or GPU takes the norm
@@ -32,22 +32,22 @@ class AdamW(keras.optimizers.Optimizer):
 
     Args:
       learning_rate: A float or a schedule.
-      weight_decay_rate: Share of the weight that is added to its update, inside LAMB's norm.
+      weight_decay_rate: Fraction of the weight added to its update, inside LAMB's norm.
       beta_1: Decay of the first moment.
       beta_2: Decay of the second moment.
       epsilon: Added to the square root of the second moment.
-      exclude_names: Regular expressions; a variable whose path holds one anywhere doesn't
+      exclude_names: Regular expressions; a variable whose path matches one anywhere doesn't
         decay, nor does LAMB scale its step.
       bias_correction: Whether the moments are divided by 1 - beta^t. The release doesn't,
         which can make fine-tuning on little data unstable (arXiv 2006.05987).
       sum_over_replicas: Whether `apply` sums the gradients over the replicas of a
-        `tf.distribute` strategy. False for a loop that hands every replica the global
+        `tf.distribute` strategy. False for a loop that gives every replica the global
         gradient.
-      **kwargs: Those of `keras.optimizers.Optimizer` except `weight_decay`, among them
+      **kwargs: Those of `keras.optimizers.Optimizer` except `weight_decay`, for example
         `global_clipnorm`.
 
     Raises:
-      ValueError: `weight_decay` is given.
+      ValueError: If `weight_decay` is given.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class AdamW(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.adam_m, self.adam_v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
-        # Decided once by path: what `update_step` gets may be a replica's tensor variable.
+        # Decided here by path: the variable passed to `update_step` may be a replica's.
         self._excluded_indices = frozenset(
             index for index, variable in enumerate(variables) if self.is_excluded(variable)
         )
 
     def is_excluded(self, variable: keras.Variable) -> bool:
-        """Whether `variable` is kept from weight decay and from LAMB's scaling by its path."""
+        """Whether its path excludes `variable` from weight decay and LAMB's scaling."""
         path = getattr(variable, "path", variable.name)
         return any(re.search(pattern, path) for pattern in self.exclude_names)
 
@@ -103,7 +103,7 @@ class AdamW(keras.optimizers.Optimizer):
           trainable_variables: The variables; by default those the optimizer was built with.
 
         Raises:
-          ValueError: Every gradient is None.
+          ValueError: If every gradient is None.
         """
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
@@ -120,7 +120,7 @@ class AdamW(keras.optimizers.Optimizer):
         super().apply(*zip(*pairs, strict=True))
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Moves `variable`, `<float>[...]`, by one step against its clipped `gradient`."""
+        """Updates `variable` `<float>[...]` by one step, given its clipped `gradient`."""
         dtype = variable.dtype
         index = self._get_variable_index(variable)
         m, v = self.adam_m[index], self.adam_v[index]
@@ -168,8 +168,8 @@ class AdamW(keras.optimizers.Optimizer):
         del variable
         return update
 
-    # Keras clips what a replica hands in and then sums over the replicas. These two hooks of its
-    # optimizer turn that round; TensorFlow's calls the second, other backends sum nothing.
+    # Keras clips each replica's gradients and then sums over the replicas. These two hooks of its
+    # optimizer reverse that; TensorFlow's optimizer calls the second, other backends sum nothing.
 
     def _clip_gradients(self, grads):
         if keras.backend.backend() == "tensorflow":
@@ -189,7 +189,7 @@ class AdamW(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class Lamb(AdamW):
-    """AdamW whose step has the length of the weight it moves: large-batch pre-training.
+    """AdamW with steps scaled to the norm of the weight they update: large-batch pre-training.
 
     The update, weight decay included, is multiplied by |weight| / |update|, unclipped, or by 1
     if either is 0 or the variable is excluded by name. Arguments are AdamW's.
@@ -211,14 +211,14 @@ def _squared_norm(x):
 
 
 def _clip_by_global_norm(grads, clip_norm):
-    """As Keras' own, in one pass over a gradient where that takes two."""
+    """Like Keras' own, but with one pass over each gradient instead of two."""
     norm = ops.sqrt(ops.sum(ops.stack([_squared_norm(grad) for grad in grads])))
     scale = ops.minimum(clip_norm / norm, 1.0)
     return [scale * grad for grad in grads]
 
 
 def _sum_rows(grad, variable):
-    """Returns the dense form of a gather's gradient, `tf.IndexedSlices`; others as they are."""
+    """Makes a gather's gradient, `tf.IndexedSlices`, dense; returns others unchanged."""
     if not hasattr(grad, "dense_shape"):
         return grad
     return ops.segment_sum(grad.values, grad.indices, num_segments=variable.shape[0])
@@ -244,7 +244,7 @@ def create_optimizer(
     Args:
       init_lr: Rate that the decay starts from.
       num_train_steps: Updates until the rate is 0.
-      num_warmup_steps: Updates of warm-up; 0 or None is none.
+      num_warmup_steps: Updates of warm-up; 0 or None for no warm-up.
       optimizer: "adamw" or "lamb".
       poly_power: Exponent of the decay.
       start_warmup_step: Step at which the warm-up starts.
@@ -252,7 +252,7 @@ def create_optimizer(
       **kwargs: Further arguments of `AdamW`, such as `bias_correction`.
 
     Raises:
-      ValueError: `optimizer` is another name, or a number is out of range.
+      ValueError: If `optimizer` is another name, or a number is out of range.
     """
     if optimizer not in _OPTIMIZERS:
         raise ValueError(f"optimizer must be one of {sorted(_OPTIMIZERS)}, got {optimizer!r}.")

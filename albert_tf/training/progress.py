@@ -1,4 +1,4 @@
-"""What a person sees of a run: a line or a bar for the terminal, scalars for TensorBoard."""
+"""Shows the progress of a run: a line or a bar on the terminal, scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ProgressLog:
     """Reports each loop of training steps.
 
     Args:
-      directory: Where TensorBoard's files go; None writes none.
+      directory: Directory for TensorBoard's files; None writes none.
       num_train_steps: The last step of the run.
-      examples_per_step: Examples of a global batch.
-      tokens_per_example: Positions of an example, padding included.
+      examples_per_step: Examples per global batch.
+      tokens_per_example: Positions per example, padding included.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class ProgressLog:
         Args:
           step: Updates done.
           stats: Means over the loop: `loss`, each loss by name, `learning_rate`, `grad_norm`.
-          step_seconds: Seconds a step took.
-          compiled: Whether these are mostly compilation: no rate can be told, no time that is left.
+          step_seconds: Seconds per step.
+          compiled: Whether they are mostly compilation: then neither rate nor time left is shown.
         """
         rates = self._rates(step_seconds) if not compiled else {}
         losses = ", ".join(f"{name} {stats[name]:.4f}" for name in stats if name.endswith("_loss"))
@@ -77,15 +77,15 @@ class ProgressLog:
 
 
 class ProgressBar:
-    """Shows how much of an input is done, at which rates, and the time that is left.
+    """Shows how much of the input is done, the rates, and the time left.
 
-    A bar on a terminal, elsewhere a line in the log now and then.
+    A bar on a terminal, elsewhere an occasional line in the log.
 
     Used in a `with` statement.
 
     Args:
       total_bytes: Stored bytes of the input.
-      done_bytes: What an earlier run has done of them.
+      done_bytes: How many of them an earlier run has done.
     """
 
     def __init__(self, total_bytes: int, done_bytes: int) -> None:
@@ -106,7 +106,7 @@ class ProgressBar:
         self._bar.close()
 
     def advance(self, position: int, output_tokens: int) -> None:
-        """Takes note of so many new tokens of the output, made of the input up to `position`."""
+        """Records that input up to `position` is done, with so many new output tokens."""
         self._output_tokens += output_tokens
         rate = self._output_tokens / max(self._bar.format_dict["elapsed"], 1e-9)
         self._bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
@@ -114,7 +114,7 @@ class ProgressBar:
 
 
 class _LogLines(io.TextIOBase):
-    """A file whose lines go to the log."""
+    """A file that writes its lines to the log."""
 
     def write(self, text: str) -> int:
         if line := text.strip():
@@ -123,12 +123,12 @@ class _LogLines(io.TextIOBase):
 
 
 def write_metrics(directory: str, step: int, metrics: Mapping[str, float]) -> None:
-    """Shows the metrics of an evaluated checkpoint in TensorBoard, as a run named "eval".
+    """Writes the metrics of an evaluated checkpoint for TensorBoard, as a run named "eval".
 
     Args:
-      directory: Where the training run's files are.
-      step: The checkpoint's.
-      metrics: By name.
+      directory: The training run's directory.
+      step: The checkpoint's step.
+      metrics: Values by name.
     """
     writer = tf.summary.create_file_writer(os.path.join(directory, "eval"))
     _write_scalars(writer, step, metrics)

@@ -1,4 +1,4 @@
-"""A model's outputs on all rows of a set, in the order of the rows."""
+"""A model's outputs on all rows of a set, in row order."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class RowOutputs:
         self.model = model
 
     def __call__(self, input_fns: Iterable[InputFn], num_rows: int) -> Any:
-        """Returns the model's outputs on N rows, as arrays `[N, ...]` in the order of the rows.
+        """Returns the model's outputs on N rows, as arrays `[N, ...]` in row order.
 
         Args:
-          input_fns: Each makes a host's dataset; it ends. Beside the features a batch has
-            `example_rows` `<int32>[B]`, their numbers, and `example_weights` `<float32>[B]`, 0 for
-            rows that only fill it up. The longest rows come first: an output that is shorter for
-            shorter rows ends in -inf.
+          input_fns: Each makes a host's finite dataset. Besides the features a batch has
+            `example_rows` `<int32>[B]`, the row numbers, and `example_weights` `<float32>[B]`, 0
+            for rows that only fill it up. The longest rows come first; outputs that are shorter
+            for shorter rows are padded with -inf.
           num_rows: The number of rows N.
         """
         results: list[np.ndarray] = []

@@ -20,23 +20,23 @@ try:
 except ImportError:  # Windows: its directories are not locked.
     fcntl = None
 
-# Seconds between two signs of life in a directory that can't be locked, and after which a run that
-# gave none is taken for dead.
+# Seconds between heartbeats in a directory that can't be locked, and after which a run without one
+# is considered dead.
 _HEARTBEAT_SECONDS = 30.0
 _DEAD_SECONDS = 120.0
 
 
 @contextlib.contextmanager
 def hold(directory: str, name: str = "run") -> Iterator[None]:
-    """Keeps a directory for this process while the body runs.
+    """Reserves a directory for this process while the body runs.
 
-    On a local disk by a lock on `<name>.lock`, which ends with its process, however that ends. On
-    a bucket there are no locks: there a run writes the time to `<name>.heartbeat` again and again,
-    and a fresh one of another run is warned of.
+    On a local disk it locks `<name>.lock`; the lock ends with its process, however that ends. A
+    bucket has no locks: there a run periodically writes the time to `<name>.heartbeat`, and logs a
+    warning if another run's is recent.
 
     Args:
-      directory: It exists.
-      name: What is done there by one process at a time.
+      directory: An existing directory.
+      name: The activity that only one process at a time may do there.
 
     Raises:
       ValueError: If another process holds it.
@@ -66,7 +66,7 @@ def _lock(directory: str, name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _beat(directory: str, name: str) -> Iterator[None]:
     path = os.path.join(directory, f"{name}.heartbeat")
-    # Whatever else the file holds, there is no run to warn of.
+    # If the file holds anything else, there is no run to warn about.
     with contextlib.suppress(tf.errors.NotFoundError, ValueError, LookupError, TypeError):
         last = text_files.read_json_object(path)
         if time.time() - last["seconds"] < _DEAD_SECONDS:

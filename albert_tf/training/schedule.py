@@ -19,14 +19,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
       init_lr: Rate that the decay starts from and the warm-up heads for.
-      num_train_steps: Step at which the rate reaches 0, where it then stays.
-      num_warmup_steps: Steps of warm-up, counted from `start_warmup_step`; 0 is none.
+      num_train_steps: Step at which the rate reaches 0; it stays there.
+      num_warmup_steps: Steps of warm-up, counted from `start_warmup_step`; 0 for none.
       poly_power: Exponent of the decay; 1.0 is linear.
       start_warmup_step: Step at which the warm-up starts. As in the release, the rate is
-        negative before it (the weights climb the loss).
+        negative before it (gradient ascent).
 
     Raises:
-      ValueError: A number of steps or the power is out of range.
+      ValueError: If a number of steps or the power is out of range.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.start_warmup_step = start_warmup_step
 
     def __call__(self, step: Any) -> Any:
-        """Returns the rate `<float32>[]` of the update that follows `step` `<int>[]` others."""
+        """Returns the rate `<float32>[]` of the update after `step` `<int>[]` others."""
         step = ops.cast(step, "float32")
         done = ops.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
         decayed = self.init_lr * ops.power(1.0 - done, self.poly_power)

@@ -1,4 +1,4 @@
-"""The state of a training run as a checkpoint holds it: weights, moments and step."""
+"""The state of a training run as stored in a checkpoint: weights, moments and step."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _STEP = "global_step"
 
 
 def tensors(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
-    """Returns what a checkpoint of a run holds, by the release's names."""
+    """Returns the contents of a training checkpoint, by the release's names."""
     named = conversion.named_weights(model)
     step = np.int64(optimizer.iterations.numpy())
     return {**named, **_slots(model, optimizer, named), _STEP: step}
 
 
 def restore(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, prefix: str) -> int:
-    """Takes weights, and moments and step if there is an optimizer, from a checkpoint.
+    """Restores weights and, if there is an optimizer, moments and step from a checkpoint.
 
     Args:
-      model: Gets the weights.
-      optimizer: Gets moments and step; None if there is none.
+      model: Receives the weights.
+      optimizer: Receives moments and step; None to restore only weights.
       prefix: A checkpoint that a Trainer, or the release, wrote for this model.
 
     Returns:
       The checkpoint's step.
 
     Raises:
-      ValueError: It is damaged, lacks something, is of another shape, or holds NaN or infinite
-        numbers.
+      ValueError: If it is damaged, lacks a tensor, has one of another shape, or holds NaN or
+        infinite values.
     """
     stored = checkpoint.read(prefix)
     slots = _slots(model, optimizer, conversion.named_weights(model)) if optimizer else {}

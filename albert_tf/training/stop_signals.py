@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM as requests to stop, heard even while TensorFlow computes."""
+"""SIGINT (Ctrl-C) and SIGTERM as requests to stop, noticed even while TensorFlow computes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """While this context lasts, a signal asks to stop, and a second one ends the process at once.
+    """Within this context, a first signal asks to stop, and a second ends the process at once.
 
     Python runs its own handlers between two lines of the main thread, which may be minutes away
-    where a step is being compiled. So a thread waits for the signals. Outside the main thread,
-    where no handler can be set, nothing is heard.
+    while a step is compiled. So a thread waits for the signals. Outside the main thread no handler
+    can be set, and signals go unnoticed.
 
     Attributes:
-      requested: The signal that asked to stop; None before.
+      requested: The signal that asked to stop; None if there was none.
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class StopSignals:
         self._nothing_to_save = True
 
     def set_unsaved(self, unsaved: bool) -> None:
-        """Tells whether there is work to save: there is none at first.
+        """Sets whether there is unsaved work; at first there is none.
 
-        Where there is none, the first signal, too, ends the process at once, with exit code 0.
+        Without any, the first signal already ends the process at once, with exit code 0.
         """
         self._nothing_to_save = not unsaved
         if self.requested and self._nothing_to_save:
@@ -42,7 +42,7 @@ class StopSignals:
             self._read_end, self._write_end = os.pipe()
             os.set_blocking(self._write_end, False)
             self._fd_before = signal.set_wakeup_fd(self._write_end)
-            # A handler of Python's own: else the signal would do what it does by default.
+            # Without a Python handler the signal would have its default effect.
             self._handlers_before = [signal.signal(number, lambda *_: None) for number in _SIGNALS]
             threading.Thread(target=self._listen, daemon=True).start()
         return self
@@ -57,7 +57,7 @@ class StopSignals:
             for number, handler in zip(_SIGNALS, self._handlers_before, strict=True):
                 signal.signal(number, handler or signal.SIG_DFL)
             signal.set_wakeup_fd(self._fd_before)
-            os.close(self._write_end)  # Which ends the thread.
+            os.close(self._write_end)  # Ends the thread.
 
     def _listen(self) -> None:
         while received := os.read(self._read_end, 1):

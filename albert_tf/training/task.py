@@ -12,14 +12,14 @@ Features = Mapping[str, Any]
 
 
 class Task(abc.ABC):
-    """What the Trainer must know of a task, and all that it knows.
+    """Base class of tasks: all that the Trainer knows about a task.
 
     Every quantity is a sum and a weight, never a mean: sums add up over micro-batches, replicas
     and batches, so that a loss does not depend on how its batch is split.
 
     Attributes:
       loss_names: Names of the losses; their total is minimised.
-      loss_epsilon: By loss name, what is added to the weight before dividing by it.
+      loss_epsilon: By loss name, a number added to the weight before dividing by it.
       key_metric: The metric by which checkpoints are compared; larger is better.
     """
 
@@ -29,7 +29,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
-        """Returns a new model with fresh weights."""
+        """Returns a new, randomly initialised model."""
 
     @abc.abstractmethod
     def loss_weights(self, features: Features) -> dict[str, Any]:
@@ -37,12 +37,12 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
-        """Returns the weighted sum of each loss, `<float32>[]` by name; total is their ratios'."""
+        """Returns the weighted sum of each loss, `<float32>[]` by name; a loss is sum / weight."""
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
-        """Returns sum and weight of each metric, `<float32>[]` by name, over a batch.
+        """Returns sum and weight of each metric over a batch, `<float32>[]` by name.
 
-        By default these are the losses.
+        By default the metrics are the losses.
         """
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         return {name: (sums[name], weights[name]) for name in sums}

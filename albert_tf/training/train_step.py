@@ -1,4 +1,4 @@
-"""The train step of one replica: what runs on the device, and nothing else."""
+"""The training step of one replica: only what runs on the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.training.task import Features, Task
 
-# Dropout sites of one forward pass lie below this, so that two passes never share a seed.
+# Upper bound on the dropout sites of one forward pass, so that two passes never share a seed.
 _SITES_PER_PASS = 4096
 
 
@@ -24,15 +24,15 @@ class TrainStep:
     they are a function of seed, step, replica and micro-batch.)
 
     Args:
-      task: Losses of a batch.
-      model: What `task.build_model` returned.
-      optimizer: An optimizer with `sum_over_replicas=False`, built; None if the step is not run.
-      seed: Of dropout.
-      jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
-      accumulation_steps: Micro-batches in which a replica works through its batch.
+      task: Defines the losses.
+      model: The result of `task.build_model`.
+      optimizer: A built optimizer with `sum_over_replicas=False`; None if the step is never run.
+      seed: Seed of dropout.
+      jit_compile: Whether XLA compiles forward and backward pass; on a TPU it always does.
+      accumulation_steps: Number of micro-batches that a replica splits its batch into.
 
     Attributes:
-      stat_names: Names of the numbers that a call returns.
+      stat_names: Names of the statistics that a call returns.
 
     Raises:
       ValueError: If the optimizer would sum the gradients over the replicas again.
@@ -47,7 +47,7 @@ class TrainStep:
         jit_compile: bool = False,
         accumulation_steps: int = 1,
     ) -> None:
-        # Keras' own optimizers sum, too.
+        # Keras' own optimizers sum as well.
         if optimizer is not None and getattr(optimizer, "sum_over_replicas", True):
             raise ValueError(
                 f"the optimizer {type(optimizer).__name__} would sum gradients over replicas "
@@ -58,19 +58,19 @@ class TrainStep:
         self._model = model
         self._optimizer = optimizer
         self._accumulation_steps = accumulation_steps
-        # Hashed, so that neighbouring seeds share no mask; small, so that nothing overflows.
+        # Hashed so that neighbouring seeds share no mask; small so that nothing overflows.
         self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
         self._gradients = tf.function(self._micro_step, jit_compile=jit_compile or None)
 
     def __call__(self, features: Features) -> tf.Tensor:
-        """Makes one update.
+        """Performs one update.
 
         Args:
           features: This replica's features, of static shape.
 
         Returns:
           `<float32>[len(stat_names)]`, the same on all replicas: total loss, each loss, the
-          learning rate used, and the gradients' global norm before the clip.
+          learning rate used, and the gradients' global norm before clipping.
         """
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
@@ -107,14 +107,14 @@ class TrainStep:
         return total
 
     def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
-        """Returns the loss sums, and gradients by the places of those variables that have one."""
+        """Returns the loss sums, and the gradients (those not None) by variable index."""
         with tf.GradientTape() as tape:
             outputs = self._model(features, training=True, dropout_seed=dropout_seed)
             sums = self._task.loss_sums(outputs, features)
             loss = tf.add_n(self._ratios(sums, weights))
         variables = [variable.value for variable in self._model.trainable_variables]
         grads = enumerate(tape.gradient(loss, variables))
-        # Dense: the sum over replicas, the norm and the clip must not see a gather's rows apart.
+        # Dense: sum over replicas, norm and clipping must not see a gather's duplicate rows.
         return sums, {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
 
     def _ratios(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Trainer: the loop around the train step, and evaluation. Knows Task, not tasks."""
+"""Trainer: the loop around the training step, and evaluation. Knows Task, not the tasks."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from albert_tf.training.stop_signals import StopSignals
 from albert_tf.training.task import Features, Task
 from albert_tf.training.train_step import TrainStep
 
-# A loop on the device is kept this short, whatever steps_per_loop allows: a person wants to see a
-# line, and a process that gets SIGTERM has some 30 seconds to save.
+# An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress
+# line, and after SIGTERM a process has some 30 seconds to save.
 _LOOP_SECONDS = 10.0
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss or the gradient's norm became infinite or NaN."""
+    """The loss or the gradient norm became infinite or NaN."""
 
 
 class Trainer:
     """Trains and evaluates a task's model under a strategy.
 
     Args:
-      task: Model, losses, metrics.
+      task: Defines model, losses and metrics.
       strategy: From distribution.create_strategy.
-      output_dir: Directory of checkpoints and summaries; it exists.
+      output_dir: Existing directory for checkpoints and summaries.
       make_optimizer: Makes the optimizer, with `sum_over_replicas=False`; None only evaluates.
-      seed: Of fresh weights and of dropout.
-      jit_compile: Whether XLA compiles forward and backward pass. A TPU always does.
-      accumulation_steps: Micro-batches in which a replica works through its batch.
+      seed: Seed of weight initialisation and dropout.
+      jit_compile: Whether XLA compiles forward and backward pass; on a TPU it always does.
+      accumulation_steps: Number of micro-batches that a replica splits its batch into.
 
     Raises:
       ValueError: If the optimizer would sum the gradients over the replicas again.
@@ -88,33 +88,33 @@ class Trainer:
         keep_max: int,
         after_save: Callable[[], Any] = lambda: None,
     ) -> bool:
-        """Trains up to a step, saving on the way and at the end.
+        """Trains up to a given step, saving checkpoints on the way and at the end.
 
-        SIGINT and SIGTERM end it early, after a checkpoint. Where there is nothing to save, while
-        the first step is compiled or `after_save` works, they end the process with exit code 0.
+        SIGINT and SIGTERM end it early, after a checkpoint. If there is nothing to save, while the
+        first step compiles or `after_save` runs, they end the process with exit code 0.
 
         Args:
-          source: Makes a host's dataset, from the step that the Trainer is at.
-          progress: Is told of every loop.
-          num_train_steps: The step to reach.
-          steps_per_loop: Steps on the device between two looks from the host, at most.
+          source: Makes a host's dataset, from the Trainer's current step.
+          progress: Receives a report of every loop.
+          num_train_steps: The step to train up to.
+          steps_per_loop: Maximum number of steps per on-device loop.
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
-          after_save: Is called after each checkpoint but one that a signal asked for. It may
-            change weights, moments and step, if it restores that checkpoint.
+          after_save: Called after each checkpoint except one requested by a signal. It may change
+            weights, moments and step if it restores that checkpoint.
 
         Returns:
           Whether the step was reached.
 
         Raises:
-          NonFiniteLossError: A loss is no number any more. Nothing is saved then.
+          NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.
         """
         iterators = feeding.StepIterators(self.strategy, source, self.step, num_train_steps)
         step, saved, step_seconds, stop = self.step, self.step, None, False
         with StopSignals() as signals:
             while step < num_train_steps and not stop:
                 until_save = save_steps - step % save_steps
-                # One step first: it is compiled, and shows how long others take.
+                # A single step first: it triggers compilation and gives the step time.
                 quick_enough = max(1, int(_LOOP_SECONDS / step_seconds)) if step_seconds else 1
                 count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
                 start = time.monotonic()
@@ -138,7 +138,7 @@ class Trainer:
         return step >= num_train_steps
 
     def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
-        # Nothing is fetched before all are under way: the host must not wait between two runs.
+        # Nothing is fetched before all are launched: the host must not wait between runs.
         stats = [self._train_steps(iterator, tf.constant(count)) for iterator, count in runs]
         return tf.concat(stats, axis=0).numpy()
 
@@ -149,12 +149,12 @@ class Trainer:
             replica_stats = self.strategy.run(
                 self._train_step, args=(feeding.next_batch(self.strategy, iterator),)
             )
-            # After the sums over replicas all of them hold the same numbers.
+            # All replicas hold the same numbers: they have been summed.
             stats = stats.write(i, self.strategy.experimental_local_results(replica_stats)[0])
         return stats.stack()  # [steps, len(stat_names)]
 
     def save(self, keep_max: int) -> None:
-        """Writes a checkpoint of weights, moments and step: the chief does, all wait for it."""
+        """Writes a checkpoint of weights, moments and step; all workers wait for the chief."""
         if distribution.is_chief(self.strategy):
             tensors = state.tensors(self.model, self.optimizer)
             prefix = checkpoint.save(self.output_dir, self.step, tensors, keep_max)
@@ -182,22 +182,22 @@ class Trainer:
     # --- where weights come from ------------------------------------------------------------
 
     def initialise(self, init_checkpoint: str | None = None, expand_group0: bool = False) -> str:
-        """Gives the model its first weights and says where they are from.
+        """Sets the model's initial weights and returns where they come from.
 
-        What a killed process left half-written in output_dir is removed.
+        Removes checkpoints in output_dir that a killed process left half-written.
 
         Args:
-          init_checkpoint: A checkpoint to start from, where output_dir holds none.
+          init_checkpoint: A checkpoint to start from if output_dir holds none.
           expand_group0: See conversion.load_weights.
 
         Returns:
           "resume", "init_checkpoint" or "fresh".
 
         Raises:
-          FileNotFoundError: There is no init_checkpoint.
-          ValueError: A checkpoint is damaged or doesn't fit.
+          FileNotFoundError: If init_checkpoint doesn't exist.
+          ValueError: If a checkpoint is damaged or doesn't fit.
         """
-        # 1. Go on where output_dir stops.
+        # 1. Resume from output_dir.
         latest = checkpoint.latest(self.output_dir)
         self._check_shared(latest)
         if distribution.is_chief(self.strategy):
@@ -206,24 +206,24 @@ class Trainer:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
             return "resume"
-        # 2. Start from other weights.
+        # 2. Warm start from init_checkpoint.
         if init_checkpoint:
             report = conversion.load_weights(
                 self.model,
                 init_checkpoint,
                 expand_group0=expand_group0,
                 replace_heads=True,
-                # If it is the one beside them, it has been read by now.
+                # If the config is the one beside init_checkpoint, it has already been read.
                 replace_config=True,
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
-        # 3. Start from random weights.
+        # 3. Random initialisation.
         logging.info("fresh: %d weights from the initialiser", self.model.count_params())
         return "fresh"
 
     def _check_shared(self, latest: str | None) -> None:
-        # Each worker assigns what it reads: their weights would differ in silence.
+        # Each worker assigns what it reads; a difference would go unnoticed.
         number = zlib.crc32(os.path.basename(latest or "").encode())
         if distribution.mean_over_workers(self.strategy, number) != [number]:
             raise ValueError(
@@ -232,7 +232,7 @@ class Trainer:
             )
 
     def restore(self, prefix: str) -> int:
-        """Takes weights, and moments and step if there is an optimizer; see state.restore."""
+        """Restores weights and, if there is an optimizer, moments and step; see state.restore."""
         return state.restore(self.model, self.optimizer, prefix)
 
     # --- evaluation -------------------------------------------------------------------------
@@ -240,10 +240,10 @@ class Trainer:
     def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
-        A metric of nothing, as where no piece is masked, is 0.
+        A metric with weight 0, for example if no piece is masked, is 0.
 
         Args:
-          *input_fns: Each makes a host's dataset of a part; it ends.
+          *input_fns: Each makes a host's finite dataset of a part of the data.
         """
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
