@@ -14,10 +14,10 @@ _CJK = re.compile(
 
 
 def to_unicode(text: str | bytes) -> str:
-    """Decodes UTF-8 and drops the bytes that are not; a str is returned as it is.
+    """Decodes UTF-8, dropping invalid bytes; a str is returned unchanged.
 
     Raises:
-      ValueError: `text` is neither str nor bytes.
+      ValueError: If `text` is neither str nor bytes.
     """
     if isinstance(text, str):
         return text
@@ -27,7 +27,7 @@ def to_unicode(text: str | bytes) -> str:
 
 
 class _Without(dict):
-    """Leaves out the characters that have a property."""
+    """Deletes the characters that have a given property."""
 
     def __init__(self, has_property: Callable[[str], bool]):
         super().__init__()
@@ -43,7 +43,7 @@ WITHOUT_MARKS = _Without(lambda char: unicodedata.category(char) == "Mn")
 
 
 class CleanedCharacters(dict):
-    """No control characters, and CJK between spaces."""
+    """Deletes control characters, and puts spaces around CJK characters."""
 
     def __missing__(self, codepoint: int) -> str | None:
         char = chr(codepoint)
@@ -58,7 +58,7 @@ class CleanedCharacters(dict):
 
 
 class SplitPunctuation(dict):
-    """Every punctuation mark between spaces."""
+    """Puts spaces around every punctuation mark."""
 
     def __missing__(self, codepoint: int) -> str:
         char = chr(codepoint)

@@ -16,26 +16,26 @@ from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
 from albert_tf.text.word_piece import WordPiece
 from albert_tf.text.word_starts import SPACE_MARK
 
-# Of a long text so many characters are read for each piece that is wanted; then so many times more.
+# How many characters of a long text to read per piece wanted, and the factor if that is too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4
-# What is behind a word that has more characters is not looked at, where few pieces are wanted. The
-# best split of a word may depend on its very last character, however far away, and SentencePiece
-# takes quadratic time for a word of unknown ones.
+# If only some pieces are wanted, a longer word is cut here, and the text with it. The best split of
+# a word may depend on its very last character, however far away, and SentencePiece takes quadratic
+# time for a word of unknown characters.
 LONGEST_WORD = 1 << 16
 
 
 def preprocess_text(text: str | bytes, lower: bool = True) -> str:
     """Normalises text as ALBERT's SentencePiece models expect it.
 
-    Runs of white space become one space, compatibility characters their plain form (NFKD),
-    accents go, and last comes the lower-casing. The order matters: NFKD may bring back spaces.
+    Collapses runs of white space, replaces compatibility characters by their plain form (NFKD),
+    strips accents and, last, lower-cases. The order matters: NFKD may bring back spaces.
 
     Args:
       text: Any text; bytes are read as UTF-8.
       lower: Whether to lower-case.
 
     Raises:
-      ValueError: `text` is neither str nor bytes.
+      ValueError: If `text` is neither str nor bytes.
 
     Source: tokenization.py, preprocess_text.
     """
@@ -49,25 +49,25 @@ class Tokenizer:
     """Turns text into the pieces and ids that an ALBERT model was trained on, and ids back.
 
     Args:
-      spm_model_file: A SentencePiece model: the English releases.
-      vocab_file: A WordPiece vocabulary, one piece a line: the Chinese releases.
-      do_lower_case: Whether the model is uncased. With SentencePiece it is `preprocess` that
-        lower-cases, with WordPiece `tokenize`, which then strips accents too.
+      spm_model_file: A SentencePiece model, as in the English releases.
+      vocab_file: A WordPiece vocabulary, one piece per line, as in the Chinese releases.
+      do_lower_case: Whether the model is uncased. With SentencePiece, `preprocess` lower-cases;
+        with WordPiece, `tokenize` does, and then also strips accents.
 
     Attributes:
       do_lower_case: As given.
       vocab_size: Number of pieces V.
-      digest: Tells it from a tokenizer that would give other ids: of the file and the case.
+      digest: Hash of the file and the case; differs for a tokenizer that gives other ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
     Raises:
-      ValueError: Both files or none are given; the file is empty, is of another kind, or lacks
+      ValueError: If both files or none are given, or the file is empty, of another kind, or lacks
         one of the pieces for padding, unknown, [CLS], [SEP] and [MASK].
-      FileNotFoundError: There is no such file.
+      FileNotFoundError: If the file doesn't exist.
 
     Source: tokenization.py, FullTokenizer.
-    Differs: the release prefers `spm_model_file` where both are given; and in a WordPiece
-    vocabulary it fails with a KeyError for a token that isn't there, where we give `unk_id`.
+    Differs: the release prefers `spm_model_file` if both are given; and with WordPiece it raises a
+    KeyError for a token outside the vocabulary, where we return `unk_id`.
     """
 
     def __init__(
@@ -93,37 +93,37 @@ class Tokenizer:
         )
 
     def preprocess(self, text: str | bytes) -> str:
-        """Normalises text before `tokenize`; with WordPiece, which does it itself, only decodes."""
+        """Normalises text for `tokenize`; for WordPiece, which does so itself, only decodes it."""
         return self._vocabulary.preprocess(text)
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits already preprocessed text into pieces.
+        """Splits preprocessed text into pieces.
 
         A SentencePiece piece that ends in a digit and a comma ("▁1990,") is split again without
-        the comma, so that a number has the same pieces before a comma as elsewhere. A piece that
-        the SentencePiece model doesn't know keeps its text; in WordPiece it is [UNK].
+        the comma, so that a number has the same pieces before a comma as elsewhere. A piece
+        unknown to the SentencePiece model keeps its text; in WordPiece it becomes [UNK].
 
         Source: tokenization.py, BasicTokenizer, WordpieceTokenizer, and encode_pieces as it runs
-        under Python 3: where the second split puts a ▁ within a word, it stays.
+        under Python 3: if the second split puts a ▁ inside a word, it stays.
         """
         return self._vocabulary.tokenize(to_unicode(text))
 
     def encode(self, text: str | bytes, most: int | None = None) -> list[int]:
-        """Ids of raw text: the same as preprocess, tokenize and convert_tokens_to_ids, faster.
+        """Returns the ids of raw text: preprocess, tokenize and convert_tokens_to_ids, but faster.
 
         Args:
           text: Raw text.
-          most: How many ids to return at most, the first ones; None: all. Of a long text only as
-            much is read as it takes to know them.
+          most: Return only the first `most` ids; None returns all. A long text is read only as far
+            as they require.
 
-        Differs: with `most`, a word of more than LONGEST_WORD characters ends there, and the text
+        Differs: with `most`, a word of more than LONGEST_WORD characters is cut there, and the text
         with it.
         """
         text, vocabulary = to_unicode(text), self._vocabulary
         size = len(text) if most is None else CHARACTERS_PER_PIECE * most
         while size < len(text) and vocabulary.words_are_apart:
             head = vocabulary.normalize(text[:size])
-            # What is before a space depends on nothing behind it.
+            # Pieces before a space do not depend on what follows it.
             end = max(head.rfind(" "), 0)
             if len(head) - end > LONGEST_WORD:
                 return vocabulary.encode(head[: end + LONGEST_WORD])[:most]
@@ -135,19 +135,19 @@ class Tokenizer:
 
     @property
     def words_are_apart(self) -> bool:
-        """Whether no piece reaches over a space, so that words can be split one by one."""
+        """Whether no piece spans a space, so that words can be split one by one."""
         return self._vocabulary.words_are_apart
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Ids of pieces; one that isn't in the vocabulary gives `unk_id`."""
+        """Returns the ids of pieces; `unk_id` for those not in the vocabulary."""
         ids, unk_id = self._vocabulary.ids, self.unk_id
         return [ids.get(token, unk_id) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Pieces of ids.
+        """Returns the pieces of ids.
 
         Raises:
-          ValueError: An id is outside [0, vocab_size).
+          ValueError: If an id is outside [0, vocab_size).
         """
         ids, pieces = list(ids), self._vocabulary.pieces
         for i in ids:
@@ -156,15 +156,15 @@ class Tokenizer:
         return [pieces[i] for i in ids]
 
     def word_starts(self, letters: str = "latin") -> np.ndarray:
-        """Which pieces start a word, `<bool>[V]`: the others continue the word before them.
+        """Returns which pieces start a word, `<bool>[V]`; the others continue a word.
 
         Args:
-          letters: What a SentencePiece piece that continues a word is made of: "latin" letters, as
-            released, or "unicode", those of all scripts with spaces between words. In WordPiece
-            the ## alone tells.
+          letters: Letters of which SentencePiece pieces may continue a word: "latin", as released,
+            or "unicode", those of all scripts with spaces between words. In WordPiece only the ##
+            counts.
 
         Raises:
-          ValueError: `letters` is something else.
+          ValueError: If `letters` is something else.
 
         Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert.
         Differs: the release looks at the text of a piece, not at its id, so an unknown English
@@ -189,9 +189,9 @@ class _SentencePiece:
         except RuntimeError as error:
             raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        # Whether the best split goes through each place before a space.
+        # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
-        # What `encode` puts in the place of an id; None: it must look at the text.
+        # The ids that `encode` puts in place of an id; None: it must look at the text.
         self._split_ids: dict[int, list[int] | None] = {
             i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
             for i, piece in enumerate(self.pieces)
@@ -232,7 +232,7 @@ class _SentencePiece:
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-    """Whether the release splits a SentencePiece piece again without its comma."""
+    """Whether the release splits this SentencePiece piece again without its comma."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary that belongs to stored weights, as each layout keeps it."""
+"""The vocabulary that belongs to stored weights, in each layout."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-# What Hugging Face's fast tokenizers write, since transformers 5 without the model beside it.
+# Written by Hugging Face's fast tokenizers, since transformers 5 without the model beside it.
 _FAST_TOKENIZER = "tokenizer.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """A vocabulary file, and how text is read with it.
+    """A vocabulary file and its tokenizer.
 
     Attributes:
       path: The file.
       is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
-      tokenizer: What reads text with it.
+      tokenizer: The tokenizer that uses it.
     """
 
     path: str
@@ -38,15 +38,15 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: str, is_word_piece: bool, do_lower_case: bool = True) -> Vocabulary:
-        """Reads a file; what is raised is Tokenizer's."""
+        """Reads a file; raises what Tokenizer raises."""
         kind = "vocab_file" if is_word_piece else "spm_model_file"
         return cls(path, is_word_piece, Tokenizer(**{kind: path}, do_lower_case=do_lower_case))
 
     def check(self, config: AlbertConfig) -> None:
-        """Checks that the model has an embedding for each piece, and no other.
+        """Checks that the model has exactly one embedding for each piece.
 
         Raises:
-          ValueError: It has not.
+          ValueError: If the numbers of pieces and embeddings differ.
         """
         if self.tokenizer.vocab_size != config.vocab_size:
             raise ValueError(
@@ -58,17 +58,17 @@ class Vocabulary:
 def choose(
     path: str, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool | None
 ) -> Vocabulary | None:
-    """Reads the vocabulary that is named, or else the one beside stored weights.
+    """Reads the given vocabulary, or else the one beside stored weights.
 
     Args:
-      path: Where the weights lie; see `find`.
+      path: Location of the weights; see `find`.
       spm_model_file: A SentencePiece model.
       vocab_file: Or a WordPiece vocabulary.
       do_lower_case: Whether the model is uncased; see `find`.
 
     Raises:
-      FileNotFoundError: The file that is named is not there.
-      ValueError: Both are named; or the vocabulary is damaged, or one of several.
+      FileNotFoundError: If the given file doesn't exist.
+      ValueError: If both are given, the vocabulary is damaged, or several lie beside the weights.
     """
     if spm_model_file and vocab_file:
         raise ValueError("a model has one vocabulary: name `spm_model_file` or `vocab_file`")
@@ -84,14 +84,14 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
-      do_lower_case: Whether the model is uncased. None asks the config of Hugging Face's tokenizer;
-        where there is none it is.
+      do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
+        tokenizer; without one, uncased.
 
     Returns:
       The vocabulary, or None.
 
     Raises:
-      ValueError: There are several, or one as tokenizer.json alone, or the tokenizer's config is
+      ValueError: If there are several, or only a tokenizer.json, or the tokenizer's config is
         damaged.
     """
     directory = _directory(path)
@@ -156,8 +156,8 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
 
     Args:
       vocabulary: The vocabulary.
-      directory: Where; it exists.
-      max_length: The longest sequence that the model takes.
+      directory: An existing directory.
+      max_length: The longest sequence that the model accepts.
     """
     name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
     _copy_file(vocabulary, os.path.join(directory, name))
@@ -173,7 +173,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
     if vocabulary.is_word_piece:
         config["tokenizer_class"] = "BertTokenizer"
     else:
-        # The release's preprocess_text strips accents always.
+        # The release's preprocess_text always strips accents.
         config |= {"tokenizer_class": "AlbertTokenizer", "keep_accents": False}
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
     text = json.dumps(config, indent=2, sort_keys=True)
@@ -181,7 +181,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
 
 
 def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
-    """Writes a SentencePiece vocabulary where KerasHub's tokenizer looks for it, and its case."""
+    """Writes a SentencePiece vocabulary and its case where KerasHub's tokenizer looks for them."""
     target = os.path.join(directory, _KERAS_HUB)
     os.makedirs(os.path.dirname(target))
     _copy_file(vocabulary, target)

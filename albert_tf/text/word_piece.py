@@ -18,12 +18,12 @@ class WordPiece:
     """A WordPiece vocabulary with BERT's splitting into words.
 
     Args:
-        content: the vocabulary's file, one piece a line.
-        path: its name, for errors.
-        do_lower_case: whether to lower-case and to strip accents.
+        content: Content of the vocabulary file, one piece per line.
+        path: Its name, for errors.
+        do_lower_case: Whether to lower-case and strip accents.
 
     Raises:
-        ValueError: the file is not UTF-8 text.
+        ValueError: If the file is not UTF-8 text.
     """
 
     special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
@@ -35,7 +35,7 @@ class WordPiece:
             lines = content.decode("utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text; is it an spm_model_file?") from error
-        # The first column of a line; a repeated piece takes no id of its own.
+        # The first column of each line; a repeated piece gets no second id.
         self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
         self._cleaned = CleanedCharacters()
@@ -44,18 +44,18 @@ class WordPiece:
     preprocess = staticmethod(to_unicode)
 
     def tokenize(self, text: str) -> list[str]:
-        """Pieces of raw text."""
+        """Splits raw text into pieces."""
         return self._split(self.normalize(text))
 
     def normalize(self, text: str) -> str:
-        """What `encode` takes, of raw text: all that is done before words are split."""
+        """Prepares raw text for `encode`: everything that is done before words are split."""
         text = text.translate(self._cleaned)
         if self._lower:
             text = unicodedata.normalize("NFD", text.lower()).translate(WITHOUT_MARKS)
         return text
 
     def encode(self, text: str) -> list[int]:
-        """Ids of normalised text."""
+        """Returns the ids of normalised text."""
         return [self.ids[token] for token in self._split(text)]
 
     def _split(self, text: str) -> list[str]:
@@ -63,7 +63,7 @@ class WordPiece:
         return [piece for word in words for piece in self._split_word(word)]
 
     def _split_word(self, word: str) -> list[str]:
-        """The longest piece from the left, again and again; [UNK] if that doesn't work out."""
+        """Takes the longest matching piece from the left, repeatedly; [UNK] if there is none."""
         pieces = []
         start = 0
         while start < len(word) <= MAX_WORD_CHARS:

@@ -1,4 +1,4 @@
-"""Which pieces of a vocabulary start a word: what whole-word masking knows of words."""
+"""Which pieces of a vocabulary start a word: the word boundaries of whole-word masking."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# What a piece of SentencePiece has for a space.
+# SentencePiece's symbol for a space.
 SPACE_MARK = "▁"
 _CONTINUATION_MARK = "##"
 
-# Starts a word when alone, continues one with letters. The release leaves out ' < = and >.
+# Start a word when alone, continue one together with letters. The release omits ' < = and >.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 
-# Scripts without spaces between words, as the Unicode names of their characters begin.
+# Scripts without spaces between words: how the Unicode names of their characters begin.
 _UNSPACED_SCRIPTS = (
     *("CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI"),
     *("THAI", "LAO", "KHMER", "MYANMAR", "TAI", "TIBETAN", "BALINESE", "JAVANESE"),
@@ -23,20 +23,20 @@ _UNSPACED_SCRIPTS = (
 
 
 def find_in_sentencepiece(pieces: Sequence[str], letters: str) -> np.ndarray:
-    """Which SentencePiece pieces start a word, `<bool>[V]`.
+    """Returns which SentencePiece pieces start a word, `<bool>[V]`.
 
-    A piece without a ▁ continues a word if it is all letters and punctuation, more than one mark
-    alone. A piece of digits, or with one of ' < = >, always starts a word.
+    A piece without a ▁ continues a word if it consists of letters and punctuation and is not just
+    a single mark. A piece of digits, or with one of ' < = >, always starts a word.
 
     Args:
       pieces: The vocabulary.
       letters: "latin": as released, letters are a to z only, so that every piece with other
-        characters starts a word. "unicode": letters and accents of all scripts, but for scripts
-        without spaces between words (Chinese, Japanese, Thai and others): their pieces are as
-        near to words as the vocabulary gets, and each starts one.
+        characters starts a word. "unicode": letters and accents of all scripts, except those
+        without spaces between words (Chinese, Japanese, Thai and others): their pieces are the
+        closest to words that the vocabulary has, so each starts one.
 
     Raises:
-      ValueError: `letters` is something else.
+      ValueError: If `letters` is something else.
 
     Source: create_pretraining_data.py, _is_start_piece_sp.
     """
@@ -47,7 +47,7 @@ def find_in_sentencepiece(pieces: Sequence[str], letters: str) -> np.ndarray:
 
 
 def find_in_wordpiece(pieces: Sequence[str]) -> np.ndarray:
-    """Which WordPiece pieces start a word, `<bool>[V]`: those without ##, in any script.
+    """Returns which WordPiece pieces start a word, `<bool>[V]`: those without ##, in any script.
 
     Source: create_pretraining_data.py, _is_start_piece_bert.
     """
