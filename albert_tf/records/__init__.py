@@ -1,1 +1,1 @@
-"""Ids -> TFRecord files -> batches: what a record holds, how it is masked, written and read."""
+"""Ids -> TFRecord files -> batches: the content, masking, writing and reading of records."""

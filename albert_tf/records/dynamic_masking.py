@@ -1,8 +1,8 @@
-"""Masks that are drawn while training, afresh for every example that is fed.
+"""Dynamic masking: new masks for every example each time it is fed.
 
-A row's masks are a function of a seed and of the example's place in the run's one sequence of
-examples: a resumed run draws those that it would have drawn, epochs differ, and no two replicas
-draw the same.
+A row's masks are a function of a seed and of the example's position in the run's single sequence
+of examples: a resumed run draws the same masks as an uninterrupted one, epochs differ, and no two
+replicas draw the same.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from albert_tf.records import masking, rows, specs
 
 @dataclasses.dataclass(frozen=True)
 class DynamicMasking:
-    """Turns a batch of compact records into what pretraining_spec would have parsed.
+    """Turns a batch of compact records into the features of pretraining_spec.
 
-    The masks are drawn by NumPy, in this process: a dataset on another machine can't call it.
+    NumPy draws the masks in this process: a dataset on another machine can't call it.
 
     Attributes:
-        row_format: of the records.
+        row_format: format of the records' rows.
         settings: how much is masked, and with what.
-        seed: what all masks are a function of, beside the places.
+        seed: determines all masks, together with the places.
     """
 
     row_format: specs.RowFormat
@@ -36,7 +36,7 @@ class DynamicMasking:
 
         Args:
             examples: features of records.compact_spec.
-            places: <int64>[B], of the examples in the run, counted from 0.
+            places: <int64>[B], positions of the examples in the run, counted from 0.
         """
         declared = specs.pretraining_spec(
             self.row_format.max_seq_length, self.settings.label_slots

@@ -1,7 +1,7 @@
-"""Bytes of tf.train.Example and of TFRecord files, many rows at once and without TensorFlow.
+"""Encodes tf.train.Example and TFRecord files, many rows at once and without TensorFlow.
 
-A process that only writes records then starts in a fraction of a second and needs no hundreds of
-megabytes for TensorFlow.
+A process that only writes records then starts in a fraction of a second and saves the hundreds of
+megabytes that TensorFlow takes.
 
 Source: tensorflow/core/example/{example,feature}.proto; the encoding of protocol buffers;
 tensorflow/core/lib/io/record_writer.h for the frame of a record.
@@ -22,17 +22,16 @@ from albert_tf.wire import masked_checksum as _checksum
 # Field numbers of the `oneof` in feature.proto.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
-# A feature of many rows: an array with a leading axis of rows, or one array or string for each.
+# One feature of many rows: an array with a leading row axis, or one array or string per row.
 Column = np.ndarray | Sequence[np.ndarray] | Sequence[bytes]
 
 
 def encode_examples(columns: Mapping[str, Column]) -> list[bytes]:
-    """Serialized tf.train.Example of each row, with its features in the order of their names.
+    """Serializes each row as a tf.train.Example, with its features sorted by name.
 
     Args:
-        columns: name on disk -> B rows, which become lists of the kind of their values: integers
-            an int64_list, floats a float_list, bytes a bytes_list of one string. Rows that are
-            arrays are flattened and may differ in size.
+        columns: name on disk -> B rows. Integers become an int64_list, floats a float_list, bytes
+            a bytes_list of one string. Rows that are arrays are flattened and may differ in size.
 
     Returns:
         The bytes that SerializeToString(deterministic=True) gives, B times.
@@ -44,21 +43,21 @@ def encode_examples(columns: Mapping[str, Column]) -> list[bytes]:
 
 
 def frame_records(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Records as they stand in a TFRecord file: each between its length and two checksums."""
+    """Frames records as in a TFRecord file: each with its length and two checksums."""
     for record in records:
         length = struct.pack("<Q", len(record))
         yield length + _checksum(length) + record + _checksum(record)
 
 
 def _encode_feature(name: str, column: Column) -> list[bytes]:
-    """One entry of the map of features for each row."""
+    """Returns the entry in the feature map for each row."""
     kind, rows = _encode_values(column)
     key = _field(1, name.encode())
 
     @functools.cache
     def header(size: int) -> bytes:
-        """What stands before a row's values: a function of how many bytes they are."""
-        # No packed numbers have no field; a string has one, if it is empty too.
+        """Returns the bytes before a row's values, which take `size` bytes."""
+        # An empty list of packed numbers has no field; a string has one even if empty.
         values = _field(1, bytes(size)) if size or kind == _BYTES_LIST else b""
         entry = _field(1, key + _field(2, _field(kind, values)))
         return entry[: len(entry) - size]
@@ -67,7 +66,7 @@ def _encode_feature(name: str, column: Column) -> list[bytes]:
 
 
 def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
-    """The kind of a column, and the values of each row without any tag."""
+    """Returns the kind of a column, and the values of each row without any tag."""
     if isinstance(column[0], bytes):
         return _BYTES_LIST, column
     if isinstance(column, np.ndarray):
@@ -85,13 +84,13 @@ def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
 
 
 def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seven bits a byte, the lowest first; the top bit says that another byte follows.
+    """Encodes seven bits per byte, lowest first; the top bit says that another byte follows.
 
     Args:
         values: <int>[N], all at least 0.
 
     Returns:
-        The bytes <uint8>[T], and where each value begins <int64>[N + 1], closed by T.
+        The bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
     """
     largest, smallest = values.max(initial=0), values.min(initial=0)
     if smallest < 0:
@@ -112,7 +111,7 @@ def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field with its tag (wire type 2, of bytes with a length) and its length in front."""
+    """Prefixes a field with its tag (wire type 2, length-delimited bytes) and its length."""
     size, header = len(content), [number << 3 | 2]
     while size > 127:
         header.append(size & 127 | 128)

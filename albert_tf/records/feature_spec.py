@@ -1,4 +1,4 @@
-"""What a record holds: one declaration writes it, reads it back and says what is allowed in it."""
+"""What a record holds: one declaration writes, parses and validates it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Feature:
 
     Attributes:
         dtype: np.int32 (stored as int64_list), np.float32 (stored as float_list) or np.bool_
-            (stored as a bytes_list of one string that holds eight values a byte, the first one
-            in the highest bit).
+            (stored as a bytes_list of one string with eight values per byte, the first one in the
+            highest bit).
         shape: shape of one example, without the batch axis; (None,) is any length. np.bool_ has
             (None,).
-        below: integers are from 0 to this minus one. Floats are weights: 0 or 1.
-        stored_as: name on disk, where it differs from the name in memory.
+        below: exclusive upper bound of integers; the lower one is 0. Floats are weights: 0 or 1.
+        stored_as: name on disk, if it differs from the name in memory.
         parsed: False for a feature that `parse` ignores: it is for other readers.
-        shared: True for one that is the same in all records of a run: `parse` doesn't return it.
-        expected: its values, where they are known: `parse` refuses others.
-        argument: name of the argument that its length comes from, if any.
+        shared: True if it is the same in all records of a run: `parse` doesn't return it.
+        expected: its values, if known: `parse` rejects others.
+        argument: name of the argument that determines its length, if any.
     """
 
     dtype: type[np.generic]
@@ -47,11 +47,11 @@ class Feature:
 
     @property
     def kind(self) -> str:
-        """The protobuf field that holds the values."""
+        """Name of the protobuf field that holds the values."""
         return _KIND_OF_TYPE[np.dtype(self.dtype).kind]
 
     def read(self, stored: tf.train.Feature) -> np.ndarray | None:
-        """Values of one example, flat; whole bytes of bits. None if stored as another kind."""
+        """Returns one example's values, flat (bits as whole bytes), or None if of another kind."""
         if stored.WhichOneof("kind") != self.kind:
             return None
         values = getattr(stored, self.kind).value
@@ -60,10 +60,10 @@ class Feature:
         return np.array(values)
 
     def column(self, examples: np.ndarray | Sequence[np.ndarray]) -> Column:
-        """What encode_examples takes for the values of B examples.
+        """Returns the values of B examples in the form that encode_examples takes.
 
         Raises:
-            ValueError: an example has another shape.
+            ValueError: If an example has another shape.
         """
         if self.shape != (None,):
             column = np.asarray(examples, self.dtype)
@@ -85,10 +85,10 @@ class FeatureSpec:
 
     Attributes:
         features: in-memory name -> Feature.
-        strangers: names on disk that only another kind of record has -> what to do about it.
+        strangers: names on disk found only in another kind of record -> what to do about it.
         contradiction: says how the values of one example, each as `Feature.read` returns it,
             contradict each other, or None if they don't.
-        consistent: the same of a batch, before it is filled up: <bool>[B].
+        consistent: the same check for a batch, before padding: <bool>[B].
     """
 
     features: Mapping[str, Feature]
@@ -97,7 +97,7 @@ class FeatureSpec:
     consistent: Callable[[Mapping[str, tf.Tensor]], tf.Tensor] | None = None
 
     def expecting(self, values: Mapping[str, np.ndarray]) -> FeatureSpec:
-        """Returns a spec that refuses records whose shared features have other values."""
+        """Returns a spec that rejects records whose shared features have other values."""
         known = {
             name: dataclasses.replace(feature, expected=tuple(values[name].tolist()))
             for name, feature in self.features.items()
@@ -121,7 +121,7 @@ class FeatureSpec:
                 lengths differ.
 
         Raises:
-            ValueError: a feature is missing, not declared, or of another shape.
+            ValueError: If a feature is missing, not declared, or of another shape.
         """
         if examples.keys() != self.features.keys():
             raise ValueError(
@@ -143,14 +143,14 @@ class FeatureSpec:
 
         Returns:
             in-memory name -> <declared dtype>[B, *declared shape]. Features of any length are
-            filled up with zeros, at least to the longest of the batch.
+            padded with zeros, at least to the longest in the batch.
 
         Raises:
             tf.errors.InvalidArgumentError: If an example lacks a feature, has one of another
-                length, or holds what the spec does not allow.
+                length, or holds values that the spec does not allow.
                 input_files.naming_bad_records finds out which and where.
         """
-        import tensorflow as tf  # Writers of records do without it.
+        import tensorflow as tf  # Not at the top: writers of records do without it.
 
         wanted = {
             name: feature
@@ -160,7 +160,7 @@ class FeatureSpec:
         on_disk = {feature.stored_as or name: _on_disk(feature) for name, feature in wanted.items()}
         parsed = tf.io.parse_example(serialized, on_disk)
         stored = {name: parsed[feature.stored_as or name] for name, feature in wanted.items()}
-        # Before the cast, in which 2^32 + 9 would be 9.
+        # Before the cast, which would turn 2^32 + 9 into 9.
         allowed = [_is_allowed(stored[name], feature) for name, feature in wanted.items()]
         if self.consistent:
             allowed.append(tf.reduce_all(self.consistent(stored)))
@@ -187,7 +187,7 @@ def _on_disk(
 
 
 def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor:
-    """Whether all values of a feature, as they are stored, are what it may hold: <bool>[]."""
+    """Whether all stored values of a feature are allowed: <bool>[]."""
     import tensorflow as tf
 
     if feature.expected:
@@ -195,10 +195,10 @@ def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Ten
     if feature.kind == "bytes_list":
         return tf.constant(True)
     if feature.kind == "float_list":
-        # NaN, too, is not what it is as a truth value.
+        # NaN fails as well: it differs from its truth value.
         return tf.reduce_all(values == tf.cast(tf.cast(values, tf.bool), values.dtype))
     flat = values.values if feature.shape == (None,) else values
-    # Without its sign a negative number is large. A few microseconds for 16,384 values.
+    # As unsigned, a negative number is large. Takes a few microseconds for 16,384 values.
     return tf.reduce_max(tf.bitcast(flat, tf.uint64)) < feature.below
 
 
@@ -213,7 +213,7 @@ def _finish(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor:
 
 
 def _unpack_bits(strings: tf.Tensor) -> tf.Tensor:
-    """<bool>[B, 8 * bytes of the longest] from <string>[B]."""
+    """Unpacks <string>[B] to <bool>[B, 8 * bytes of the longest]."""
     import tensorflow as tf
 
     size = tf.maximum(tf.reduce_max(tf.strings.length(strings)), 1)

@@ -1,4 +1,4 @@
-"""TFRecord files: found, counted, and compared with what a run expects, before it starts."""
+"""Finds and counts TFRecord files, and checks them against what a run expects before it starts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from albert_tf.records.feature_spec import Feature, FeatureSpec
 _READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
 _BATCH = 1024
-# What a TFRecord file holds of a record beside its bytes: their length and two checksums.
+# Overhead per record in a TFRecord file: its length and two checksums.
 _FRAME_BYTES = 16
 
 
 def find_files(patterns: str) -> list[str]:
-    """Lists the files of a comma-separated list of names and globs, in order and once each.
+    """Expands a comma-separated list of names and globs to files, in order and once each.
 
     Raises:
       FileNotFoundError: If a pattern matches nothing.
@@ -39,18 +39,18 @@ def find_files(patterns: str) -> list[str]:
 
 
 def count_records(files: Sequence[str], cache_file: str | None = None) -> list[int]:
-    """Counts the records of TFRecord files and so verifies every checksum in them.
+    """Counts the records of TFRecord files, which also verifies all their checksums.
 
     Args:
       files: Paths.
-      cache_file: A JSON file that keeps counts between runs; a file is read again when its size
-        or time has changed, and all are where the JSON was.
+      cache_file: A JSON file that keeps counts between runs. A file is read again if its size or
+        time has changed; all are if the JSON was.
 
     Returns:
       The number of records of each file.
 
     Raises:
-      ValueError: A file holds no record, or a damaged one; the message says which.
+      ValueError: If a file holds no record, or a damaged one; the message says which.
     """
     known = _read_cache(cache_file)
     stamps = {path: _stamp(path) for path in files}
@@ -59,7 +59,7 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
         for path, count in zip(unread, pool.map(_count_file, unread), strict=True):
             known[path] = {"stamp": stamps[path], "records": count}
     if cache_file and unread:
-        # A training run and its evaluation share the file, and may write it at the same time.
+        # A training run and its evaluation share this file, and may write it at the same time.
         counted = {path: known[path] for path in unread}
         text = dump_sealed({"files": {**_read_cache(cache_file), **counted}})
         replace(cache_file, text, several_writers=True)
@@ -67,10 +67,10 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
 
 
 def count_prediction_slots(path: str) -> int:
-    """Masked pieces that the records of a file have room for, by its first one; 1 at least.
+    """Returns how many predictions a file's first record has room for, at least 1.
 
     Raises:
-      ValueError: The record is damaged.
+      ValueError: If the record is damaged.
     """
     for record in itertools.islice(_read(path), 1):
         stored = _parse(f"{path}, record 0", record)
@@ -80,19 +80,19 @@ def count_prediction_slots(path: str) -> int:
 
 
 def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
-    """Compares the first records of each file with what the run expects of them.
+    """Checks the first records of each file against what the run expects.
 
-    The input pipeline checks all of them, but only when it comes to them.
+    The input pipeline checks every record, but only when it reaches it.
 
     Args:
       files: TFRecord files.
       spec: What the run expects.
 
     Returns:
-      A spec that also expects of all records what the first one has of shared features.
+      A spec that also expects the first record's shared features in all records.
 
     Raises:
-      ValueError: A feature is missing, of another length, or out of bounds, records contradict
+      ValueError: If a feature is missing, of another length, or out of bounds, records contradict
         themselves or each other, or one is damaged; the message says which, where, and what to
         change.
     """
@@ -104,12 +104,12 @@ def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
 
 @contextlib.contextmanager
 def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None]:
-    """Turns the error of a batch that the spec refuses into one that names the record.
+    """Turns the error about a batch that the spec rejects into one that names the record.
 
-    The files are read again for it: the input pipeline itself doesn't know where a record is from.
+    To find it the files are read again: the input pipeline doesn't know where a record comes from.
 
     Raises:
-      ValueError: If the body meets a record that is damaged, or not what the spec says.
+      ValueError: If the body meets a record that is damaged or violates the spec.
     """
     try:
         yield
@@ -138,7 +138,7 @@ def _batches(path: str) -> Iterator[list[bytes]]:
 
 
 def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
-    """Returns the values of all features that are not for other readers, by name in memory."""
+    """Returns the values of all features that `parse` reads, by name in memory."""
     stored = _parse(where, record)
     for name, advice in spec.strangers.items():
         if name in stored:
@@ -160,7 +160,7 @@ def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.
 def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
     try:
         return tf.train.Example.FromString(record).features.feature
-    except Exception as error:  # protobuf's DecodeError is of no public stable home.
+    except Exception as error:  # protobuf's DecodeError has no stable public home.
         raise ValueError(f"{where} is no tf.train.Example: {error}") from None
 
 
@@ -189,9 +189,9 @@ def _count_file(path: str) -> int:
     try:
         count, size = records.reduce(np.zeros(2, np.int64), add).numpy()
     except tf.errors.DataLossError:
-        collections.deque(_read(path), maxlen=0)  # Finds out which record, and raises.
+        collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
         raise
-    # A file that ends within a record's length is read without complaint.
+    # TensorFlow accepts a file that ends within a record's length field.
     if size < tf.io.gfile.stat(path).length:
         raise ValueError(_damaged(path, count, "the file ends within it"))
     return int(count)

@@ -1,8 +1,8 @@
-"""From TFRecord files to batches, in an order that a resume can find again.
+"""From TFRecord files to batches, in an order that a resumed run can reproduce.
 
-The examples of a run are one sequence that depends on the files and the seed alone. Step t of a
-run with global batch B eats examples [t * B, (t + 1) * B), however many replicas share them, so
-a run that starts again at step t needs nothing but t.
+The examples of a run form one sequence that depends only on the files and the seed. Step t of a
+run with global batch B consumes examples [t * B, (t + 1) * B), however many replicas share them,
+so a run resumed at step t needs only t.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import tensorflow as tf
 from albert_tf.records.feature_spec import FeatureSpec
 
 Features = dict[str, tf.Tensor]
-# What is made of parsed examples [B, ...], whose places in the sequence are <int64>[B].
+# Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
 Finish = Callable[[Features, tf.Tensor], Features]
 
 _READ_BYTES = 8 << 20
 _SHUFFLE_BUFFER = 16384
 _FILES_AT_ONCE = 16
-# Read before a step asks for them: those of two steps on eight replicas.
+# Batches to prefetch: those of two steps on eight replicas.
 _BATCHES_AHEAD = 16
 _SEED_FOR_0 = -1
 
@@ -36,20 +36,21 @@ def training_dataset(
     context: tf.distribute.InputContext,
     finish: Finish | None = None,
 ) -> tf.data.Dataset:
-    """Returns the batches of one host, without end, from step `first_step` on.
+    """Returns an endless dataset of one host's batches, from step `first_step` on.
 
     Each epoch shuffles the files and then the records in a buffer, by seed and epoch. A host reads
-    all records and parses its own: reading is cheap, and every number of hosts sees one order.
+    all records and parses its own: reading is cheap, and the order is the same for any number of
+    hosts.
 
     Args:
       files: TFRecord files.
-      counts: Their numbers of records.
+      counts: Number of records in each.
       spec: What a record holds.
-      global_batch_size: Examples of a step over all replicas, which divide it.
-      seed: Of the order.
-      first_step: The step whose batch comes first.
+      global_batch_size: Examples per step, a multiple of the number of replicas.
+      seed: Seed of the order.
+      first_step: The step of the first batch.
       context: Which host of how many this is.
-      finish: What is made of the parsed examples, if anything.
+      finish: Applied to the parsed examples, if given.
 
     Returns:
       Batches of one replica each, `global_batch_size / replicas` examples; consecutive batches go
@@ -60,8 +61,8 @@ def training_dataset(
     names = tf.constant(list(files))
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
-        # The seed of this function's graph: shuffle would take the program's global one instead.
-        # TensorFlow asks a global seed of 0 whether the epoch is 0 too, which a graph can't tell.
+        # Sets the seed of this function's graph: shuffle would use the program's global one
+        # instead. With seed 0 TensorFlow tests if the epoch is 0 too, which fails in a graph.
         tf.compat.v1.set_random_seed(seed or _SEED_FOR_0)
         order = tf.random.experimental.stateless_shuffle(names, seed=[seed, epoch])
         return (
@@ -95,20 +96,20 @@ def evaluation_dataset(
     context: tf.distribute.InputContext,
     finish: Finish | None = None,
 ) -> tf.data.Dataset:
-    """Returns the batches of one host over the files, once, in order.
+    """Returns one host's batches of a single pass over the files, in order.
 
     Args:
       files: TFRecord files.
-      counts: Their numbers of records.
+      counts: Number of records in each.
       spec: What a record holds.
-      global_batch_size: Examples of a step over all replicas.
-      max_steps: Batches at most.
+      global_batch_size: Examples per step over all replicas.
+      max_steps: Maximum number of batches.
       context: Which host of how many this is.
-      finish: What is made of the parsed examples, if anything.
+      finish: Applied to the parsed examples, if given.
 
     Returns:
-      Batches as training_dataset's, and `example_weights` `<float32>[B]`: 0 for rows that fill
-      up the last batch.
+      Batches like training_dataset's, with `example_weights` `<float32>[B]`: 0 for rows that only
+      fill up the last batch.
     """
     total = min(sum(counts), max_steps * global_batch_size)
     fill = -total % global_batch_size

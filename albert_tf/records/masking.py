@@ -1,12 +1,12 @@
 """N-gram whole-word masking of a batch of sequences at once.
 
-Every random number is a hash of the row's seed and of what it is for, so the masks of a row depend
-on nothing but its seed and its tokens: not on the batch, the process or the order of rows. That
-makes one algorithm serve a generator of many processes and masking on the fly.
+Every random number is a hash of the row's seed and of its purpose, so the masks of a row depend
+only on its seed and its tokens: not on the batch, the process or the order of rows. So the same
+algorithm serves a generator of many processes and masking on the fly.
 
-Two kinds of coordinates: a candidate is a token that may be masked (no [CLS], [SEP], padding), and
-candidates are numbered as if the others were not there; a word is a run of candidates that begins
-at a word start.
+Two kinds of coordinates: a candidate is a token that may be masked (not [CLS], [SEP] or padding),
+and candidates are numbered as if the others were not there; a word is a run of candidates that
+begins at a word start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# What a random number is for; part of the hash.
+# The purpose of a random number; part of the hash.
 _MASKED, _EXCHANGED, _WORD_ORDER, _NGRAM_LENGTH, _REPLACEMENT, _RANDOM_PIECE = range(6)
 # Room for a word's number in a sort key: sequences may have up to 65,536 tokens.
 _WORD_BITS = np.uint64(16)
@@ -32,15 +32,15 @@ class MaskingSettings:
     Attributes:
         vocab_size: V; random pieces are drawn from all of [0, V), specials included.
         mask_id: id of [MASK].
-        masked_lm_prob: share of a sequence's tokens (specials counted) to mask; 0 masks nothing.
-        max_predictions_per_seq: upper limit of masked tokens per sequence.
+        masked_lm_prob: fraction of a sequence's tokens (specials counted) to mask; 0 masks none.
+        max_predictions_per_seq: maximum number of masked tokens per sequence.
         ngram: longest n-gram in words; n is drawn with p(n) proportional to 1/n.
-        favor_shorter_ngram: False gives n the probabilities in reverse.
+        favor_shorter_ngram: False reverses the probabilities of n.
         do_whole_word_mask: False makes every piece a word.
-        do_permutation: also exchange as many tokens again among each other, as labels too.
+        do_permutation: also permute as many further tokens among themselves, also as labels.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: If a number is out of range.
     """
 
     vocab_size: int
@@ -68,7 +68,7 @@ class MaskingSettings:
         return self.max_predictions_per_seq * (2 if self.do_permutation else 1)
 
     def shortfall(self, max_seq_length: int) -> str | None:
-        """A warning, if a full row gets less than `masked_lm_prob` of its tokens masked."""
+        """Returns a warning if a full row gets less than `masked_lm_prob` of its tokens masked."""
         wanted = self.masked_lm_prob * max_seq_length
         if self.max_predictions_per_seq >= wanted:
             return None
@@ -81,11 +81,11 @@ class MaskingSettings:
 
 
 class MaskedTokens(NamedTuple):
-    """A masked batch; label slots that a row doesn't fill are 0 in all three label arrays.
+    """A masked batch; unused label slots are 0 in all three label arrays.
 
     Attributes:
         input_ids: <int32>[B, S], tokens after masking.
-        masked_lm_positions: <int32>[B, P], rising.
+        masked_lm_positions: <int32>[B, P], ascending.
         masked_lm_ids: <int32>[B, P], tokens before masking.
         masked_lm_weights: <float32>[B, P], 1 for a filled slot.
     """
@@ -97,7 +97,7 @@ class MaskedTokens(NamedTuple):
 
 
 def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndarray:
-    """Hashes a seed with counters: what is drawn becomes a function of what it is for.
+    """Hashes a seed with counters, so that each draw is a function of its purpose.
 
     Args:
         seed: a number or <uint64>[...].
@@ -121,12 +121,12 @@ def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndar
 
 
 def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
-    """The least max_predictions_per_seq that leaves no row with fewer masks than wanted."""
+    """Returns the least max_predictions_per_seq that limits no row's masks."""
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
 def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Tokens to mask, <int64>[B], in sequences of `lengths` <int>[B] tokens, specials counted.
+    """Returns the number of tokens to mask, <int64>[B], for `lengths` <int>[B], with specials.
 
     The product is rounded half to even.
     """
@@ -147,16 +147,16 @@ def mask_tokens(
     """Masks n-grams of whole words in every row.
 
     The words of a row are visited in random order. Each draws a length n; the n-gram that begins
-    there (cut at the last word) is masked unless it meets an earlier one, and is shortened word by
-    word if it doesn't fit what is left of the budget. An n-gram may reach over the middle [SEP],
-    and a piece behind it that is no word start belongs to the word before it. Each masked piece
-    becomes [MASK] (80 %), stays (10 %) or becomes a random piece (10 %).
+    there (cut at the last word) is masked unless it overlaps an earlier one, and is shortened word
+    by word if it exceeds the remaining budget. An n-gram may span the middle [SEP], and a piece
+    after it that is no word start belongs to the word before it. Each masked piece becomes [MASK]
+    (80 %), stays (10 %) or becomes a random piece (10 %).
 
     Args:
         input_ids: <int32>[B, S].
-        lengths: <int>[B], tokens of a row, specials counted, padding not.
+        lengths: <int>[B], tokens per row, including specials but not padding.
         candidates: <bool>[B, S], False for [CLS], [SEP] and padding.
-        word_starts: <bool>[B, S]; what it says of other tokens than candidates has no effect.
+        word_starts: <bool>[B, S]; only its values at candidates matter.
         seeds: <uint64>[B].
         settings: see MaskingSettings.
 
@@ -179,7 +179,7 @@ def mask_tokens(
         _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
         exchanged = (chosen & ~taken)[rows, words.word_of_candidate]
         at = rows[exchanged], columns[exchanged]
-        # Sorted by row and then at random: every row's tokens change places among themselves.
+        # Sorted by row and then at random: the tokens of each row are permuted.
         order = np.lexsort((derive_seeds(seeds[at[0]], _EXCHANGED, at[1]), at[0]))
         masked_ids[at] = masked_ids[at][order]
         picked |= exchanged
@@ -189,12 +189,12 @@ def mask_tokens(
 
 
 class _Words(NamedTuple):
-    """Where words begin: W words at most in a row, C candidates in all rows together.
+    """Where words begin, for at most W words per row and C candidates in all rows together.
 
     Attributes:
-        begins: <int64>[B, W + ngram], candidate number in the row; past the last word: the number
-            of candidates in the row, so that a difference is the length of a (cut) n-gram.
-        counts: <int64>[B], words of a row.
+        begins: <int64>[B, W + ngram], candidate number within the row; past the last word, the
+            number of candidates in the row, so that differences are lengths of (cut) n-grams.
+        counts: <int64>[B], words per row.
         word_of_candidate: <int64>[C].
     """
 
@@ -206,7 +206,7 @@ class _Words(NamedTuple):
     def find(
         cls, rows: np.ndarray, starts: np.ndarray, num_rows: int, settings: MaskingSettings
     ) -> _Words:
-        """Of candidates in row-major order: `rows` <int>[C], `starts` <bool>[C]."""
+        """Finds words from candidates in row-major order: `rows` <int>[C], `starts` <bool>[C]."""
         lengths = np.bincount(rows, minlength=num_rows)
         number_in_row = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
         starts = starts | (number_in_row == 0) | (not settings.do_whole_word_mask)
@@ -224,9 +224,9 @@ def _choose_words(
     seeds: np.ndarray,
     settings: MaskingSettings,
 ) -> None:
-    """Marks in `chosen` <bool>[B, W + ngram] new words of `budget` <int>[B] tokens in all.
+    """Marks new words in `chosen` <bool>[B, W + ngram], `budget` <int>[B] tokens in total.
 
-    All rows visit their k-th word at the same time; rows with a full budget drop out.
+    All rows visit their k-th word at the same time; rows that used up their budget drop out.
     """
     order = _shuffle_words(words, seeds)
     room = budget.copy()
@@ -249,9 +249,9 @@ def _choose_words(
 
 
 def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
-    """A random order of each row's words, <int64>[B, W]; entries past a row's words mean nothing.
+    """Returns a random order of each row's words, <int64>[B, W]; ignore entries past its words.
 
-    Sorting keys that carry the word's number in their low bits is faster than an argsort.
+    Sorting keys with the word's number in their low bits is faster than an argsort.
     """
     numbers = np.arange(words.counts.max(initial=0), dtype=np.uint64)
     keys = derive_seeds(seeds[:, None], _WORD_ORDER, numbers)
@@ -262,7 +262,7 @@ def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
 
 
 def _draw_ngram_lengths(seeds: np.ndarray, k: int, settings: MaskingSettings) -> np.ndarray:
-    """Lengths in words, <int64>[rows], for the k-th visit."""
+    """Draws the n-gram lengths in words, <int64>[rows], for the k-th visit."""
     weights = 1 / np.arange(1, settings.ngram + 1)
     if not settings.favor_shorter_ngram:
         weights = weights[::-1]
@@ -283,7 +283,7 @@ def _replace(
 def _fill_labels(
     input_ids: np.ndarray, rows: np.ndarray, columns: np.ndarray, settings: MaskingSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions, ids and weights [B, P] of the tokens at (rows, columns), in row-major order."""
+    """Returns positions, ids and weights [B, P] of tokens (rows, columns), in row-major order."""
     shape = len(input_ids), settings.label_slots
     counts = np.bincount(rows, minlength=shape[0])
     slots = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
@@ -296,5 +296,5 @@ def _fill_labels(
 
 
 def _uniform(bits: np.ndarray) -> np.ndarray:
-    """<float64>[...] in [0, 1) from <uint64>[...]."""
+    """Maps <uint64>[...] to <float64>[...] in [0, 1)."""
     return (bits >> np.uint64(11)) * 2.0**-53

@@ -1,7 +1,7 @@
-"""Rows: [CLS] A [SEP] B [SEP] and padding, from two segments, and masked.
+"""Rows: lays out two segments as [CLS] A [SEP] B [SEP] and padding, and masks them.
 
-One home of what a row looks like, for the generator that masks once and for training that masks
-afresh each epoch.
+The single definition of a row's layout, for the generator, which masks once, and for training,
+which masks again in each epoch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Rows:
 
     Attributes:
         input_ids: <int32>[B, S].
-        lengths: <int>[B], tokens of a row, specials counted.
+        lengths: <int>[B], tokens per row, specials included.
         segment_ids: <int32>[B, S], 1 for B and its [SEP].
-        candidates: <bool>[B, S], tokens that may be masked: no specials, no padding. A [CLS] or
-            [SEP] that stands in the text is none either.
-        word_starts: <bool>[B, S], of text; False elsewhere.
+        candidates: <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS]
+            or [SEP] that occurs in the text.
+        word_starts: <bool>[B, S], of the text; False elsewhere.
     """
 
     input_ids: np.ndarray
@@ -41,16 +41,16 @@ class Rows:
         word_starts: np.ndarray,
         row_format: RowFormat,
     ) -> Rows:
-        """Puts specials around segments.
+        """Adds the special tokens to the segments.
 
         Args:
-            token_ids: <int32>[B, T], tokens of A and then of B; what is behind them is ignored.
-            segment_lengths: <int>[B, 2], numbers of tokens of A and of B.
+            token_ids: <int32>[B, T], tokens of A and then of B; anything after them is ignored.
+            segment_lengths: <int>[B, 2], numbers of tokens in A and in B.
             word_starts: <bool>[B, T or more].
             row_format: S and the specials.
 
         Raises:
-            ValueError: a row is longer than T or than S with its specials.
+            ValueError: If a row is longer than T, or than S with its specials.
 
         Source: create_pretraining_data.py, create_instances_from_document.
         """
@@ -84,12 +84,11 @@ class Rows:
         """Masks the rows.
 
         Args:
-            seeds: <uint64>[B], what the masks are a function of.
+            seeds: <uint64>[B], which determine the masks.
             settings: see MaskingSettings.
 
         Returns:
-            The features of records.pretraining_spec but for the order label and
-            `token_boundary`.
+            The features of records.pretraining_spec except the order label and `token_boundary`.
         """
         masked = masking.mask_tokens(
             self.input_ids, self.lengths, self.candidates, self.word_starts, seeds, settings
@@ -102,7 +101,7 @@ class Rows:
         }
 
     def token_boundaries(self) -> np.ndarray:
-        """<int32>[B, S]: 1 where a word begins, [CLS] and [SEP] included."""
+        """Returns <int32>[B, S]: 1 where a word begins, [CLS] and [SEP] included."""
         columns = np.arange(self.input_ids.shape[1])
         is_special = (columns < self.lengths[:, None]) & ~self.candidates
         return (self.word_starts | is_special).astype(np.int32)

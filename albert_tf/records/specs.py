@@ -1,8 +1,8 @@
 """The records on disk: one declaration per kind of record writes it and reads it back.
 
-This is the only home of on-disk feature names. In memory a feature may be called otherwise
-(`next_sentence_labels` is `sentence_order_labels` here, 1 = swapped): the name changes once, in
-`FeatureSpec`.
+Only this module defines on-disk feature names. In memory a feature may have another name
+(`next_sentence_labels` is `sentence_order_labels` here, 1 = swapped); `FeatureSpec` is the only
+place that renames it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from albert_tf.records.feature_spec import Feature, FeatureSpec
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Tokens of a row beside its two segments: [CLS], [SEP], [SEP].
+# Tokens in a row besides its two segments: [CLS], [SEP], [SEP].
 NUM_SPECIALS = 3
 
 
@@ -31,14 +31,14 @@ def pretraining_spec(
 ) -> FeatureSpec:
     """The eight features of a pre-training record (S = max_seq_length, P = predictions).
 
-    `token_boundary` is written, as the release does, and not read: nothing in training uses it.
+    `token_boundary` is written, as in the release, but not read: training doesn't use it.
 
-    A packed row, where max_examples_per_row is above 1, holds several examples one after the
-    other: their tokens and predictions are the row's, each has a slot of its own for its order
-    label, and two more features tell which slots are filled (`sentence_order_weights`, 1 or 0)
-    and where each example's [CLS] stands (`cls_positions`, rising; 0 in an empty slot).
+    If max_examples_per_row is above 1, rows are packed: a row holds several examples, one after
+    the other. They share the row's tokens and predictions, but each has a slot of its own for its
+    order label. Two more features say which slots are filled (`sentence_order_weights`, 1 or 0)
+    and where each example's [CLS] is (`cls_positions`, ascending; 0 in an empty slot).
 
-    Ids are below vocab_size, and segments below type_vocab_size: the model's.
+    Ids are below the model's vocab_size, and segments below its type_vocab_size.
 
     Source: create_pretraining_data.py, write_instance_to_example_files.
     """
@@ -63,7 +63,7 @@ def pretraining_spec(
             "masked_lm_positions": predictions(np.int32, below=max_seq_length),
             "masked_lm_ids": predictions(np.int32, below=vocab_size),
             "masked_lm_weights": predictions(np.float32),
-            # Shape () and not (1,): both store one value, and the batch is then <int32>[B].
+            # Shape (), not (1,): both store one value, but then the batch is <int32>[B].
             "sentence_order_labels": slots(
                 np.int32,
                 shape=(max_examples_per_row,) if packed else (),
@@ -77,7 +77,7 @@ def pretraining_spec(
 
 
 class RowFormat(NamedTuple):
-    """What rows are laid out and masked with: of the generator and its vocabulary.
+    """How rows are laid out and masked: the generator's sequence length and vocabulary.
 
     Attributes:
         max_seq_length: S.
@@ -97,13 +97,13 @@ class RowFormat(NamedTuple):
 
 
 def compact_spec(max_seq_length: int = 1 << 31, vocab_size: int = 1 << 31) -> FeatureSpec:
-    """The features of a compact record: a row before its masks, without specials and padding.
+    """The features of a compact record: a row before masking, without specials and padding.
 
-    `token_ids` are those of segment A and B one after the other, `segment_lengths` the numbers of
-    them, `word_starts` says which of them begin a word. Every record tells the RowFormat, so that
-    it can be read without the vocabulary. Names on disk are short, since each record repeats them.
+    `token_ids` are those of segment A followed by B, `segment_lengths` says how many each has, and
+    `word_starts` which of them begin a word. Every record holds the RowFormat, so that it can be
+    read without the vocabulary. Names on disk are short, since each record repeats them.
 
-    With its specials a row is no longer than max_seq_length, and ids are below vocab_size.
+    With its specials a row is at most max_seq_length long, and ids are below vocab_size.
     """
     most_tokens = max_seq_length - NUM_SPECIALS
     return FeatureSpec(
@@ -149,6 +149,6 @@ def _are_consistent(stored: Mapping[str, tf.Tensor], most_tokens: int) -> tf.Ten
 
 
 def _is_row(num_tokens: Any, length_a: Any, length_b: Any, num_bytes: Any) -> Any:
-    """Whether numbers of a compact record fit together; of one, or of tensors."""
+    """Whether the numbers of a compact record are consistent; takes numbers or tensors."""
     fits = (length_a >= 1) & (length_b >= 1) & (length_a + length_b == num_tokens)
     return fits & (num_bytes == (num_tokens + 7) // 8)

@@ -130,7 +130,7 @@ def _says_lower_case(path: str) -> bool:
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:
-    """Puts a vocabulary and its case into a directory; its name stays if `find` knows it there."""
+    """Copies a vocabulary and its case to a directory; keeps a file name that `find` recognises."""
     patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
     name = os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -145,7 +145,7 @@ def _copy_file(vocabulary: Vocabulary, target: str) -> None:
 
 
 def _write_case(vocabulary: Vocabulary, directory: str) -> None:
-    # Only what isn't taken for granted; in the words of Hugging Face, which `find` reads anywhere.
+    # Only if it isn't the default; in Hugging Face's format, which `find` reads anywhere.
     if not vocabulary.tokenizer.do_lower_case:
         text = json.dumps({"do_lower_case": False})
         write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
