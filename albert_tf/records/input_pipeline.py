@@ -38,9 +38,8 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of one host's batches, from step `first_step` on.
 
-    Each epoch shuffles the files and then the records in a buffer, by seed and epoch. A host reads
-    all records and parses its own: reading is cheap, and the order is the same for any number of
-    hosts.
+    Each epoch shuffles the files, then the records in a buffer, by seed and epoch. A host reads all
+    records but parses only its own: reading is cheap, and the order does not depend on the hosts.
 
     Args:
       files: TFRecord files.

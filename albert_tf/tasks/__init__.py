@@ -1,1 +1,1 @@
-"""The tasks: each says what its model, losses and metrics are."""
+"""The tasks: each defines its model, losses and metrics."""

@@ -1,8 +1,8 @@
-"""Which characters of a raw text the pieces of its normalised form stand for.
+"""Maps the pieces of a normalised text to the characters of the raw text.
 
-Normalising loses, adds and changes characters, so the two texts are aligned: a longest common
-subsequence within a band around the diagonal. Which of several equally long ones is taken decides
-where an answer begins, hence the release's order of preference is kept.
+Normalisation drops, adds and changes characters, so the two texts are aligned by a longest common
+subsequence within a band around the diagonal. Which of several equally long ones is chosen decides
+where an answer begins, so the release's order of preference is kept.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from albert_tf.text.tokenization import preprocess_text
 from albert_tf.text.word_starts import SPACE_MARK
 
 _UNALIGNED = -1
-# A text of which fewer characters find their like is given up.
+# A text of which a smaller fraction of characters can be aligned is dropped.
 _LEAST_ALIGNED = 0.8
-# No letter: it stands for one that normalises to none or to several.
+# Stands for a letter that normalises to none or to several.
 _NO_LETTER = -2
 
 
 @dataclasses.dataclass(frozen=True)
 class Alignment:
-    """Characters of a raw text beside its pieces.
+    """The alignment of a raw text's characters with its pieces.
 
     Attributes:
       starts: `<int32>[T]`, the first character of each piece.
       ends: `<int32>[T]`, its last character.
-      piece_starts: `<int32>[N]`, for each character the piece that an answer from here starts in.
-      piece_ends: `<int32>[N]`, the piece that an answer up to here ends in.
+      piece_starts: `<int32>[N]`, for each character the first piece of an answer starting there.
+      piece_ends: `<int32>[N]`, for each character the last piece of an answer ending there.
     """
 
     starts: np.ndarray
@@ -51,7 +51,7 @@ def align(text: str, tokens: Sequence[str], lower: bool) -> Alignment | None:
       lower: Whether the text was lower-cased.
 
     Returns:
-      The alignment; None where fewer than 80 % of the characters find their like.
+      The alignment; None if fewer than 80 % of the characters can be aligned.
 
     Source: squad_utils.py, convert_examples_to_features (_lcs_match, _convert_index).
     """
@@ -73,7 +73,7 @@ def align(text: str, tokens: Sequence[str], lower: bool) -> Alignment | None:
     piece_starts = np.concatenate([[0], piece_ends[:-1] + 1])
     piece_of = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     starts, ends = _filled(of_joined, len(text))
-    # Towards the pieces nothing follows the last aligned character.
+    # In this direction nothing follows the last aligned character.
     answer_starts, answer_ends = _filled(of_text, int(pairs[1].max()) + 1)
     return Alignment(
         starts=starts[piece_starts].astype(np.int32),
@@ -88,10 +88,10 @@ def _codes(text: str) -> np.ndarray:
 
 
 def _letters(text: str, lower: bool) -> np.ndarray:
-    """Returns each character's code after a normalisation of its own."""
+    """Returns each character's code after normalising it on its own."""
     table = {}
     for char in set(text):
-        # White space alone would vanish: only what NFKD makes a space of is one here.
+        # On its own, white space would vanish: here only what NFKD turns into a space is one.
         plain = (
             unicodedata.normalize("NFKD", char) if char.isspace() else preprocess_text(char, lower)
         )
@@ -100,7 +100,7 @@ def _letters(text: str, lower: bool) -> np.ndarray:
 
 
 def _prefixed(letters: np.ndarray, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The usual case at once: the first piece adds a space, and nothing else differs.
+    """Handles the usual case fast: the first piece adds a space, and nothing else differs.
 
     No other common subsequence is as long, unless the text itself begins with a space.
     """
@@ -114,7 +114,7 @@ def _prefixed(letters: np.ndarray, joined: np.ndarray) -> tuple[np.ndarray, np.n
 def _common_subsequence(
     letters: np.ndarray, joined: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns matching positions in both texts, in descending order; None if they are too few."""
+    """Returns matching positions in both texts, in descending order; None if too few match."""
     least = _LEAST_ALIGNED * len(letters)
     band = _Band(letters, joined, abs(len(letters) - len(joined)) + 5)
     if band.total <= least:
@@ -125,15 +125,15 @@ def _common_subsequence(
 class _Band:
     """Lengths of common subsequences of two texts, within a band around the diagonal.
 
-    Row i + 1 of the lengths holds, at k, that of letters[: i + 1] and joined[: j + 1] for
-    j = i - half_band + k. Row 0 is that of no letters; beyond the band all is 0. Only every n-th
-    row is kept, n being the root of their number, and those between are made again on the way back:
-    all of them would be gigabytes for a text of a megabyte.
+    Row i + 1 holds at k the length for letters[: i + 1] and joined[: j + 1] with
+    j = i - half_band + k. Row 0 is for no letters; outside the band all is 0. Only every n-th row
+    is stored, n being the square root of their number, and those in between are recomputed on the
+    way back: all rows would take gigabytes for a text of a megabyte.
 
     Args:
       letters: `<int64>[N]`.
       joined: `<int64>[M]`.
-      half_band: Half its width.
+      half_band: Half the width of the band.
 
     Attributes:
       half_band: See above.
@@ -156,7 +156,7 @@ class _Band:
         self.total = int(kept[-1][self._last + 1 - len(letters) + half_band])
 
     def _lengths(self, first: int, row: np.ndarray) -> np.ndarray:
-        """Returns the row of letter `first`, which is given, and those of some letters after it."""
+        """Returns the given row of letter `first`, and the rows of some letters after it."""
         letters = self._letters[first : first + self._step]
         lengths = np.zeros((len(letters) + 1, len(row)), np.int32)
         lengths[0] = row
@@ -168,7 +168,7 @@ class _Band:
         return lengths
 
     def trace(self) -> tuple[np.ndarray, np.ndarray]:
-        """Walks back from both ends; prefers to skip a letter, then a joined one, then to match."""
+        """Traces back from the ends; prefers skipping a letter, then a joined one, then a match."""
         pairs = array.array("q")
         i = len(self._letters) - 1
         k = self._last - i + self.half_band
@@ -194,7 +194,7 @@ class _Band:
 
 
 def _filled(index: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gives positions without a partner one: starts and ends of what their neighbours leave.
+    """Fills in unaligned positions with the start and end of the gap between their neighbours.
 
     Args:
       index: `<int>[N]`, each position's partner in [0, limit), ascending, or _UNALIGNED.

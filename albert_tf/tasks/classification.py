@@ -1,4 +1,4 @@
-"""Tasks that choose one of some classes, or give a number: GLUE, RACE, a table of one's own."""
+"""Classification and regression tasks: GLUE, RACE, your own table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from albert_tf.training.task import Features
 
 
 class ScoringTask(SupervisedTask):
-    """Base of the tasks here. Predictions are probabilities `<float64>[N, C]`, or numbers `[N, 1]`.
+    """Base class of the tasks here; predicts probabilities `<float64>[N, C]` or numbers `[N, 1]`.
 
     Args:
       options: See SupervisedTask.
@@ -32,8 +32,8 @@ class ScoringTask(SupervisedTask):
       max_seq_length: See SupervisedTask.
       classes: Names of the classes, by id; empty for a regression.
       key_metric: The metric by which checkpoints are compared.
-      results_file: What the file of ids and predicted labels is called.
-      number_range: Least and largest number that a regression's file may hold.
+      results_file: Name of the file of ids and predicted labels.
+      number_range: Smallest and largest number allowed in a regression's file.
     """
 
     labels = ("label_ids",)
@@ -60,7 +60,7 @@ class ScoringTask(SupervisedTask):
         return (np.int32 if self.classes else np.float32)(example.label or 0)
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
-        """Returns cross entropy, or squared error."""
+        """Returns cross entropy or squared error."""
         (name,) = self.loss_names
         loss = losses.classification_loss if self.classes else losses.regression_loss
         return {name: loss(features["label_ids"], outputs)}
@@ -68,11 +68,11 @@ class ScoringTask(SupervisedTask):
     def predictions(
         self, examples: Sequence[Any], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
-        """Turns logits into probabilities; a regression's stay as they are."""
+        """Turns logits into probabilities; a regression's outputs stay as they are."""
         return metrics.softmax(outputs) if self.classes else np.asarray(outputs, np.float64)
 
     def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
-        """Returns the release's metrics, and those of the leaderboards."""
+        """Returns the metrics of the release and of the leaderboards."""
         if any(example.label is None for example in examples):
             return {}
         labels = np.array([example.label for example in examples])
@@ -94,10 +94,10 @@ class ScoringTask(SupervisedTask):
     def write(
         self, directory: str, split: str, examples: Sequence[Any], predictions: np.ndarray
     ) -> None:
-        """Writes <split>_probabilities.json and, of a test, test_results.tsv and `results_file`.
+        """Writes <split>_probabilities.json and, for a test, test_results.tsv and `results_file`.
 
-        test_results.tsv is the release's: the probabilities of an example on each line.
-        `results_file` is what GLUE's leaderboard takes: a header, then index and label.
+        test_results.tsv is as in the release: the probabilities of one example per line.
+        `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
         """
         stored = {"ids": _ids(examples), "probabilities": predictions.tolist()}
         files.replace(_stored_file(directory, split), json.dumps(stored) + "\n")
@@ -124,7 +124,7 @@ class ScoringTask(SupervisedTask):
 
 
 class SequenceClassificationTask(ScoringTask):
-    """Classifies a text or a pair of texts (examples: TextExample), or gives it a number.
+    """Classification or regression of a text or a pair of texts (examples: TextExample).
 
     Args: see ScoringTask.
 
@@ -132,7 +132,7 @@ class SequenceClassificationTask(ScoringTask):
     """
 
     def build_model(self) -> keras.Model:
-        """Returns a fresh AlbertForSequenceClassification."""
+        """Returns a new AlbertForSequenceClassification."""
         return finetuning.AlbertForSequenceClassification(
             num_labels=len(self.classes) or 1, **self.options.arguments
         )
@@ -149,11 +149,11 @@ class SequenceClassificationTask(ScoringTask):
 
 
 class MultipleChoiceTask(ScoringTask):
-    """Chooses an ending of a context (examples: ChoiceExample).
+    """Chooses the right ending for a context (examples: ChoiceExample).
 
     Args:
-      *args: ScoringTask's; the classes are the choices.
-      max_qa_length: Most pieces of an ending.
+      *args: See ScoringTask; the classes are the choices.
+      max_qa_length: Maximum number of pieces per ending.
 
     Source: run_race.py.
     """
@@ -168,7 +168,7 @@ class MultipleChoiceTask(ScoringTask):
         return {**super().settings, "max_qa_length": self.max_qa_length}
 
     def build_model(self) -> keras.Model:
-        """Returns a fresh AlbertForMultipleChoice."""
+        """Returns a new AlbertForMultipleChoice."""
         return finetuning.AlbertForMultipleChoice(**self.options.arguments)
 
     def rows(
@@ -186,7 +186,7 @@ class MultipleChoiceTask(ScoringTask):
             yield {**features, "label_ids": self.label(example)}
 
     def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
-        """Returns the metrics, and the accuracy on each level where there are several."""
+        """Returns the metrics, and the accuracy on each level if there are several."""
         result = super().scores(examples, predictions)
         levels = sorted({example.level for example in examples})
         for level in levels if result and len(levels) > 1 else ():

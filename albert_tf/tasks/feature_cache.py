@@ -1,4 +1,4 @@
-"""Features on disk, made once: in a file whose name tells all that shaped them."""
+"""Features cached on disk, in a file whose name identifies everything that shaped them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from absl import logging
 from albert_tf import files
 from albert_tf.tasks.feature_table import FeatureTable
 
-# To be raised whenever the same examples and settings give other features than before.
+# Increment this whenever the same examples and settings give other features than before.
 _FORMAT = 3
 _LOG_EVERY = 10_000
-# The array of the names of the others.
+# The array that holds the names of the others.
 _NAMES = "names"
 
 Row = Mapping[str, np.ndarray]
@@ -32,19 +32,19 @@ def load_or_make(
     settings: Mapping[str, Any],
     stem: str,
 ) -> FeatureTable:
-    """Returns the features of examples, from a file if there is one with just these.
+    """Returns the features of examples, from the cached file if there is one.
 
-    The file's name ends in a digest of the examples and the settings, and the file appears in one
-    rename: what is there is whole, and never stale. One that was damaged since is made again.
+    The file's name ends in a digest of the examples and the settings, and the file is written by
+    one rename: it is always complete, and never stale. If it is damaged later, it is made again.
 
     Args:
-      examples: Dataclasses whose `repr` tells all that they hold.
-      make_rows: Their features, as FeatureTable.from_rows takes them.
-      settings: All else that shapes the features, as JSON.
-      stem: What the file's name begins with, its directory included.
+      examples: Dataclasses whose `repr` shows all that they hold.
+      make_rows: Makes their features, in the form that FeatureTable.from_rows takes.
+      settings: Everything else that shapes the features, as JSON.
+      stem: Beginning of the file's path.
 
     Raises:
-      ValueError: The examples give no row at all; what `make_rows` raises.
+      ValueError: If the examples give no row at all; also whatever `make_rows` raises.
     """
     path = f"{stem}-{_digest(examples, settings)}.npz"
     if tf.io.gfile.exists(path):
@@ -96,7 +96,7 @@ def _read(path: str) -> FeatureTable | None:
     if not _is_whole(content):
         return None
     with np.load(io.BytesIO(content)) as stored:
-        # An archive's list of members, which has no checksum, may have lost some.
+        # An archive's list of members has no checksum, and may have lost some.
         if _NAMES not in stored or {_NAMES, *stored[_NAMES]} != set(stored.files):
             return None
         found: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in ("scalars", "sequences")}
@@ -108,9 +108,9 @@ def _read(path: str) -> FeatureTable | None:
 
 
 def _is_whole(content: bytes) -> bool:
-    # numpy compares no checksum where an array's header asks for less than is there.
+    # NumPy checks no checksum if an array's header asks for less data than there is.
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.testzip() is None
-    except Exception:  # What zipfile raises of damaged bytes is of a dozen kinds.
+    except Exception:  # For damaged bytes zipfile raises a dozen different errors.
         return False

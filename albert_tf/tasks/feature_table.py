@@ -1,6 +1,6 @@
-"""Features of a whole set in memory, each row as long as its text -> batches padded to a length.
+"""Features of a whole set in memory, unpadded -> batches padded to a common length.
 
-A fine-tuning set is small: SQuAD is some 100 MB. Reading rows in any order needs no file then.
+A fine-tuning set is small: SQuAD takes some 100 MB. In memory its rows can be read in any order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from albert_tf.tasks.sequence_features import PADDING
 from albert_tf.training.feeding import InputByLength, InputFn
 from albert_tf.training.length_buckets import LengthBatches
 
-# Read before a step asks for them: those of two steps on eight replicas.
+# Batches to prefetch: those of two steps on eight replicas.
 _BATCHES_AHEAD = 16
 
 
@@ -26,8 +26,8 @@ class FeatureTable:
 
     Attributes:
       lengths: `<int64>[N]`, positions of each row.
-      scalars: By name, features of one value a row, `[N]`.
-      sequences: By name, features of the positions of all rows, one row after the other:
+      scalars: By name, features with one value per row, `[N]`.
+      sequences: By name, per-position features of all rows, concatenated:
         `[sum of lengths, ...]`. Their first axis is the last one of a row's feature.
     """
 
@@ -40,8 +40,8 @@ class FeatureTable:
         """Collects rows.
 
         Args:
-          rows: Features by name, the same of each row: of shape `[]`, or `[..., L]` with L the
-            length of that row's `input_ids`.
+          rows: Features by name, the same names in each row, of shape `[]`, or `[..., L]` with L
+            the length of that row's `input_ids`.
         """
         rows = list(rows)
         scalars, sequences = {}, {}
@@ -54,7 +54,7 @@ class FeatureTable:
         return cls(lengths, scalars, sequences)
 
     def training_input(self, batches: LengthBatches, first_step: int) -> InputByLength:
-        """Returns the batches of a plan from a step on, as the Trainer takes them."""
+        """Returns the batches of a plan from a given step on, in the form the Trainer takes."""
         steps = np.arange(len(batches.lengths)) >= first_step
         input_fns = {
             length: functools.partial(self._dataset, batches.rows[steps & chosen], None, length)
@@ -63,10 +63,10 @@ class FeatureTable:
         return InputByLength(input_fns, batches.lengths)
 
     def evaluation_inputs(self, batches: LengthBatches) -> list[InputFn]:
-        """Returns the batches of a plan, those of each length from a function.
+        """Returns the batches of a plan, one function for each length.
 
-        Beside the features they have `example_weights` `<float32>[B]`, the plan's, and
-        `example_rows` `<int32>[B]`, which row of the table this is.
+        Besides the features they have `example_weights` `<float32>[B]`, from the plan, and
+        `example_rows` `<int32>[B]`, the row number in the table.
         """
         return [
             functools.partial(self._dataset, batches.rows[chosen], batches.weights[chosen], length)
@@ -89,8 +89,8 @@ class FeatureTable:
         length: int,
         context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        """Returns one host's share of batches `<int64>[T, B]`, a batch of each replica in turn."""
-        scalars, sequences = self._tensors  # Here: inside of `read` they would be of its graph.
+        """Returns one host's share of batches `<int64>[T, B]`, per-replica batches in turn."""
+        scalars, sequences = self._tensors  # Not inside `read`: they would belong to its graph.
         plan = {"rows": _share(rows, context)}
         if weights is not None:
             plan["weights"] = _share(weights, context)
@@ -111,21 +111,21 @@ class FeatureTable:
 
 
 def _pad(rows: tf.RaggedTensor, value: int, shape: list[int]) -> tf.Tensor:
-    """Makes `[B, L, ...]` of unequal L one tensor `[B, ..., L]`, `shape` being `[B, L]`."""
+    """Pads ragged `[B, L, ...]` to one tensor `[B, ..., L]`; `shape` is `[B, L]`."""
     shape = [*shape, *rows.shape[2:]]
-    # to_tensor forgets a part of the shape that it is given.
+    # to_tensor loses a part of the shape that it is given.
     padded = tf.ensure_shape(rows.to_tensor(value, shape=shape), shape)
     return tf.transpose(padded, [0, *range(2, len(shape)), 1])
 
 
 def _by_length(batches: LengthBatches) -> list[tuple[int, np.ndarray]]:
-    """Returns each length of a plan, the longest first, and where it stands, `<bool>[T]`."""
+    """Returns each length of a plan, longest first, and the steps that have it, `<bool>[T]`."""
     lengths = np.unique(batches.lengths)[::-1].tolist()
     return [(length, batches.lengths == length) for length in lengths]
 
 
 def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarray:
-    """Cuts batches `[T, B]` into those of this host's replicas, `[T * replicas, B / replicas]`."""
+    """Returns this host's part of batches `[T, B]`, `[T * replicas, B / replicas]`."""
     hosts, replicas = context.num_input_pipelines, context.num_replicas_in_sync
     size = batches.shape[1] // hosts
     own = batches[:, context.input_pipeline_id * size :][:, :size]

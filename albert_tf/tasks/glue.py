@@ -17,19 +17,19 @@ _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """Where a task's texts and labels stand.
+    """Where to find a task's texts and labels.
 
     Attributes:
-      folder: Of the task, in the folder of GLUE.
+      folder: The task's folder within that of GLUE.
       text_a: Column of the text.
       text_b: Column of the second text, or None.
       label: Column of the label.
       labels: The classes in the order of their ids; empty for a regression.
-      files: File of each split that the task has: train, dev, test. Test files have no labels.
-      headless: Splits whose file has no header, and the columns that it would name.
-      skips_short_rows: Whether rows that lack cells are passed over, not an error.
-      key_metric: By which checkpoints are compared, as the release calls it.
-      submission: What the leaderboard calls the task; None calls it as its folder.
+      files: File name of each split of the task: train, dev, test. Test files have no labels.
+      headless: Splits whose file has no header, with the column names it would have.
+      skips_short_rows: Whether rows with missing cells are skipped instead of being an error.
+      key_metric: The metric by which checkpoints are compared, under the release's name.
+      submission: The leaderboard's name for the task; None if it is the folder's.
     """
 
     folder: str
@@ -56,7 +56,7 @@ def _mnli(kind: str) -> dict[str, str]:
 _SENTENCES = ("sentence1", "sentence2")
 
 # Source: classifier_utils.py, the eleven subclasses of DataProcessor.
-# Differs: the release counts columns; here the header's names are looked up.
+# Differs: the release finds columns by number; here they are found by the header's names.
 GLUE_TASKS: Mapping[str, GlueTask] = {
     "cola": GlueTask(
         "CoLA",
@@ -88,10 +88,10 @@ class TextExample:
     """A text, or a pair of texts, to be classified.
 
     Attributes:
-      guid: What names it: the index that its file gives it, or the number of its line.
+      guid: Its id: the index in its file, or the line number.
       text_a: Raw text; may be empty.
       text_b: The second text, or None.
-      label: Id of the class, or a regression's number; None in a test file, which has none.
+      label: Id of the class, or a regression's number; None in a test file, which has no labels.
     """
 
     guid: str
@@ -109,10 +109,10 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
       split: "train", "dev" or "test".
 
     Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: The task isn't known or lacks this split; the file isn't UTF-8, or lacks a
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If the task is unknown or lacks this split; or if the file isn't UTF-8, lacks a
         column or a text, or has a row of too few or too many cells, a carriage return within a
-        line, a label that isn't known, or an id twice. The message names file and line.
+        line, an unknown label, or a duplicate id. The message names file and line.
 
     Source: classifier_utils.py, DataProcessor.
     """
@@ -130,7 +130,7 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
     rows = _rows(path, task.headless.get(split), wanted, task.skips_short_rows)
     for number, row in rows:
         named = [row[name] for name in _ID_COLUMNS if name in row]
-        # The release counts lines from 0, the header among them.
+        # The release counts lines from 0, including the header.
         guid = named[0] if named else f"{split}-{number - 1}"
         if guid in lines:
             raise ValueError(f"{path}:{number}: id {guid!r} is that of line {lines[guid]} too")
@@ -163,7 +163,7 @@ def _label(task: GlueTask, text: str, path: str, line: int) -> int | float:
 def _rows(
     path: str, columns: tuple[str, ...] | None, wanted: list[str], skips_short_rows: bool
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields number of line and cells by column."""
+    """Yields line numbers, and cells by column."""
     if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
     skipped = []

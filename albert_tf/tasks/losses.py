@@ -1,4 +1,4 @@
-"""The losses of tasks, for each example; a task sums them with its weights (see task.py)."""
+"""The tasks' losses, per example; a task sums them with its weights (see task.py)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def position_loss(positions: Any, log_probs: Any) -> Any:
 
     Source: run_squad_v1.py and run_squad_v2.py, compute_loss.
     """
-    # Not a gather: a position beyond the sequence would be read, or be an error.
+    # Not a gather: it would read beyond the sequence, or fail.
     chosen = ops.one_hot(positions, log_probs.shape[-1], dtype=log_probs.dtype)
     return -ops.sum(chosen * log_probs, axis=-1)
 
@@ -40,7 +40,7 @@ def span_losses(outputs: dict[str, Any], features: Features) -> dict[str, Any]:
     """Returns the two losses of a span, each halved: their sum is the loss that is minimised.
 
     Args:
-      outputs: Those of AlbertForQuestionAnswering, or of AlbertForQuestionAnsweringV2 given the
+      outputs: Outputs of AlbertForQuestionAnswering, or of AlbertForQuestionAnsweringV2 given the
         true starts.
       features: `start_positions` and `end_positions` `<int32>[B]`.
 
@@ -60,7 +60,7 @@ def answerability_loss(outputs: dict[str, Any], features: Features) -> Any:
     """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
 
     Args:
-      outputs: Those of AlbertForQuestionAnsweringV2.
+      outputs: Outputs of AlbertForQuestionAnsweringV2.
       features: `is_impossible` `<int32>[B]`, 1 = the question has no answer.
 
     Source: run_squad_v2.py, model_fn.

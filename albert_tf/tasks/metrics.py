@@ -18,18 +18,18 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def accuracy(labels: Any, predictions: Any) -> float:
-    """Returns the share of predictions `<int>[B]` that are right; B is the whole set here."""
+    """Returns the fraction of correct predictions `<int>[B]`; B is the whole set here."""
     return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
 
 
 def f1(labels: Any, predictions: Any) -> float:
-    """Returns F1 of class 1, `<int>[B]` against `<int>[B]`; 0 where there is none."""
+    """Returns F1 of class 1, `<int>[B]` against `<int>[B]`; 0 if undefined."""
     hits, false_alarms, misses, _ = _confusion(labels, predictions)
     return _ratio(2 * hits, 2 * hits + false_alarms + misses)
 
 
 def matthews_correlation(labels: Any, predictions: Any) -> float:
-    """Returns the correlation of two classes, `<int>[B]` against `<int>[B]`; 0 if one is constant.
+    """Returns Matthews correlation, `<int>[B]` against `<int>[B]`, 2 classes; 0 if one is constant.
 
     Source: the metric of CoLA.
     """
@@ -44,14 +44,14 @@ def matthews_correlation(labels: Any, predictions: Any) -> float:
 
 
 def pearson(labels: Any, predictions: Any) -> float:
-    """Returns the linear correlation of `<float>[B]` with `<float>[B]`; 0 if one is constant."""
+    """Returns the linear correlation of two `<float>[B]`; 0 if one is constant."""
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
     x, y = x - x.mean(), y - y.mean()
     return _ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
 
 
 def spearman(labels: Any, predictions: Any) -> float:
-    """Returns the correlation of ranks, ties sharing theirs."""
+    """Returns the rank correlation; ties share their mean rank."""
     return pearson(*(_ranks(np.asarray(values)) for values in (labels, predictions)))
 
 
@@ -63,13 +63,13 @@ def softmax(logits: Any) -> np.ndarray:
 
 
 def log_loss(labels: Any, probabilities: Any) -> float:
-    """Returns the mean of -log p of the right class: `<int>[B]` against `<float>[B, C]`."""
+    """Returns the mean of -log p of the true class: `<int>[B]` against `<float>[B, C]`."""
     chosen = np.take_along_axis(np.asarray(probabilities), np.asarray(labels)[:, None], axis=-1)
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
 def mean_squared_error(labels: Any, predictions: Any) -> float:
-    """Returns the mean square of the differences of `<float>[B]` and `<float>[B]`."""
+    """Returns the mean squared difference of two `<float>[B]`."""
     return float(np.mean(np.square(np.asarray(labels) - np.asarray(predictions))))
 
 
@@ -78,7 +78,7 @@ def _ratio(numerator: float, denominator: float) -> float:
 
 
 def _confusion(labels: Any, predictions: Any) -> list[float]:
-    """Counts hits, false alarms, misses and right rejections of class 1."""
+    """Counts true positives, false positives, false negatives and true negatives of class 1."""
     label, prediction = (np.asarray(values) == 1 for values in (labels, predictions))
     cells = (label & prediction, ~label & prediction, label & ~prediction, ~label & ~prediction)
     return [float(cell.sum()) for cell in cells]
@@ -90,7 +90,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-cases; drops ASCII punctuation, the articles and superfluous white space.
+    """Lower-cases; drops ASCII punctuation, articles and extra white space.
 
     Source: the official evaluators of SQuAD 1.1 and 2.0, normalize_answer.
     """
@@ -99,12 +99,12 @@ def normalize_answer(text: str) -> str:
 
 
 def answer_exact_match(prediction: str, answer: str) -> float:
-    """Returns 1.0 if two answers are the same once normalised, else 0.0."""
+    """Returns 1.0 if two answers are equal after normalisation, else 0.0."""
     return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def answer_f1(prediction: str, answer: str) -> float:
-    """Returns F1 of the words of two normalised answers; two empty ones have 1.
+    """Returns the word-level F1 of two normalised answers; 1 if both are empty.
 
     Source: evaluate-v2.0.py, compute_f1.
     """
@@ -118,10 +118,10 @@ def answer_f1(prediction: str, answer: str) -> float:
 def squad_v1_scores(
     predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Scores predictions as the evaluator of SQuAD 1.1 does.
+    """Scores predictions like the official evaluator of SQuAD 1.1.
 
     Args:
-      predictions: Text by question; one that lacks counts as wrong.
+      predictions: Text by question; a missing one counts as wrong.
       answers: Gold answers by question.
 
     Returns:
@@ -138,7 +138,7 @@ def squad_v1_scores(
 
 
 def _v1_f1(prediction: str, answer: str) -> float:
-    # In 1.1 two answers without any word have nothing in common.
+    # In 1.1 two answers without any word score 0.
     return answer_f1(prediction, answer) if normalize_answer(prediction) else 0.0
 
 
@@ -149,7 +149,7 @@ def squad_v2_raw_scores(
 
     Args:
       predictions: Text by question, empty for no answer.
-      answers: Gold answers by question; none where there is no answer.
+      answers: Gold answers by question; none if there is no answer.
 
     Source: evaluate-v2.0.py, get_raw_scores.
     """
@@ -167,18 +167,18 @@ def best_null_threshold(
     null_odds: Mapping[str, float],
     answers: Mapping[str, Sequence[str]],
 ) -> tuple[float, float]:
-    """Finds the threshold of no answer at which a set scores best.
+    """Finds the null threshold with the best score on a set.
 
-    A question is answered if its odds are at most the threshold, else predicted to have no answer.
+    A question is answered if its null odds are at most the threshold, else left unanswered.
 
     Args:
-      scores: Of each question, in [0, 1], if it is answered.
+      scores: Score of each question in [0, 1], if it is answered.
       predictions: Text by question.
-      null_odds: How much speaks for no answer, by question.
+      null_odds: Null odds (score of "no answer") by question.
       answers: Gold answers by question.
 
     Returns:
-      The best score in percent, and its threshold; of several the lowest, or 0.0 if it is best to
+      The best score in percent, and its threshold: the lowest of several, or 0.0 if it is best to
       answer none.
 
     Source: evaluate-v2.0.py, find_best_thresh.
@@ -188,7 +188,7 @@ def best_null_threshold(
     for qas_id in sorted(null_odds, key=null_odds.__getitem__):
         if qas_id not in scores:
             continue
-        # A question without an answer counts already; it is lost if anything is predicted.
+        # A question without an answer counts from the start, but not once a text is predicted.
         current += scores[qas_id] if answers[qas_id] else -bool(predictions[qas_id])
         if current > best:
             best, threshold = current, null_odds[qas_id]
@@ -201,19 +201,19 @@ def squad_v2_scores(
     answers: Mapping[str, Sequence[str]],
     null_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Scores predictions as the evaluator of SQuAD 2.0 does.
+    """Scores predictions like the official evaluator of SQuAD 2.0.
 
     Args:
-      predictions: Text by question, empty for no answer; those that lack are left out.
-      null_odds: How much speaks for no answer, by question.
-      answers: Gold answers by question; none where there is no answer.
-      null_threshold: Beyond these odds a question counts as predicted to have no answer, whatever
-        its text is. The default is made for probabilities; the release leaves it at that for
-        logits, and so loses answers.
+      predictions: Text by question, empty for no answer; missing questions are left out.
+      null_odds: Null odds (score of "no answer") by question.
+      answers: Gold answers by question; none if there is no answer.
+      null_threshold: Above these odds a question counts as predicted to have no answer, whatever
+        its text. The default suits probabilities; the release also uses it for logits, and so
+        loses answers.
 
     Returns:
-      `exact` and `f1` in percent and their `total`, each also of the questions with and without an
-      answer (`HasAns_`, `NoAns_`) where there are such; `best_exact`, `best_f1` and their
+      `exact` and `f1` in percent and their `total`, each also for the questions with and without
+      an answer (`HasAns_`, `NoAns_`) if there are any; `best_exact`, `best_f1` and their
       thresholds.
 
     Source: evaluate-v2.0.py, main.

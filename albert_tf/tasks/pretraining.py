@@ -22,14 +22,14 @@ class PretrainingTask(Task):
 
     Args:
       config: The model's config.
-      dtype: keras dtype policy of the model: "float32" or "mixed_bfloat16".
+      dtype: Keras dtype policy of the model: "float32" or "mixed_bfloat16".
       recompute: See AlbertForPreTraining.
 
     Source: run_pretraining.py, get_masked_lm_output, get_sentence_order_output and model_fn.
     """
 
     loss_names = ("masked_lm_loss", "sentence_order_loss")
-    # The release's: with no masked piece at all the loss is 0, not NaN.
+    # As in the release: without any masked piece the loss is 0, not NaN.
     loss_epsilon = {"masked_lm_loss": 1e-5}
     key_metric = "masked_lm_accuracy"
 
@@ -41,7 +41,7 @@ class PretrainingTask(Task):
         self.recompute = recompute
 
     def build_model(self) -> keras.Model:
-        """Returns a fresh AlbertForPreTraining."""
+        """Returns a new AlbertForPreTraining."""
         return AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
 
     def loss_weights(self, features: Features) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class PretrainingTask(Task):
         }
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
-        """Returns sum and weight of the release's four metrics, and of the whole loss."""
+        """Returns sum and weight of the release's four metrics and of the total loss."""
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         pieces = _hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
         orders = _hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
