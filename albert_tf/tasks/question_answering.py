@@ -1,4 +1,4 @@
-"""SQuAD: spans of a paragraph that answer a question (1.1), or that there is none (2.0)."""
+"""SQuAD: finds the span of a paragraph that answers a question (1.1), if there is one (2.0)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import parse_json
 from albert_tf.training.task import Features
 
-# Of a window, what places its pieces in the paragraph: for each position, as all sequences are.
+# Where a window's pieces are in the paragraph, stored per position like all sequences.
 _PLACES = ("char_starts", "char_ends", "is_max_context")
 
 
 class SquadTask(SupervisedTask):
-    """Base of the two tasks. Examples are SquadExamples, a row is a window on a paragraph.
+    """Base class of both tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
     Args:
       squad: How windows are cut and answers chosen.
@@ -92,7 +92,7 @@ class SquadTask(SupervisedTask):
     ) -> None:
         """Writes predictions.json, nbest_predictions.json and, if there are any, null_odds.json.
 
-        Those of "dev" are called dev_predictions.json and so on.
+        For "dev" they are named dev_predictions.json and so on.
         """
         _write_json(directory, split, "predictions", self.texts(examples, predictions))
         _write_json(directory, split, "nbest_predictions", predictions.nbest)
@@ -100,17 +100,17 @@ class SquadTask(SupervisedTask):
             _write_json(directory, split, "null_odds", predictions.null_odds)
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
-        """Returns the answers that count, by question."""
+        """Returns the final answers, by question."""
         return predictions.texts
 
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
     ) -> Predictions:
-        """Returns the answers of the highest mean probability, and mean null odds.
+        """Returns the answers with the highest mean probability, and mean null odds.
 
-        An answer that is not among a model's n best has probability 0 there.
+        An answer that is not among a model's n best counts with probability 0.
 
-        Source: the paper, section 4.9, which averages the scores of spans and of no answer.
+        Source: the paper, section 4.9, which averages the scores of spans and of "no answer".
         """
         qas_ids = {example.qas_id for example in examples}
         found = [_read_json(path, split, "nbest_predictions", qas_ids) for path in directories]
@@ -132,7 +132,7 @@ class SquadV1Task(SquadTask):
     """
 
     def build_model(self) -> keras.Model:
-        """Returns a fresh AlbertForQuestionAnswering."""
+        """Returns a new AlbertForQuestionAnswering."""
         return finetuning.AlbertForQuestionAnswering(**self.options.arguments)
 
     def predictions(
@@ -169,7 +169,7 @@ class SquadV2Task(SquadTask):
     loss_names = (*SquadTask.loss_names, "answerability_loss")
 
     def build_model(self) -> keras.Model:
-        """Returns a fresh AlbertForQuestionAnsweringV2."""
+        """Returns a new AlbertForQuestionAnsweringV2."""
         return finetuning.AlbertForQuestionAnsweringV2(
             start_n_top=self.squad.start_n_top,
             end_n_top=self.squad.end_n_top,
@@ -184,7 +184,7 @@ class SquadV2Task(SquadTask):
     def predictions(
         self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
     ) -> Predictions:
-        """Returns the best answers, and how much speaks for none."""
+        """Returns the best answers and the null odds."""
         return squad_predictions.predict_v2(
             examples,
             _spans(features),
@@ -194,9 +194,9 @@ class SquadV2Task(SquadTask):
         )
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
-        """Returns the answers; "" from the threshold on at which the set scores best in F1.
+        """Returns the answers; "" if null odds reach the threshold with the best F1 on the set.
 
-        Of a set without labels that threshold isn't known: it is 0 then, even odds.
+        For a set without labels that threshold is unknown, and 0 (even odds) is used.
         """
         threshold = 0.0
         if is_labelled(examples):
@@ -208,13 +208,13 @@ class SquadV2Task(SquadTask):
     def scores(
         self, examples: Sequence[SquadExample], predictions: Predictions
     ) -> dict[str, float]:
-        """Returns what the official evaluator says of predictions.json, in percent, and more.
+        """Returns the official evaluator's scores of predictions.json, in percent, and more.
 
-        That is `exact`, `f1` and their likes of the questions with and without an answer;
+        These are `exact` and `f1`, also for the questions with and without an answer;
         `best_exact`, `best_f1` and the null thresholds at which they are reached.
 
         Source: squad_utils.py, evaluate_v2.
-        Differs: the release takes null odds of more than 1 for "no answer", whatever the threshold.
+        Differs: the release treats null odds above 1 as "no answer", whatever the threshold.
         """
         if not is_labelled(examples):
             return {}
@@ -227,7 +227,7 @@ class SquadV2Task(SquadTask):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
     ) -> Predictions:
-        """Returns the answers of the highest mean probability, and mean null odds."""
+        """Returns the answers with the highest mean probability, and mean null odds."""
         averaged = super().average(directories, split, examples)
         qas_ids = set(averaged.texts)
         odds = [_read_json(path, split, "null_odds", qas_ids) for path in directories]
@@ -238,7 +238,7 @@ class SquadV2Task(SquadTask):
 
 
 def is_labelled(examples: Sequence[SquadExample]) -> bool:
-    """Whether anything is known of the answers."""
+    """Whether the examples have any labels."""
     return any(example.answers or example.is_impossible for example in examples)
 
 
@@ -247,14 +247,14 @@ def _answers(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
 
 
 def _at_positions(span: SquadSpan, name: str, length: int) -> np.ndarray:
-    """Puts what a paragraph's pieces have to their positions in the window; 0 elsewhere."""
+    """Puts a feature of a paragraph's pieces at their positions in the window; 0 elsewhere."""
     values, row = getattr(span, name), np.zeros(length, np.int32)
     row[span.doc_offset : span.doc_offset + len(values)] = values
     return row
 
 
 def _spans(features: FeatureTable) -> list[SquadSpan]:
-    """Returns what rows show of their paragraphs."""
+    """Returns the span of the paragraph that each row shows."""
     ends = np.cumsum(features.lengths)
     spans = []
     for i, (end, length) in enumerate(zip(ends, features.lengths, strict=True)):

@@ -1,4 +1,4 @@
-"""RACE: reading-comprehension examinations, four options to each question."""
+"""RACE: reading-comprehension exams with four options per question."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ChoiceExample:
     """A question on a passage.
 
     Attributes:
-      guid: What names it: what its file calls the passage, and the number of the question.
+      guid: Its id: the passage's id in its file, and the number of the question.
       context: Raw text of the passage.
-      endings: The question with each option.
-      label: Which of them is right, from 0; None if that isn't known.
-      level: Of the examination.
+      endings: The question combined with each option.
+      label: Index of the right ending, from 0; None if unknown.
+      level: Level of the exam.
     """
 
     guid: str
@@ -45,16 +45,16 @@ def read_race(
     """Reads a split.
 
     Args:
-      data_dir: The folder that holds RACE/<split>/<level>/. In it is an all.txt with one passage
-        a line, as the release has it, or a file of each passage, as RACE is published.
+      data_dir: The folder that holds RACE/<split>/<level>/, which has an all.txt with one passage
+        per line, as in the release, or one file per passage, as RACE is published.
       split: "train", "dev" or "test".
       levels: Which of "middle" and "high".
       preprocess: The tokenizer's. Questions and options are normalised before they are joined: a
-        full-width blank becomes one that an option fills, and spaces around an option go.
+        full-width blank becomes one that options fill, and spaces around an option are stripped.
 
     Raises:
-      FileNotFoundError: There is no such folder, or no text file in it.
-      ValueError: A file isn't UTF-8 JSON or no passage of RACE, or has the id of another one. The
+      FileNotFoundError: If there is no such folder, or no text file in it.
+      ValueError: If a file isn't UTF-8 JSON or not a passage of RACE, or has a duplicate id. The
         message names file and line.
 
     Source: race_utils.py, RaceProcessor.

@@ -1,6 +1,6 @@
 """Texts -> the ids that a model reads: `[CLS] a [SEP]`, or `[CLS] a [SEP] b [SEP]`.
 
-Features are as long as their text; `pad_features` makes them of one length.
+Features are as long as their text; `pad_features` pads them to a common length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from albert_tf.text.tokenization import Tokenizer
 
-# What a padded position holds, where it isn't 0: no answer can start or end there.
+# Padding values other than 0: no answer can start or end at a padded position.
 PADDING = {"p_mask": 1}
 
 
@@ -20,13 +20,13 @@ def pair_features(
 ) -> dict[str, np.ndarray]:
     """Turns a text, or a pair of texts, into a sequence.
 
-    Where the pair is too long, the longer text loses its tail; of two as long, the second.
+    If a pair is too long, the longer text is cut at its end; of two equally long, the second.
 
     Args:
-      tokenizer: The model's.
+      tokenizer: The model's tokenizer.
       text_a: Raw text; may be empty.
-      text_b: The second text. None, and one without any piece, make a single text.
-      max_seq_length: Most pieces of a sequence, the special ones included.
+      text_b: The second text. With None, or one without any piece, it is a single text.
+      max_seq_length: Maximum number of pieces per sequence, special ones included.
 
     Returns:
       `input_ids`, `input_mask` (ones) and `segment_ids` (1 = second text), each `<int32>[L]` with
@@ -52,21 +52,21 @@ def choice_features(
 ) -> dict[str, np.ndarray]:
     """Turns a context and the endings to choose from into sequences of one length.
 
-    An ending keeps its last pieces, for there the answer stands; the context loses its tail.
+    An ending keeps its last pieces, because the answer is there; the context is cut at its end.
 
     Args:
-      tokenizer: The model's.
+      tokenizer: The model's tokenizer.
       context: Raw text.
       endings: C raw texts.
-      max_seq_length: Most pieces of a sequence, the special ones included.
-      max_qa_length: Most pieces of an ending, which is cut to what a sequence has room for, too.
+      max_seq_length: Maximum number of pieces per sequence, special ones included.
+      max_qa_length: Maximum number of pieces per ending, which must also fit into a sequence.
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids` (1 = ending), each `<int32>[C, L]` with L the
       longest sequence's.
 
     Source: race_utils.py, convert_single_example.
-    Differs: the release stops at an ending that a sequence has no room for.
+    Differs: the release fails on an ending that doesn't fit into a sequence.
     """
     longest = max_seq_length - 3
     context_ids = tokenizer.encode(context, longest)
@@ -82,7 +82,7 @@ def choice_features(
 def join_ids(
     tokenizer: Tokenizer, ids_a: Sequence[int], ids_b: Sequence[int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Puts the special pieces around ids; see `pair_features`."""
+    """Adds the special pieces to ids; see `pair_features`."""
     first = [tokenizer.cls_id, *ids_a, tokenizer.sep_id]
     second = [] if ids_b is None else [*ids_b, tokenizer.sep_id]
     return {
@@ -93,10 +93,10 @@ def join_ids(
 
 
 def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
-    """Lengthens the last axis of each feature `<int32>[..., L]` to `length`.
+    """Pads the last axis of each feature `<int32>[..., L]` to `length`.
 
     Raises:
-      ValueError: A feature is longer than that.
+      ValueError: If a feature is longer than that.
     """
     padded = {}
     for name, value in features.items():

@@ -1,4 +1,4 @@
-"""SQuAD: what a model makes of windows -> answers."""
+"""SQuAD: a model's outputs on windows -> answers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 
 from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 
-# Of a question without any window: so much speaks for no answer.
+# Null odds of a question without any window.
 NO_WINDOW_NULL_ODDS = 1_000_000.0
 
 _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-# A position of a window and its score.
+# A position in a window and its score.
 _Scored = tuple[int, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadSettings:
-    """How contexts are cut into windows, and answers chosen.
+    """How contexts are cut into windows and answers are chosen.
 
     Attributes:
       doc_stride: See squad_windows.
@@ -47,10 +47,10 @@ class Predictions:
     """Answers to questions, by id.
 
     Attributes:
-      texts: The best answer of each.
-      nbest: The best ones of each, as dicts of `text`, `probability` (among them),
+      texts: The best answer to each.
+      nbest: The n best answers to each, as dicts of `text`, `probability` (normalised over them),
         `start_log_prob` and `end_log_prob`.
-      null_odds: How much speaks for no answer; empty for SQuAD 1.1.
+      null_odds: Null odds (score of "no answer"); empty for SQuAD 1.1.
     """
 
     texts: dict[str, str]
@@ -69,13 +69,13 @@ def predict_v1(
 
     Args:
       examples: All questions.
-      windows: Of the examples, as squad_windows makes them.
-      outputs: `start_logits` and `end_logits` `<float32>[W, S]`, a row for each window.
-      n_best_size: Positions tried as starts and as ends, and answers kept.
-      max_answer_length: Most pieces of an answer.
+      windows: The examples' windows, from squad_windows.
+      outputs: `start_logits` and `end_logits` `<float32>[W, S]`, one row per window.
+      n_best_size: Number of positions tried as starts and as ends, and of answers kept.
+      max_answer_length: Maximum number of pieces per answer.
 
     Returns:
-      Answers without null odds; "empty" where there is none.
+      Answers without null odds; "empty" if there is none.
 
     Source: squad_utils.py, accumulate_predictions_v1 and write_predictions_v1.
     """
@@ -101,14 +101,14 @@ def predict_v2(
 
     Args:
       examples: All questions.
-      windows: Of the examples, as squad_windows makes them.
-      outputs: The model's, a row for each window.
-      n_best_size: Answers kept.
-      max_answer_length: Most pieces of an answer.
+      windows: The examples' windows, from squad_windows.
+      outputs: The model's outputs, one row per window.
+      n_best_size: Number of answers kept.
+      max_answer_length: Maximum number of pieces per answer.
 
     Returns:
-      Answers whatever their null odds are (see `apply_null_threshold`); an empty one only where
-      there is no other.
+      Answers whatever their null odds (see `apply_null_threshold`); an empty one only if there is
+      no other.
 
     Source: squad_utils.py, accumulate_predictions_v2 and write_predictions_v2.
     """
@@ -123,10 +123,10 @@ def predict_v2(
 
 
 def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
-    """Returns the texts of questions whose null odds are below a threshold, of others "".
+    """Returns the texts of questions whose null odds are below a threshold, and "" for others.
 
-    As in the release, the question whose odds are the best threshold is itself not answered, though
-    the search for that threshold counted its answer.
+    As in the release, the question whose odds equal the best threshold is itself left unanswered,
+    although the search for that threshold counted its answer.
 
     Source: squad_utils.py, write_predictions_v2.
     """
@@ -138,7 +138,7 @@ def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str
 
 
 def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Averages the n best answers of several models to a question, the most probable first."""
+    """Averages several models' n best answers to a question, most probable first."""
     totals: dict[str, float] = collections.defaultdict(float)
     for entries in nbests:
         for entry in entries:
@@ -148,7 +148,7 @@ def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
 
 
 def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
-    """Returns the positions of the `count` largest logits; of equal ones the first comes first."""
+    """Returns the positions of the `count` largest logits; among equal ones, the first wins."""
     return [(int(i), float(logits[i])) for i in np.argsort(-logits, kind="stable")[:count]]
 
 
@@ -158,7 +158,7 @@ def _beam_pairs(
     end_indexes: np.ndarray,
     end_log_probs: np.ndarray,
 ) -> Iterator[tuple[_Scored, _Scored]]:
-    """Yields the starts of a window's beam, each with every end that goes with it."""
+    """Yields the starts of a window's beam, each with all its ends."""
     ends = np.split(np.arange(len(end_indexes)), len(start_indexes))
     for start, score, of_start in zip(start_indexes, start_log_probs, ends, strict=True):
         for j in of_start:
@@ -173,11 +173,11 @@ def _nbest(
     max_answer_length: int,
     fallback: dict[str, Any],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns the best different answers of each question, with their probabilities."""
+    """Returns the best distinct answers to each question, with their probabilities."""
     found: dict[int, list[dict[str, Any]]] = collections.defaultdict(list)
     for window, pairs in zip(windows, tops, strict=True):
         index = window.example_index
-        # No more than are wanted stay of each window: a paragraph may have thousands.
+        # Trimmed after each window: a paragraph may have thousands.
         entries = [*found[index], *_answers(examples[index], window, pairs, max_answer_length)]
         found[index] = _best_entries(entries, n_best_size)
     return {
@@ -187,7 +187,7 @@ def _nbest(
 
 
 def _best_entries(entries: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Returns the best entries of different texts; of equal ones the first."""
+    """Returns the best entries with distinct texts; among equal ones, the first."""
     different: dict[str, dict[str, Any]] = {}
     for entry in sorted(
         entries, key=lambda e: e["start_log_prob"] + e["end_log_prob"], reverse=True
@@ -202,7 +202,7 @@ def _answers(
     pairs: Iterable[tuple[_Scored, _Scored]],
     max_answer_length: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the pairs that are spans of the paragraph, seen best in this window."""
+    """Yields the pairs that are paragraph spans for which this window has the most context."""
     width = len(window.char_starts)
     for (start, start_score), (end, end_score) in pairs:
         first, last = start - window.doc_offset, end - window.doc_offset

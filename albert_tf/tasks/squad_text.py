@@ -1,4 +1,4 @@
-"""SQuAD: questions on paragraphs -> windows that a model reads."""
+"""SQuAD: questions about paragraphs -> windows for the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class SquadExample:
-    """A question on a paragraph.
+    """A question about a paragraph.
 
     Attributes:
       qas_id: The question's id.
@@ -47,8 +47,8 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     """Reads a file of SQuAD 1.1 or 2.0.
 
     Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It isn't UTF-8 JSON of SQuAD's form, an id is there twice, or an answer lies
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If it isn't UTF-8 JSON in SQuAD's format, has a duplicate id, or has an answer
         outside its paragraph. The message names the question.
 
     Source: squad_utils.py, read_squad_examples.
@@ -110,14 +110,14 @@ def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class SquadSpan:
-    """As much of a question's paragraph as a window holds: what answers are read from.
+    """The part of a question's paragraph in a window: answers are taken from it.
 
     Attributes:
-      example_index: Which example it is of.
-      doc_offset: Position of the first of the paragraph's W pieces in the window.
+      example_index: Index of its example.
+      doc_offset: Position in the window of the first of the paragraph's W pieces.
       char_starts: `<int32>[W]`, the character of the paragraph at which each piece starts.
       char_ends: `<int32>[W]`, its last character.
-      is_max_context: `<bool>[W]`, whether no other window shows more around the piece.
+      is_max_context: `<bool>[W]`, whether no other window has more context around the piece.
     """
 
     example_index: int
@@ -132,12 +132,12 @@ class SquadWindow(SquadSpan):
     """A question and as much of its paragraph as fits into a sequence.
 
     Attributes:
-      span_index: Which window of its example.
+      span_index: Index of the window within its example.
       features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
         each `<int32>[L]`.
-      start_position: Of the answer; 0, that of [CLS], if it isn't in this window.
+      start_position: Position of the answer; 0, that of [CLS], if it isn't in this window.
       end_position: Likewise, of its last piece.
-      is_impossible: Whether the window does not hold the whole answer.
+      is_impossible: Whether the window lacks the whole answer or a part of it.
     """
 
     span_index: int
@@ -157,21 +157,21 @@ def squad_windows(
 ) -> Iterator[SquadWindow]:
     """Turns examples into windows.
 
-    A question keeps its first pieces. A paragraph that cannot be aligned with its pieces gives no
-    window, nor does, in training, an answer without a piece of its own; both are counted and logged
-    at the end.
+    A question is cut after max_query_length pieces. A paragraph that cannot be aligned with its
+    pieces gives no window, nor does, in training, an answer that covers no piece; both are counted
+    and logged at the end.
 
     Args:
-      examples: Those with the same paragraph should follow one another: it is then aligned once.
-      tokenizer: The model's.
-      max_seq_length: Most pieces of a sequence, the special ones included.
-      doc_stride: Pieces from one window of a paragraph to the next.
-      max_query_length: Most pieces of a question.
-      is_training: Whether the first answer's place is marked.
+      examples: Keep those with the same paragraph together: it is then aligned only once.
+      tokenizer: The model's tokenizer.
+      max_seq_length: Maximum number of pieces per sequence, special ones included.
+      doc_stride: Pieces between the starts of consecutive windows.
+      max_query_length: Maximum number of pieces per question.
+      is_training: Whether to mark the position of the first answer.
 
     Raises:
-      ValueError: The question leaves no room for the paragraph; doc_stride is no positive number;
-        a question for training has no answer and isn't said to have none.
+      ValueError: If a question leaves no room for the paragraph, doc_stride is not positive, or a
+        training question has no answer and isn't marked as impossible.
 
     Source: squad_utils.py, convert_examples_to_features.
     """
@@ -222,7 +222,7 @@ def _windows(
     answer: tuple[int, int] | None,
     tokenizer: Tokenizer,
 ) -> Iterator[dict[str, Any]]:
-    """Yields what the windows on some spans of a paragraph hold, as SquadWindow names it."""
+    """Yields the SquadWindow fields of the windows on the given spans of a paragraph."""
     best = _best_spans(spans, len(paragraph.ids))
     doc_offset = len(query) + 2
     for span_index, (start, end) in enumerate(spans):
@@ -242,7 +242,7 @@ def _windows(
 
 
 def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple[int, int] | None:
-    """Returns first and last piece of the first answer, in the paragraph; None if there is none."""
+    """Returns the first answer's first and last piece in the paragraph; None if there is none."""
     if example.is_impossible:
         return None
     if not example.answers:
@@ -263,8 +263,8 @@ def _spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
-    """Returns for each piece the window that shows most on its poorer side, `<int>[length]`."""
-    # Window by window: a table of all windows and all pieces is quadratic in the paragraph.
+    """Returns for each piece the window with most context on its shorter side, `<int>[length]`."""
+    # Window by window: a table of all windows and pieces would be quadratic in the paragraph.
     best, scores = np.zeros(length, np.int64), np.full(length, -1.0)
     for index, (start, end) in enumerate(spans):
         places = np.arange(end - start)

@@ -17,12 +17,12 @@ from albert_tf.training.task import Features, Task
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions:
-    """What the models of all tasks take.
+    """The model options shared by all tasks.
 
     Attributes:
       config: The model's config.
-      dropout_prob: Of the head; see FineTunedModel.
-      dtype: keras dtype policy: "float32" or "mixed_bfloat16".
+      dropout_prob: Dropout of the head; see FineTunedModel.
+      dtype: Keras dtype policy: "float32" or "mixed_bfloat16".
       recompute: See ConfiguredModel.
     """
 
@@ -33,7 +33,7 @@ class ModelOptions:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a FineTunedModel."""
+        """Returns them as arguments of a FineTunedModel."""
         return {
             "config": self.config,
             "classifier_dropout_prob": self.dropout_prob,
@@ -46,13 +46,13 @@ class SupervisedTask(Task):
     """A task whose metrics need the predictions of a whole set.
 
     Args:
-      options: Of the model; None if none is built.
-      tokenizer: The model's; None if no features are made.
-      max_seq_length: Most pieces of a sequence.
+      options: Options of the model; None if no model is built.
+      tokenizer: The model's tokenizer; None if no features are made.
+      max_seq_length: Maximum number of pieces per sequence.
 
     Attributes:
       inputs: Names of the features that the model reads.
-      labels: Names of the features that only training reads, beside them.
+      labels: Names of the additional features that only training reads.
     """
 
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
@@ -69,18 +69,18 @@ class SupervisedTask(Task):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What shapes the features of given examples, as JSON."""
+        """Returns the settings that affect the features of given examples, as JSON."""
         return {"tokenizer": self.tokenizer.digest, "max_seq_length": self.max_seq_length}
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], is_training: bool) -> Iterator[Mapping[str, Any]]:
-        """Yields the features of examples, row by row, as FeatureTable.from_rows takes them."""
+        """Yields the features of examples, row by row, in the form of FeatureTable.from_rows."""
 
     # --- batches -> losses ------------------------------------------------------------------
 
     @abc.abstractmethod
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
-        """Returns losses `<float32>[B]` by name; the mean of their sum is what is minimised."""
+        """Returns losses `<float32>[B]` by name; the mean of their sum is minimised."""
 
     def loss_weights(self, features: Features) -> dict[str, Any]:
         """Returns the number of examples, for each loss."""
@@ -96,23 +96,23 @@ class SupervisedTask(Task):
 
     @abc.abstractmethod
     def predictions(self, examples: Sequence[Any], features: FeatureTable, outputs: Any) -> Any:
-        """Turns the model's outputs, a row for each of the features', into what is scored."""
+        """Turns the model's outputs, one row per row of features, into predictions to be scored."""
 
     @abc.abstractmethod
     def scores(self, examples: Sequence[Any], predictions: Any) -> dict[str, float]:
-        """Returns metrics by name, `key_metric` among them; none if the examples have no labels."""
+        """Returns metrics by name, including `key_metric`; none if the examples have no labels."""
 
     @abc.abstractmethod
     def write(self, directory: str, split: str, examples: Sequence[Any], predictions: Any) -> None:
-        """Writes the files of a split's predictions: for people, leaderboards and `average`."""
+        """Writes a split's predictions to files: for users, leaderboards and `average`."""
 
     @abc.abstractmethod
     def average(self, directories: Sequence[str], split: str, examples: Sequence[Any]) -> Any:
-        """Returns the mean of the predictions that `write` wrote into several directories.
+        """Returns the mean of the predictions that `write` wrote to several directories.
 
         Raises:
-          FileNotFoundError: A directory lacks them.
-          ValueError: They are of other examples.
+          FileNotFoundError: If a directory lacks them.
+          ValueError: If they belong to other examples.
         """
 
 

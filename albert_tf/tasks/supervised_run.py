@@ -1,4 +1,4 @@
-"""A run of fine-tuning: trains, evaluates each checkpoint, predicts with the best; ensembles."""
+"""A fine-tuning run: trains, evaluates each checkpoint, predicts with the best; ensembles."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Split:
     """A part of a task's data: "train", "dev" or "test".
 
     Attributes:
-      examples: What was read from its files.
-      features: The rows made of them; one need not be an example.
-      batch_size: Rows of a batch, over all replicas.
+      examples: The examples read from its files.
+      features: The rows made from them; an example may have several rows or none.
+      batch_size: Rows per batch, over all replicas.
       static_lengths: The lengths that batches are padded to, ascending.
     """
 
@@ -39,13 +39,13 @@ class Split:
 
 
 class SupervisedRun:
-    """A task, a model, and the splits that are worked on.
+    """Trains, evaluates and predicts a task on its splits.
 
     Args:
       task: The task.
       trainer: Holds the task's model.
-      splits: By name, those that are needed.
-      initial_weights: Where weights come from if the trainer's output_dir has none.
+      splits: The splits needed, by name.
+      initial_weights: Source of the weights if the trainer's output_dir has none.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class SupervisedRun:
         save_steps: int,
         keep_max: int,
     ) -> bool:
-        """Trains up to a step, and evaluates each checkpoint on "dev" if that is there.
+        """Trains up to a given step, and evaluates each checkpoint on "dev" if there is one.
 
         Args:
-          num_train_steps: The step.
-          seed: Of the order of examples.
+          num_train_steps: The step to train up to.
+          seed: Seed of the order of examples.
           steps_per_loop: See Trainer.train.
           save_steps: See Trainer.train.
           keep_max: See Trainer.train.
@@ -84,7 +84,7 @@ class SupervisedRun:
           Whether the step was reached.
 
         Raises:
-          NonFiniteLossError: See Trainer.train.
+          NonFiniteLossError: If a loss becomes NaN or infinite; see Trainer.train.
         """
         trainer, split = self.trainer, self.splits["train"]
         table = _columns(split.features, self.task.inputs + self.task.labels)
@@ -94,7 +94,7 @@ class SupervisedRun:
         rows_an_example = math.prod(table.sequences["input_ids"].shape[1:])
         positions = float(plan.lengths.mean()) * rows_an_example
         summaries = trainer.output_dir if distribution.is_chief(trainer.strategy) else None
-        self.evaluate_saved()  # A run that was stopped may have left some.
+        self.evaluate_saved()  # An interrupted run may have left some.
         return trainer.train(
             table.training_input(plan, trainer.step),
             ProgressLog(summaries, num_train_steps, split.batch_size, positions),
@@ -106,33 +106,33 @@ class SupervisedRun:
         )
 
     def evaluate_saved(self) -> int:
-        """Evaluates the checkpoints that have not been on "dev", if that is there.
+        """Evaluates the checkpoints not yet evaluated on "dev", if there is such a split.
 
         Returns:
-          How many there were; see evaluation.evaluate_saved.
+          The number of them; see evaluation.evaluate_saved.
         """
         if "dev" not in self.splits:
             return 0
         return evaluation.evaluate_saved(self.trainer, self._evaluate, self._write_dev)
 
     def evaluate_best(self) -> None:
-        """Evaluates the best checkpoint on "dev", and adds that to eval_results.txt.
+        """Evaluates the best checkpoint on "dev", and appends the result to eval_results.txt.
 
         Raises:
-          ValueError: The initial weights lack the task's head.
+          ValueError: If the initial weights lack the task's head.
         """
         self._predict_and_write("dev")
 
     def predict_best(self) -> None:
-        """Predicts "test" with the best checkpoint, and writes predictions and, if any, scores.
+        """Predicts "test" with the best checkpoint; writes predictions and, if labelled, scores.
 
         Raises:
-          ValueError: The initial weights lack the task's head.
+          ValueError: If the initial weights lack the task's head.
         """
         self._predict_and_write("test")
 
     def predict(self, name: str) -> Any:
-        """Returns the predictions of the trainer's weights for a split; see SupervisedTask."""
+        """Returns predictions for a split with the trainer's weights; see SupervisedTask."""
         split = self.splits[name]
         table = _columns(split.features, self.task.inputs)
         plan = length_buckets.evaluation_batches(
@@ -163,7 +163,7 @@ class SupervisedRun:
             )
 
     def _restore_best(self) -> str:
-        """Takes the best weights there are; returns where they are from."""
+        """Loads the best weights available; returns where they come from."""
         directory = self.trainer.output_dir
         saved = checkpoint.best(directory) or checkpoint.latest(directory)
         if saved:
@@ -189,15 +189,15 @@ def write_predictions(
     examples: Sequence[Any],
     predictions: Any,
 ) -> None:
-    """Writes predictions and, if the examples have labels, adds their scores to a file.
+    """Writes predictions and, if the examples have labels, appends their scores to a file.
 
     Args:
       task: The task.
-      directory: Where.
-      source: What predicted, for a person.
+      directory: Directory to write to.
+      source: Describes to the user what made the predictions.
       split: "dev" or "test".
-      examples: The split's.
-      predictions: For them.
+      examples: The split's examples.
+      predictions: Predictions for them.
     """
     task.write(directory, split, examples, predictions)
     scores = task.scores(examples, predictions)

@@ -22,11 +22,11 @@ class TableColumns:
     """Which columns of a table (or keys of its JSON objects) hold what.
 
     Attributes:
-      text: The text; with choices, what is to be known to choose.
-      text_pair: The second text; with choices, a question that stands before each of them. None
-        where there is none.
-      label: The class, a regression's number, or the right choice: its column or its number from 0.
-      choices: The choices, a column each; empty where there is nothing to choose.
+      text: The text; with choices, the context.
+      text_pair: The second text; with choices, a question that is put before each of them. None
+        if there is none.
+      label: The class, a regression's number, or the right choice: its column or its index from 0.
+      choices: The choices, one column each; empty if the task has none.
     """
 
     text: str = "text"
@@ -35,16 +35,16 @@ class TableColumns:
     choices: tuple[str, ...] = ()
 
     def names(self, labelled: bool) -> list[str]:
-        """Returns all columns that a file must have."""
+        """Returns all columns required in a file."""
         pair = [self.text_pair] if self.text_pair else []
         return [self.text, *pair, *self.choices, *([self.label] if labelled else [])]
 
 
 def find_labels(path: str, columns: TableColumns) -> tuple[str, ...]:
-    """Returns the classes of a training file: numbers by size, or else all by name.
+    """Returns the classes of a training file, sorted as numbers if all are, else by name.
 
     Raises:
-      ValueError: There are fewer than two; see also read_texts.
+      ValueError: If there are fewer than two; see also read_texts.
     """
     labels = {row[columns.label] for _, row in _rows(path, columns.names(labelled=True))}
     if len(labels) < 2:
@@ -59,17 +59,17 @@ def read_texts(
     """Reads texts, or pairs of them, to be classified or scored.
 
     Args:
-      path: Of a .csv file (cells in quotes if they hold commas, quotes or line ends), a .tsv file
-        (a tab always parts cells, quotes are text) or a .jsonl file (an object a line), in UTF-8.
-        The first line of a .csv or .tsv file names the columns.
-      columns: Where texts and labels stand.
+      path: Path of a .csv file (cells in quotes if they hold commas, quotes or line ends), a .tsv
+        file (a tab always separates cells, quotes are text) or a .jsonl file (one object per line),
+        in UTF-8. The first line of a .csv or .tsv file names the columns.
+      columns: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
 
     Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It is of another format, lacks a column, a text or any row, or holds a label
-        that isn't known, or no number for a regression. The message names file and line.
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If it has another format, lacks a column, a text or any row, or has an unknown
+        label, or for a regression one that isn't a number. The message names file and line.
     """
     return [
         TextExample(
@@ -126,7 +126,7 @@ def _ending(row: dict[str, str], columns: TableColumns, choice: str) -> str:
 
 
 def _rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields number of line and wanted cells by column, none of them empty."""
+    """Yields line numbers, and the wanted cells by column, none of them empty."""
     if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
     ending = os.path.splitext(path)[1].lower()
@@ -184,7 +184,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for cells in rows:
             yield number, cells
-            # A row may have several lines: it is named by its first.
+            # A row may span several lines; messages name its first.
             number = rows.line_num + 1
     except csv.Error as error:
         reason = CARRIAGE_RETURN if "new-line character" in str(error) else error
