@@ -29,8 +29,8 @@ For example:
   albert_tf.load_weights(model, "downloads/albert_base_v2")
 
 Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
-albert-train-sentencepiece, albert-convert, albert-export, albert-predict; each tells more with
---help. Names load on first use, TensorFlow only where it is needed.
+albert-train-sentencepiece, albert-convert, albert-export, albert-predict; see their --help.
+Names load on first use, TensorFlow only if it is needed.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ def read(prefix: str) -> dict[str, Any]:
     """Reads all tensors of a bundle.
 
     Args:
-      prefix: The bundle's.
+      prefix: The bundle's prefix.
 
     Returns:
-      Arrays by name; of strings, arrays of bytes, or the bytes of a scalar.
+      Arrays by name; for strings, arrays of bytes, or bytes if scalar.
 
     Raises:
       ValueError: If it is damaged; the message does not name it.
@@ -48,7 +48,7 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
     if math.prod(entry.shape) * bundle_index.width(entry.dtype) != entry.size:
         raise ValueError(f"{entry.key!r} has {entry.size:,} bytes, more than its shape")
     _check(content, entry)
-    # A copy: what lies in bytes can't be written to.
+    # A copy: an array over bytes is read-only.
     return np.frombuffer(content, _dtype(entry.dtype)).reshape(entry.shape).copy()
 
 
@@ -67,7 +67,7 @@ def _check(summed: bytes, entry: Entry) -> None:
 
 
 def _strings(content: bytes, entry: Entry) -> Any:
-    """Returns strings, before which lie their lengths and a checksum of these."""
+    """Returns strings; their lengths and a checksum of these come first."""
     lengths, position = [], 0
     for _ in range(math.prod(entry.shape)):
         length, position = wire.varint(content, position)
@@ -75,7 +75,7 @@ def _strings(content: bytes, entry: Entry) -> Any:
     start = position + 4
     if start + sum(lengths) != entry.size:
         raise ValueError(f"the strings of {entry.key!r} do not fill their {entry.size:,} bytes")
-    # The checksum is of lengths of fixed width, of their own checksum, and of the strings.
+    # The entry's checksum covers fixed-width lengths, their own checksum, and the strings.
     widths = b"".join(struct.pack("<I" if n < 1 << 32 else "<Q", n) for n in lengths)
     if wire.masked_checksum(widths) != content[position:start]:
         raise ValueError(f"the lengths of {entry.key!r} do not have their checksum")

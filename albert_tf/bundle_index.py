@@ -1,7 +1,7 @@
-"""The index of a TensorFlow bundle: what it declares, and that its data files hold it.
+"""The index of a TensorFlow bundle, read and checked against its data files.
 
-Nothing an index says is taken for granted: a crafted one could ask for any memory. It may declare
-no more than its data files hold.
+An index is not trusted: a crafted one could request any amount of memory. It may not declare more
+than its data files hold.
 
 Source: tensorflow/core/util/tensor_bundle; the index is a table of LevelDB's format.
 """
@@ -18,12 +18,12 @@ from albert_tf import files, wire
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES = 48
-# After each block: its compression, and a checksum.
+# The trailer of each block: its compression and a checksum.
 _TRAILER_BYTES = 5
 _MOST_RANKS = 254
 STRING = 7
-# TensorFlow's numbers of the types that are read, and NumPy's names. Others, as handles, are no
-# numbers.
+# TensorFlow's type numbers -> NumPy's names, for the types that are read. Others, such as handles,
+# hold no numbers.
 DTYPES = {
     1: "float32",
     2: "float64",
@@ -45,16 +45,16 @@ DTYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies.
+    """Where a tensor is stored.
 
     Attributes:
       key: The tensor's name.
-      dtype: TensorFlow's number of its type.
+      dtype: TensorFlow's number for its type.
       shape: Its shape.
-      shard: The data file.
-      offset: Where in it the tensor's bytes begin.
-      size: How many they are.
-      checksum: Of its bytes, as wire.masked_checksum gives it.
+      shard: Number of the data file.
+      offset: Where in that file the tensor's bytes begin.
+      size: Number of bytes.
+      checksum: Checksum of the bytes, as computed by wire.masked_checksum.
     """
 
     key: bytes
@@ -72,7 +72,7 @@ class Entry:
 
 
 def width(dtype: int) -> int:
-    """Returns how many bytes an element of a type has; of strings, at least."""
+    """Returns the size of an element of a type in bytes; for strings, the minimum."""
     if dtype == STRING:
         return 1
     # NumPy itself has no bfloat16.
@@ -83,10 +83,10 @@ def read(prefix: str) -> list[Entry]:
     """Reads a bundle's index, and checks that it declares only what its data files hold.
 
     Args:
-      prefix: The bundle's.
+      prefix: The bundle's prefix.
 
     Raises:
-      ValueError: If it declares something else, or is damaged; the message does not name it.
+      ValueError: If it declares anything else, or is damaged; the message does not name it.
       OSError: If a file can't be read; or one of TensorFlow's errors.
     """
     try:
@@ -117,7 +117,7 @@ def read(prefix: str) -> list[Entry]:
 
 
 def _num_shards(header: bytes) -> int:
-    """Returns the number of data files that a BundleHeaderProto tells."""
+    """Returns the number of data files from a BundleHeaderProto."""
     values = dict(wire.fields(header))
     if values.get(2, 0):
         raise ValueError("its numbers are big-endian, which are not read")
@@ -125,7 +125,7 @@ def _num_shards(header: bytes) -> int:
 
 
 def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
-    """Returns what a BundleEntryProto tells."""
+    """Parses a BundleEntryProto."""
     values = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     dims: list[int] = []
     for number, value in wire.fields(message):
@@ -141,7 +141,7 @@ def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
 
 
 def _dims(key: bytes, shape: int | bytes) -> list[int]:
-    """Returns what a TensorShapeProto tells."""
+    """Parses a TensorShapeProto."""
     dims = []
     for number, value in wire.fields(_bytes(shape)):
         if number == 2:
@@ -165,23 +165,23 @@ def _bytes(value: int | bytes) -> bytes:
 
 
 def _least_bytes(key: bytes, entry: Entry) -> int:
-    """Returns how many bytes a tensor has at least by its shape; a string has one or more."""
+    """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
     if entry.dtype != STRING and entry.dtype not in DTYPES:
         raise ValueError(f"{key!r} is of a type that is not read ({entry.dtype})")
     if len(entry.shape) > _MOST_RANKS or min(entry.shape, default=0) < 0:
         raise ValueError(f"{key!r} is of an impossible shape")
-    # Zeros are left out: NumPy can't hold what overflows, be it empty.
+    # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
     if math.prod(size or 1 for size in entry.shape) >= 2**63:
         raise ValueError(f"{key!r} is of an impossible shape")
     return math.prod(entry.shape) * width(entry.dtype)
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields keys and values; there is none but of blocks that lie one behind the other."""
+    """Yields keys and values; the blocks must follow one another without overlap."""
     footer = content[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("its index is none, or truncated")
-    _, _, position = _handle(footer, 0)  # Of what TensorFlow does not read.
+    _, _, position = _handle(footer, 0)  # The metaindex: not read, as in TensorFlow.
     offset, size, _ = _handle(footer, position)
     end = names = 0
     for _, value in _block(content, offset, size):
@@ -217,7 +217,7 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
 
 
 def _handle(content: bytes, position: int) -> tuple[int, int, int]:
-    """Returns a block's offset and size, and where their bytes end."""
+    """Returns a block's offset and size, and the position after them."""
     offset, position = wire.varint(content, position)
     size, position = wire.varint(content, position)
     return offset, size, position

@@ -1,9 +1,9 @@
 """Checkpoints on disk: TensorFlow's V2 bundle of named tensors, as the release writes them.
 
 A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. The file `checkpoint` beside it, which
-TensorFlow replaces in one rename, names the complete ones: one that a killed process left half
-written is in no list and is never read. Before its first checkpoint a run claims its directory: the
-list then names model.ckpt-none, which is never there.
+TensorFlow replaces in one rename, lists the complete ones: one that a killed process left half
+written is not listed and never read. Before its first checkpoint a run claims its directory: the
+list then names model.ckpt-none, which never exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BASENAME = "model.ckpt"
 BEST = "best"
 _LIST = "checkpoint"
 _CLAIM = f"{BASENAME}-none"
-# A line of the list, as TensorFlow writes it; the group is a path.
+# A line of the list as written by TensorFlow; the group is a path.
 _LIST_LINE = re.compile(
     r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
     r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
@@ -32,7 +32,7 @@ _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 
 
 def resolve(path: str) -> str:
-    """Finds the checkpoint that a path means.
+    """Finds the checkpoint that a path refers to.
 
     Args:
       path: A prefix, one of its files, or a directory: its newest checkpoint, else its
@@ -42,8 +42,8 @@ def resolve(path: str) -> str:
       The prefix.
 
     Raises:
-      FileNotFoundError: There is none; the message says what was looked for.
-      ValueError: If the path is on the web.
+      FileNotFoundError: If there is none; the message says what was looked for.
+      ValueError: If the path is a web address.
     """
     path = os.fspath(path)
     files.check_not_url(path)
@@ -77,26 +77,26 @@ def best(directory: str) -> str | None:
 def listed(directory: str) -> list[str]:
     """Returns the prefixes of a directory's complete checkpoints, oldest first.
 
-    Differs: a list that names another directory is read as if it named this one, where it may have
-    been copied from there; nothing outside is looked at.
+    Differs: a list that names another directory is read as if it named this one, because it may
+    have been copied from there; files elsewhere are never read.
 
     Raises:
-      ValueError: The file that lists them is there, and can't be read as that.
+      ValueError: If the list exists but can't be parsed.
     """
     paths = [os.path.join(directory, name) for name in _names_listed(directory)]
     return [path for path in paths if files.exists(path + _INDEX)]
 
 
 def claim(directory: str) -> None:
-    """Marks a directory as that of a run that begins, until `save` lists its first checkpoint."""
+    """Marks a directory as claimed by a new run, until `save` lists its first checkpoint."""
     files.replace(os.path.join(directory, _LIST), f'model_checkpoint_path: "{_CLAIM}"\n')
 
 
 def unlisted(directory: str) -> list[str]:
     """Returns the prefixes of a directory's checkpoints that its list does not name.
 
-    Where a run has claimed the directory, model.ckpt-<step> are its own, which it could not list
-    any more, and are left out.
+    If a run has claimed the directory, its model.ckpt-<step> are left out: they are the run's own,
+    which was stopped before it could list them.
 
     Raises:
       ValueError: See `listed`.
@@ -110,7 +110,7 @@ def unlisted(directory: str) -> list[str]:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Removes what a process killed while it wrote a checkpoint left; nobody may be writing one."""
+    """Removes what a process killed while saving left behind; no other process may be saving."""
     import tensorflow as tf
 
     for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
@@ -135,7 +135,7 @@ def _names_listed(directory: str) -> list[str]:
 
 
 def _paths_listed(text: str) -> list[str]:
-    """Returns the paths of a list, a CheckpointState of TensorFlow's as text; oldest first."""
+    """Returns the paths in a list (TensorFlow's CheckpointState as text), oldest first."""
     newest: list[str] = []
     every: list[str] = []
     for line in text.splitlines():
@@ -143,7 +143,7 @@ def _paths_listed(text: str) -> list[str]:
         if not found:
             raise ValueError(f"no line of a list of checkpoints: {line!r}")
         if found[1] is not None:
-            # Bytes beyond ASCII may stand as octal escapes.
+            # Non-ASCII bytes may be written as octal escapes.
             path = found[1].encode().decode("unicode_escape").encode("latin-1").decode()
             (every if line.startswith("all") else newest).append(path)
     if not newest:
@@ -161,8 +161,8 @@ def read(path: str) -> dict[str, np.ndarray]:
       Arrays by name.
 
     Raises:
-      FileNotFoundError: There is no such checkpoint.
-      ValueError: It is damaged.
+      FileNotFoundError: If there is no such checkpoint.
+      ValueError: If it is damaged.
     """
     prefix = resolve(path)
     try:
@@ -180,7 +180,7 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
     """Writes a checkpoint and deletes the oldest beyond `keep_max`.
 
     Args:
-      directory: Where; it exists.
+      directory: An existing directory.
       step: The number in the checkpoint's name.
       tensors: Arrays, tensors or variables by name.
       keep_max: How many to keep; 0 keeps all.
@@ -200,12 +200,12 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
 
 
 def write(prefix: str, tensors: Mapping[str, Any]) -> None:
-    """Writes a checkpoint that no list names.
+    """Writes a checkpoint without listing it.
 
     Its .meta is empty: there is no graph, but the release's evaluation copies and deletes one.
 
     Args:
-      prefix: What its files are called; the directory exists.
+      prefix: The checkpoint's prefix, in an existing directory.
       tensors: Arrays, tensors or variables by name.
     """
     import tensorflow as tf
@@ -213,23 +213,23 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     files.replace(prefix + _META, "")
     names = sorted(tensors)
     values = [tf.convert_to_tensor(tensors[name]) for name in names]
-    # The writer renames its temporary files when they are complete, the index last.
+    # The op renames its temporary files when they are complete, the index last.
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
     )
 
 
 def copy_to_best(prefix: str) -> dict[str, str]:
-    """Copies a checkpoint to model.ckpt-best of its directory, replacing what is there.
+    """Copies a checkpoint to model.ckpt-best in its directory, replacing the old one.
 
-    The index goes first and comes back last: a process killed in between leaves no best
+    The index is deleted first and written last: a process killed in between leaves no best
     checkpoint, never a mixture of two.
 
     Args:
       prefix: The checkpoint.
 
     Returns:
-      The names of the files copied, and of their copies.
+      The names of the copied files -> the names of their copies.
     """
     import tensorflow as tf
 
@@ -247,7 +247,7 @@ def copy_to_best(prefix: str) -> dict[str, str]:
 
 
 def _write_state(directory: str, names: list[str]) -> None:
-    # Names without a directory: the output can be moved, or seen from elsewhere.
+    # Names without a directory: the output can be moved, or mounted elsewhere.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     files.replace(os.path.join(directory, _LIST), "\n".join(lines) + "\n")

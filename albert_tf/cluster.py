@@ -8,7 +8,7 @@ import os
 
 
 def hosts() -> dict[str, list[str]]:
-    """Returns TF_CONFIG's hosts by job; none where it isn't set, or names no cluster."""
+    """Returns TF_CONFIG's hosts by job; none if it isn't set or names no cluster."""
     text = os.environ.get("TF_CONFIG") or "{}"
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         config = json.loads(text)
@@ -31,7 +31,7 @@ def _is_complete(cluster: dict, task: dict) -> bool:
 
 
 def num_workers() -> int:
-    """Returns how many processes train together; 0 where TF_CONFIG names none."""
+    """Returns how many processes train together; 0 if TF_CONFIG names none."""
     jobs = hosts()
     return len(jobs.get("worker", [])) + len(jobs.get("chief", []))
 
@@ -42,6 +42,6 @@ def has_chief() -> bool:
 
 
 def describe_task(job: str, index: int) -> str:
-    """Returns a worker's name and, if TF_CONFIG has it, its address: "worker 1 (10.0.0.2:2222)"."""
+    """Returns a worker's name with its address, if known: "worker 1 (10.0.0.2:2222)"."""
     addresses = hosts().get(job, [])
     return f"{job} {index} ({addresses[index]})" if index < len(addresses) else f"{job} {index}"

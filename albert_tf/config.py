@@ -1,4 +1,4 @@
-"""AlbertConfig: what a model is, read from the release's albert_config.json."""
+"""AlbertConfig: the hyper-parameters of a model, read from the release's albert_config.json."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from albert_tf import files, shipped, text_files
 
-# What the file beside a model's weights is called.
+# Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
-# What anybody trained is far below; much more would not even be built.
+# No trained model comes near this; much deeper ones could not even be built.
 _MOST_LAYERS = 4096
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 
-# Keys of released configurations that never changed the graph, with the one value that each
-# is allowed to have. `...` allows any: the BERT pooler keys of some Chinese configurations.
+# Keys of released configs that never affected the graph, with the only value each may have.
+# `...` allows any: the BERT pooler keys of some Chinese configs.
 _LEGACY_KEYS: dict[str, Any] = {
     "net_structure_type": 0,
     "layers_to_keep": [],
@@ -40,33 +40,33 @@ _LEGACY_KEYS: dict[str, Any] = {
 class AlbertConfig:
     """The hyper-parameters of an ALBERT encoder.
 
-    Field names and defaults are the release's; a key that a file leaves out has the release's
-    default, which is the size of xxlarge.
+    Field names and defaults are the release's; a key missing from a file gets the release's
+    default, that of the xxlarge model.
 
     Attributes:
       vocab_size: Pieces in the vocabulary.
       embedding_size: Width E of the embedding tables.
       hidden_size: Width H of the encoder.
-      num_hidden_layers: How often the encoder applies a group of blocks.
+      num_hidden_layers: Number of times the encoder applies a group of blocks.
       num_hidden_groups: Groups of layers; the layers of one group share their weights.
-      num_attention_heads: Heads; they divide `hidden_size`.
+      num_attention_heads: Number of heads, a divisor of `hidden_size`.
       intermediate_size: Inner width of the feed-forward sublayer.
       inner_group_num: Blocks within a group, applied one after the other.
       down_scale_factor: Kept for old files; the release reads it and never uses it.
       hidden_act: One of "gelu" (tanh approximation), "relu", "tanh", "linear".
       hidden_dropout_prob: Dropout of embeddings and of each sublayer's output.
       attention_probs_dropout_prob: Dropout of attention probabilities.
-      max_position_embeddings: Rows of the position table, so the longest sequence.
+      max_position_embeddings: Rows of the position table, hence the maximum sequence length.
       type_vocab_size: Rows of the token-type table.
       initializer_range: Standard deviation of the truncated normal initialiser.
       parameter_sharing: Which sublayers are shared between the layers of a group: "all",
         "attention", "ffn" or "none" (the four strategies of the paper).
 
     Raises:
-      ValueError: A field has an impossible value; the message names it.
+      ValueError: If a field has an invalid value; the message names it.
 
     Source: albert/modeling.py, AlbertConfig; paper section 3.1 and table 4.
-    Differs: unknown keys are refused; `parameter_sharing` is new.
+    Differs: unknown keys are rejected; `parameter_sharing` is new.
     """
 
     vocab_size: int
@@ -128,14 +128,14 @@ class AlbertConfig:
         """Makes a config from the keys of an albert_config.json.
 
         Args:
-          values: Field names to values. The release's legacy keys are accepted as long as they
-            hold the value that every released file gives them, and dropped.
+          values: Values by field name. The release's legacy keys are accepted if they have the
+            same value as in every released file, and dropped.
 
         Returns:
           The config.
 
         Raises:
-          ValueError: A key is unknown, missing, or asks for something that is not built.
+          ValueError: If a key is unknown, missing, or asks for something not implemented.
         """
         if not isinstance(values, dict):
             raise ValueError(f"an ALBERT config is a JSON object, not {type(values).__name__}")
@@ -158,15 +158,15 @@ class AlbertConfig:
         """Reads an albert_config.json; see `from_dict` for what is accepted.
 
         Args:
-          path: The file; gs:// too. Or the name of a model that comes with the package, as
-            "albert_base_v2", where there is no such file.
+          path: The file, also gs://. If there is no such file: the name of a model that comes with
+            the package, for example "albert_base_v2".
 
         Returns:
           The config.
 
         Raises:
-          FileNotFoundError: There is no such file or model.
-          ValueError: It is not JSON, or not a valid config; or no regular file.
+          FileNotFoundError: If there is no such file or model.
+          ValueError: If it is not JSON, not a valid config, or not a regular file.
         """
         known = shipped.models()
         # A directory of that name may be the model's own output.
@@ -194,12 +194,12 @@ class AlbertConfig:
         """Returns the fields by name; `from_dict` takes them back."""
         values = dataclasses.asdict(self)
         if self.parameter_sharing == "all":
-            # The release's own reader must not meet a key that it does not know.
+            # The release's reader does not know this key.
             del values["parameter_sharing"]
         return values
 
     def differences(self, other: AlbertConfig, ignored: Collection[str]) -> list[str]:
-        """Returns the names of fields that `other` has otherwise, without those to be ignored."""
+        """Returns the names of the fields that differ from `other`, except the ignored ones."""
         names = [field.name for field in dataclasses.fields(self) if field.name not in ignored]
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
@@ -219,12 +219,12 @@ class AlbertConfig:
         if not shared:
             return layer
         # The release's own floating-point expression: it rounds down at, say, layer 15 of 22
-        # with 22 groups, and a checkpoint trained so must be run so.
+        # with 22 groups, and its checkpoints must be run as they were trained.
         return int(layer / self.num_hidden_layers * self.num_hidden_groups)
 
     @property
     def num_weights(self) -> int:
-        """Numbers in the encoder's largest arrays: embeddings and blocks, without biases."""
+        """Number of parameters in the encoder's largest arrays: embeddings, blocks, no biases."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         attention = self.num_attention_groups * 4 * self.hidden_size**2
         ffn = self.num_ffn_groups * 2 * self.hidden_size * self.intermediate_size
@@ -252,7 +252,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    # An integer of any length is a number, and maybe none that a float can be.
+    # An integer may be too large for a float.
     return (_is_int(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
 

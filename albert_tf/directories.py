@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all, and what is written into them."""
+"""Directories that appear complete or not at all, and writing files to them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from albert_tf import files
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a text file that is not there yet, in UTF-8."""
+    """Writes a new text file, in UTF-8."""
     with open(path, "x", encoding="utf-8") as file:
         file.write(text)
 
 
 @contextlib.contextmanager
 def whole_directory(path: str) -> Iterator[str]:
-    """Makes a directory that appears at once when all is written, or not at all.
+    """Makes a directory that appears complete once everything is written, or not at all.
 
-    Where its path has a scheme nothing appears at once: it is copied there when all is written, and
-    what lies in its folders before what tells what it is, as saved_model.pb.
+    If its path has a scheme, that is impossible: there it is copied once everything is written,
+    first its folders and then the files that identify it, such as saved_model.pb.
 
     Args:
-      path: The directory; it may be there if it is empty.
+      path: The directory; it may exist if it is empty.
 
     Yields:
       A local directory to write to.
 
     Raises:
-      ValueError: There is something already, or the place can't be written.
+      ValueError: If something is there already, or the place can't be written.
     """
     check_free(path)
     if files.is_remote(path):
@@ -58,7 +58,7 @@ def _copy_tree(source: str, target: str) -> None:
 
     try:
         for folder, _, names in os.walk(source, topdown=False):
-            # From the tree to itself it is a dot.
+            # The relative path of the top folder is a dot.
             there = os.path.join(target, os.path.relpath(folder, source)).removesuffix("/.")
             tf.io.gfile.makedirs(there)
             for name in sorted(names):
@@ -70,10 +70,10 @@ def _copy_tree(source: str, target: str) -> None:
 
 
 def check_free(path: str) -> None:
-    """Checks that a directory can be made, or replaced if it is empty, and leaves nothing behind.
+    """Checks that a directory can be made, or replaced if empty; leaves nothing behind.
 
     Raises:
-      ValueError: Something is there, or the place can't be written.
+      ValueError: If something is there, or the place can't be written.
     """
     if not path:
         raise ValueError("the name of the directory to write to is empty: name a new one")

@@ -1,4 +1,4 @@
-"""User errors, also in a --flagfile: they end a script with a one-line message."""
+"""User errors, including those in a --flagfile, end a script with a one-line message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from absl import logging
 
 from albert_tf import cluster
 
-# What TensorFlow says of a worker that no longer answers, or whose heartbeat is missed.
+# TensorFlow's messages about a worker that no longer answers, or missed its heartbeat.
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
-# An argument in a message of the library, perhaps with a value: `name`, `name=value`.
+# An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
-# Lines of TensorFlow's messages that tell no cause.
+# Lines of TensorFlow's messages that don't give the cause.
 _NO_CAUSE = re.compile(
     r"The error could be from a previous operation|Additional GRPC error information|"
     r"The tasks have crashed|\s*:(UNKNOWN|\{)|/job:\S*$"
@@ -25,14 +25,13 @@ _NO_CAUSE = re.compile(
 
 @contextlib.contextmanager
 def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator[None]:
-    """Ends the process with one line, and exit code 1, where the body meets such an error.
+    """Ends the process with a one-line message and exit code 1 if the body raises a user error.
 
-    So does Ctrl-C. Where an error is from is logged for those who ask: scripts do so with
-    --verbosity=1.
+    Likewise for Ctrl-C. The traceback is logged on request: in scripts, with --verbosity=1.
 
     Args:
-      *others: What counts beside ValueError, OSError and the errors of TensorFlow, which it raises
-        of files, too.
+      *others: Exceptions to handle besides ValueError, OSError and TensorFlow's, which it also
+        raises for files.
       flags: The names of the script's flags; see `with_dashes`.
     """
     try:
@@ -46,23 +45,23 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
 
 
 def with_dashes(text: str, flags: Iterable[str]) -> str:
-    """Returns a message of the library in the words of a script.
+    """Rewrites one of the library's messages in terms of a script's flags.
 
-    The library speaks of `num_cores` and `optimizer=lamb`, in backquotes, a script of its flags
-    --num_cores and --optimizer=lamb. Arguments that are no flag stay as they are.
+    The library names `num_cores` and `optimizer=lamb`, in backquotes; a script, its flags
+    --num_cores and --optimizer=lamb. Arguments that are not flags stay as they are.
     """
     known = set(flags)
     return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in known else found[0], text)
 
 
 def printable(text: str) -> str:
-    """Returns a text with escapes for control characters, which files of others bring along."""
+    """Escapes a text's control characters, which may come from others' files."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def reason(error: tf.errors.OpError) -> str:
-    """Returns what went wrong, of a message that also tells where in a graph, and of what comes."""
-    # Nodes have the names of devices, which are those of workers too: they go first.
+    """Returns the cause from an error's message, without graph nodes and other details."""
+    # Nodes contain device names, which look like those of workers: they are removed first.
     message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
     lost = _LOST_WORKER.search(message)
     lines = [line for line in message.splitlines() if line and not _NO_CAUSE.match(line)]

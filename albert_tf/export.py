@@ -1,4 +1,4 @@
-"""Models that take raw text, under their public names; `python -m albert_tf.export`."""
+"""Models that take raw text, by their public names; `python -m albert_tf.export`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Files: on a local disk, or where TensorFlow reads, gs:// and other places with a scheme.
+"""Files on a local disk or, through TensorFlow, at paths with a scheme such as gs://.
 
-And JSON that tells whether it was damaged or changed.
+Also JSON with a digest that detects damage and changes.
 
-TensorFlow is imported for those places alone, so that worker processes can do without it.
+TensorFlow is imported only for paths with a scheme, so that worker processes can do without it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, BinaryIO
 
-# What configs, vocabularies and indexes stay below, by far; nothing larger is taken into memory.
+# Configs, vocabularies and indexes are far smaller; nothing larger is read into memory.
 SMALL_BYTES = 64 << 20
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Returns whether a path has a scheme, as gs://bucket/name."""
+    """Returns whether a path has a scheme, such as gs://bucket/name."""
     return "://" in os.fspath(path)
 
 
 def check_not_url(path: str) -> None:
-    """Checks that a path is none of the web.
+    """Checks that a path is not a web address.
 
     Raises:
-      ValueError: If it is; the message tells what to do.
+      ValueError: If it is; the message says what to do.
     """
     if path.startswith(("http://", "https://")):
         raise ValueError(
@@ -54,12 +54,12 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def size(path: str | os.PathLike[str]) -> int:
-    """Returns how many bytes a file has."""
+    """Returns the size of a file in bytes."""
     return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
 
 
 def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Returns the errors of files that can't be read, which have a scheme or not, and others."""
+    """Returns the errors of unreadable files, with or without a scheme, and the given others."""
     tensorflow = sys.modules.get("tensorflow")
     return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
 
@@ -70,7 +70,7 @@ def is_dir(path: str | os.PathLike[str]) -> bool:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Checks that what is at a path, if anything, is a file or a directory: a pipe never ends.
+    """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end.
 
     Raises:
       ValueError: If it is a named pipe, a device or a socket.
@@ -83,7 +83,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 
 
 def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a file to read bytes from: all, or line by line.
+    """Opens a file for reading bytes.
 
     Raises:
       ValueError: See `check_regular`.
@@ -93,14 +93,14 @@ def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """Returns what a file holds.
+    """Returns the content of a file.
 
     Args:
       path: The file.
-      most: How many bytes it may have, where not any number.
+      most: Maximum size in bytes; None for any.
 
     Raises:
-      ValueError: If it has more, or see `check_regular`.
+      ValueError: If it is larger; see also `check_regular`.
     """
     with open_bytes(path) as file:
         content = file.read() if most is None else file.read(most + 1)
@@ -112,15 +112,15 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
-    """Writes a file in one rename: a reader sees the old content or the new one, whole.
+    """Writes a file in one rename: a reader sees either the old or the new content, complete.
 
-    Where it can't be written, as on a full disk, nothing is left behind.
+    If it can't be written, for example on a full disk, nothing is left behind.
 
     Args:
       path: The file.
-      content: What it shall hold; text is written in UTF-8.
+      content: The new content; text is written in UTF-8.
       several_writers: Whether other processes may write the same file at the same time. If not,
-        what a killed one leaves behind is overwritten by the next.
+        what a killed process leaves behind is overwritten by the next.
     """
     gfile = _gfile()
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
@@ -135,13 +135,13 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
 
 
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
-    """Returns the paths in a directory that match a pattern, in the order of their names."""
+    """Returns the paths in a directory that match a pattern, sorted by name."""
     within = os.path.join(glob.escape(os.fspath(directory)), pattern)
     return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
 
 
 def walk(directory: str) -> list[str]:
-    """Returns the paths of all files in a directory and in those below it."""
+    """Returns the paths of all files in a directory and its subdirectories."""
     walked = _gfile().walk(directory) if is_remote(directory) else os.walk(directory)
     return [os.path.join(top, name) for top, _, names in walked for name in names]
 
@@ -149,7 +149,7 @@ def walk(directory: str) -> list[str]:
 def list_files(patterns: str) -> list[str]:
     """Returns the files that comma-separated names and globs match, in the order of the patterns.
 
-    A file that two of them match is there twice; directories that a glob matches are left out.
+    A file that two of them match is listed twice; directories that a glob matches are left out.
 
     Raises:
       FileNotFoundError: If nothing matches one of them.
@@ -172,15 +172,15 @@ def list_files(patterns: str) -> list[str]:
 
 
 def dump_sealed(values: Mapping[str, Any]) -> str:
-    """Returns JSON of a mapping, with a digest of it beside its members."""
+    """Returns a mapping as JSON, with a digest of it as an extra member."""
     return json.dumps({**values, "sha256": _digest(values)}, indent=1) + "\n"
 
 
 def load_sealed(text: bytes) -> dict[str, Any]:
-    """Returns what dump_sealed was given.
+    """Returns the mapping that dump_sealed was given.
 
     Raises:
-      ValueError: If it is something else, or was changed.
+      ValueError: If the text is something else, or was changed.
     """
     try:
         values = json.loads(text)

@@ -1,8 +1,8 @@
-"""TensorFlow without what its C++ writes to standard error before and between a script's lines.
+"""Imports TensorFlow without the notes that its C++ code writes to standard error.
 
-Notes on instruction sets and drivers come with its import, whatever TF_CPP_MIN_LOG_LEVEL says.
-Those that follow, even of level ERROR, tell of choices of oneDNN or XLA. An error that counts is a
-Python exception, and Python's warnings and logs pass.
+On import it notes instruction sets and drivers, whatever TF_CPP_MIN_LOG_LEVEL says. Later notes,
+even at level ERROR, are about choices of oneDNN or XLA. Real errors are Python exceptions, and
+Python's warnings and logs still appear.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NOTES = (
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR|"
     rb"To enable the following instructions: .*"
 )
-# Where there is no such device, that one can't be used is no error.
+# Without such a device, failing to use one is no error.
 _NO_DEVICE = rb"|E\d{4} .*failed call to cuInit.*|\d{4}-.*: E .*failed call to cuInit.*"
 _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow, unless that has been done.
+    """Imports TensorFlow, unless it already has been.
 
-    What the user sets as TF_CPP_MIN_LOG_LEVEL counts; with 0 TensorFlow says all it has to say.
+    The user's TF_CPP_MIN_LOG_LEVEL takes precedence; with 0 all of TensorFlow's notes appear.
     """
     if "tensorflow" in sys.modules:
         return
@@ -40,7 +40,7 @@ def import_tensorflow() -> None:
     with contextlib.nullcontext() if level == "0" else _without_notes():
         import tensorflow as tf
 
-        # The first look for devices has notes of its own. How a TPU is started the scripts choose.
+        # Listing devices writes notes, too. But starting a TPU is left to the scripts.
         no_tpu = not importlib.util.find_spec("libtpu")
         if no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
             logging.warning(
@@ -49,17 +49,17 @@ def import_tensorflow() -> None:
 
 
 def _has_gpu() -> bool:
-    """Returns whether there is an NVIDIA device that the user did not hide."""
+    """Returns whether there is an NVIDIA device that the user has not hidden."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and any(map(glob.glob, _NVIDIA))
 
 
 @contextlib.contextmanager
 def _without_notes() -> Iterator[None]:
-    """Holds back what is written to standard error, and passes it on at the end, without notes."""
+    """Captures standard error, and passes it on at the end without the notes."""
     try:
         real = os.dup(2)
-    except OSError:  # There is none.
+    except OSError:  # There is no standard error.
         yield
         return
     with tempfile.TemporaryFile() as held:
@@ -75,6 +75,6 @@ def _without_notes() -> Iterator[None]:
 
 
 def without_notes(written: bytes) -> bytes:
-    """Returns what TensorFlow wrote, without its notes."""
+    """Removes TensorFlow's notes from what it wrote."""
     notes = _NOTES if _has_gpu() else _NOTES + _NO_DEVICE
     return re.sub(rb"^(?:%s)\n" % notes, b"", written, flags=re.MULTILINE)

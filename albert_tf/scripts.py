@@ -1,4 +1,4 @@
-"""How an absl script starts: its flags in groups, its --help, and errors of its command line."""
+"""Starts an absl script: its flags in groups, its --help, and command-line errors."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from absl import app, flags
 
 Define = Callable[[flags.FlagValues], None]
 Expand = Callable[[Sequence[str]], Sequence[str]]
-# absl's words for a required flag that is not given.
+# absl's message about a missing required flag.
 _MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
 def program(module: str) -> str:
-    """Returns what a usage line calls the program that runs a module: a command, or python -m."""
+    """Returns a usage line's name for the program that runs a module: a command, or python -m."""
     command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     return command if command.startswith("albert-") else f"python -m {module}"
 
 
 class FlagGroup:
-    """Defines flags, which --help lists under one heading.
+    """Defines flags that --help lists under one heading.
 
     `group.integer("num_steps", 7, "Number of steps.", lower_bound=1)` is absl's DEFINE_integer with
     its `flag_values` filled in; so are the others.
     """
 
     def __init__(self, values: flags.FlagValues, heading: str) -> None:
-        # What absl takes for the defining module is the heading in its --helpfull.
+        # absl shows the defining module as the heading in its --helpfull.
         self._bound: dict[str, Any] = {"flag_values": values, "module_name": heading}
         self.alias = self._bind(flags.DEFINE_alias)
         self.boolean = self._bind(flags.DEFINE_boolean)
@@ -46,14 +46,14 @@ class FlagGroup:
     def number(
         self, name: str, default: float | None, help: str, interval: str | None = None
     ) -> None:
-        """Defines a float, of an interval such as "(0, 1]": from above 0 to 1. NaN is in none."""
+        """Defines a float in an interval such as "(0, 1]" (0 < x <= 1); NaN is never in it."""
         parser = _IntervalParser(interval) if interval else flags.FloatParser()
         serializer: flags.ArgumentSerializer[float] = flags.ArgumentSerializer()
         flags.DEFINE(parser, name, default, help, serializer=serializer, **self._bound)
 
 
 class _IntervalParser(flags.FloatParser):
-    """absl's bounds are inclusive, and NaN is within all of them."""
+    """Needed because absl's bounds are inclusive, and accept NaN."""
 
     def __init__(self, interval: str) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ def run_script(
     doc: str,
     expand: Expand | None = None,
 ) -> None:
-    """Runs a script on the process's command line.
+    """Runs a script with the process's command line.
 
     Args:
-      main: What it does with its flags.
-      define: Adds its flags, each by a FlagGroup.
-      doc: What --help begins with; the flags follow.
-      expand: Returns the command line to parse for the one that was given.
+      main: Does the script's work, once its flags are parsed.
+      define: Defines its flags, each in a FlagGroup.
+      doc: Beginning of --help; the flags follow.
+      expand: Maps the given command line to the one to parse.
     """
     define(flags.FLAGS)
     sys.modules["__main__"].__doc__ = doc  # --helpfull begins with it.
@@ -107,7 +107,7 @@ def run_script(
 
 
 def flag_names(define: Define) -> list[str]:
-    """Returns the names of the flags that a function adds."""
+    """Returns the names of the flags that a function defines."""
     return list(_own_flags(define))
 
 
@@ -126,15 +126,15 @@ def _help_text(define: Define, doc: str) -> str:
 def parse_in_one_line(
     values: flags.FlagValues, argv: Sequence[str], expand: Expand | None = None
 ) -> list[str]:
-    """Parses a command line; one that is wrong ends the process with one line and exit code 1.
+    """Parses a command line; an invalid one ends the process with one line and exit code 1.
 
     Args:
-      values: Flags, which get the command line's values.
+      values: Flags, which are set from the command line.
       argv: The command line, with the script's name first.
       expand: See `run_script`.
 
     Returns:
-      The script's name: there are no arguments beside the flags.
+      The script's name: there are no arguments other than flags.
     """
     try:
         rest = values(expand(argv) if expand else argv)

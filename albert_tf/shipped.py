@@ -15,12 +15,12 @@ def is_name(path: str | os.PathLike[str]) -> bool:
 
 
 def models() -> dict[str, str]:
-    """Returns the path of each model's albert_config.json by the model's name."""
+    """Returns the paths of the models' albert_config.json, by model name."""
     return _files(_FOLDER, ".json")
 
 
 def recipes(script: str) -> dict[str, str]:
-    """Returns the path of each flag file of a script, pretraining or finetuning, by its name."""
+    """Returns the paths of the flag files of a script (pretraining or finetuning), by name."""
     folder = _FOLDER / "recipes"
     return _files(folder / "pretraining" if script == "pretraining" else folder, ".flags")
 

@@ -1,4 +1,4 @@
-"""What is read from users' files: lines of UTF-8, cells between tabs, numbers, and JSON."""
+"""Reads users' files: lines of UTF-8, tab-separated cells, numbers, and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from albert_tf import files
 
 CARRIAGE_RETURN = "a carriage return within the line: end lines with a line feed, or with both"
-# An escape of a JSON text; the group is half of a surrogate pair without its other half.
+# An escape in a JSON text; the group is an unpaired surrogate.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
@@ -21,17 +21,17 @@ _KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a 
 
 
 def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yields numbers from 1, and lines with their ends; a byte order mark is left out.
+    """Yields line numbers from 1, and lines with their ends; a byte order mark is dropped.
 
     Raises:
-      ValueError: A line isn't UTF-8; the message names file and line.
+      ValueError: If a line isn't UTF-8; the message names file and line.
     """
     with files.open_bytes(path) as file:
         yield from decoded_lines(file, path)
 
 
 def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Does what utf8_lines does, with an open file; `name` is what messages call it."""
+    """Does the same as utf8_lines for an open file, which error messages call `name`."""
     for number, content in enumerate(file, start=1):
         try:
             yield number, content.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -40,14 +40,14 @@ def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterat
 
 
 def tab_cells(line: str, where: str) -> list[str]:
-    """Returns the cells of a line; a tab always parts them, quoted or not.
+    """Returns the cells of a line; a tab always separates them, quoted or not.
 
     Args:
       line: The line, with its end.
-      where: Where it stands, for messages.
+      where: Its location, for error messages.
 
     Raises:
-      ValueError: If a carriage return stands elsewhere than before the line feed.
+      ValueError: If there is a carriage return anywhere but before the line feed.
     """
     line = line.rstrip("\r\n")
     if "\r" in line:
@@ -60,11 +60,11 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
 
     Args:
       content: The text; bytes are UTF-8.
-      where: Where it stands, for messages.
+      where: Its location, for error messages.
 
     Raises:
-      ValueError: If it isn't UTF-8, isn't JSON, or holds half of a surrogate pair, which is no
-        character and fits into no file of results.
+      ValueError: If it isn't UTF-8, isn't JSON, or has an unpaired surrogate, which is not a
+        character and can't be written to a file of results.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
@@ -86,7 +86,7 @@ def parse_json_object(content: bytes | str, where: str | os.PathLike[str]) -> di
     """Returns the object of a JSON text; see `parse_json`.
 
     Raises:
-      ValueError: It is no object, or no JSON.
+      ValueError: If it is not an object, or not JSON.
     """
     value = parse_json(content, where)
     if not isinstance(value, dict):
@@ -98,21 +98,21 @@ def read_json_object(path: str) -> dict[str, Any]:
     """Returns the object of a JSON file; see `parse_json`.
 
     Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It is no object, no JSON, or too large.
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If it is not an object, not JSON, or too large.
     """
     return parse_json_object(files.read_bytes(path, files.SMALL_BYTES), path)
 
 
 def finite_number(text: str, where: str) -> float:
-    """Returns a regression's label.
+    """Parses a regression's label.
 
     Args:
       text: The label.
-      where: Where it stands, for messages.
+      where: Its location, for error messages.
 
     Raises:
-      ValueError: It is no number, or not a finite one.
+      ValueError: If it is not a finite number.
     """
     try:
         value = float(text)
@@ -128,15 +128,15 @@ def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
 
     Args:
       value: The object.
-      key: The member's.
-      where: Where it stands, for messages.
-      *kinds: What the member may be: of bool, int, list and str.
+      key: The member's key.
+      where: Its location, for error messages.
+      *kinds: Types that the member may have, of bool, int, list and str.
 
     Raises:
-      ValueError: It is something else, or there is none.
+      ValueError: If it has another type, or is missing.
     """
     member = value.get(key) if isinstance(value, dict) else None
-    # Not isinstance: a bool is an int, too.
+    # Not isinstance: a bool is an int as well.
     if type(member) in kinds:
         return member
     expected = " or ".join(_KINDS[kind] for kind in kinds)

@@ -1,4 +1,4 @@
-"""What TensorFlow's files are made of, read without it: protocol buffers and checksums.
+"""The building blocks of TensorFlow's files, without it: protocol buffers and checksums.
 
 Source: the encoding of protocol buffers; tensorflow/core/lib/hash/crc32c.h.
 """
@@ -12,13 +12,13 @@ from typing import Any
 import google_crc32c
 
 _MASK_DELTA = 0xA282EAD8
-# Wire type -> bytes of a number of fixed width.
+# Wire type -> bytes of a fixed-width number.
 _FIXED_BYTES = {1: 8, 5: 4}
 _VARINT, _LENGTH_DELIMITED = 0, 2
 
 
 def masked_checksum(content: bytes) -> bytes:
-    """Returns the four bytes that stand for a content beside it."""
+    """Returns the four bytes of checksum that are stored with a content."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
 
@@ -27,7 +27,7 @@ def varint(content: bytes, position: int) -> tuple[int, int]:
     """Returns the number at a position, and where its bytes end.
 
     Raises:
-      IndexError: If the content ends before.
+      IndexError: If the content ends too early.
       ValueError: If it has more than 64 bits.
     """
     value = shift = 0
@@ -42,17 +42,17 @@ def varint(content: bytes, position: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Returns the int64 whose bits are an unsigned number's."""
+    """Reinterprets the bits of an unsigned number as int64."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yields a message's fields: their numbers, and unsigned numbers or bytes.
+    """Yields a message's fields: field numbers, and values as unsigned numbers or bytes.
 
     Raises:
       IndexError: If the message is truncated.
-      ValueError: If it is no message.
+      ValueError: If it is not a message.
     """
     position = 0
     while position < len(message):

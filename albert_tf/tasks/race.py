@@ -77,14 +77,14 @@ def read_race(
 
 
 def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
-    """Yields where each passage stands, and its JSON."""
+    """Yields the location of each passage, and its JSON."""
     path = os.path.join(folder, "all.txt")
     if files.is_file(path):
         for number, line in enumerate(files.read_bytes(path).splitlines(), start=1):
             if line.strip():
                 yield f"{path}:{number}", line
         return
-    # By number, so that the order is not the file system's.
+    # By number, so that the order does not depend on the file system.
     paths = sorted(files.find(folder, "*.txt"), key=lambda path: (len(path), path))
     if not paths:
         raise FileNotFoundError(
