@@ -40,7 +40,7 @@ def import_tensorflow() -> None:
     with contextlib.nullcontext() if level == "0" else _without_notes():
         import tensorflow as tf
 
-        # Listing devices writes notes, too. But starting a TPU is left to the scripts.
+        # Listing devices writes notes as well. Not for a TPU: the scripts choose how to start it.
         no_tpu = not importlib.util.find_spec("libtpu")
         if no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
             logging.warning(

@@ -53,7 +53,7 @@ class FlagGroup:
 
 
 class _IntervalParser(flags.FloatParser):
-    """Needed because absl's bounds are inclusive, and accept NaN."""
+    """Checks an interval: absl's own bounds are inclusive, and accept NaN."""
 
     def __init__(self, interval: str) -> None:
         super().__init__()

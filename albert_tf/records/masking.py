@@ -126,7 +126,7 @@ def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
 
 
 def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Returns the number of tokens to mask, <int64>[B], for `lengths` <int>[B], with specials.
+    """Returns how many of `lengths` <int>[B] tokens to mask, <int64>[B]; specials are counted.
 
     The product is rounded half to even.
     """

@@ -59,7 +59,7 @@ def choice_features(
       context: Raw text.
       endings: C raw texts.
       max_seq_length: Maximum number of pieces per sequence, special ones included.
-      max_qa_length: Maximum number of pieces per ending, which must also fit into a sequence.
+      max_qa_length: Maximum number of pieces per ending, which is also cut to fit into a sequence.
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids` (1 = ending), each `<int32>[C, L]` with L the

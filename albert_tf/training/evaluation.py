@@ -28,7 +28,7 @@ _REMIND_SECONDS = 60.0
 def evaluate_checkpoints(
     trainer: Trainer, input_fn: InputFn, last_step: int, poll_seconds: float = _POLL_SECONDS
 ) -> dict[str, float]:
-    """Evaluates each new checkpoint in the output directory, up to that of `last_step`.
+    """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
     Writes eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
     when the task's key metric is the highest so far in this directory.
