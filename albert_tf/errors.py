@@ -6,11 +6,14 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
 from absl import logging
 
-from albert_tf import cluster
+from albert_tf import cluster, files
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # TensorFlow's messages about a worker that no longer answers, or missed its heartbeat.
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
@@ -38,9 +41,10 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
         yield
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
-    except (ValueError, OSError, tf.errors.OpError, *others) as error:
+    except files.errors(ValueError, *others) as error:
         logging.debug("where the error is from:", exc_info=True)
-        text = reason(error) if isinstance(error, tf.errors.OpError) else str(error)
+        is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
+        text = reason(error) if is_tensorflows else str(error)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from absl import app, flags
 
+from albert_tf import errors
+
 Define = Callable[[flags.FlagValues], None]
 Expand = Callable[[Sequence[str]], Sequence[str]]
 # absl's message about a missing required flag.
@@ -145,9 +147,10 @@ def parse_in_one_line(
         )
     except flags.Error as error:
         text = _MISSING.sub(r"--\1 must be given", "; ".join(str(error).splitlines()))
-        sys.exit(f"error: {text} (--help lists the flags)")
+        sys.exit(f"error: {errors.printable(text)} (--help lists the flags)")
     if len(rest) > 1:
-        sys.exit(f"error: unexpected arguments: {' '.join(rest[1:])} (--help lists the flags)")
+        text = errors.printable(" ".join(rest[1:]))
+        sys.exit(f"error: unexpected arguments: {text} (--help lists the flags)")
     return rest
 
 
