@@ -1,4 +1,4 @@
-"""Weights from wherever an ALBERT is stored, loaded strictly into a model here."""
+"""Loads ALBERT weights strictly into our models, however they are stored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LoadReport:
 
     Attributes:
       loaded: Paths of the model's variables that were filled.
-      missing: Paths of the model's variables that the checkpoint does not hold; unchanged.
+      missing: Paths of the model's variables that the checkpoint lacks; unchanged.
       unused: Names in the checkpoint that the model has no variable for.
     """
 
@@ -62,7 +62,7 @@ def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
       Variables by name.
 
     Raises:
-      ValueError: Two variables would have one name.
+      ValueError: If two variables have the same name.
     """
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
@@ -87,34 +87,33 @@ def load_weights(
 ) -> LoadReport:
     """Fills a model from stored weights.
 
-    They may be a checkpoint of the release or of ours, a TF-Hub module or SavedModel, a Hugging
-    Face directory, a KerasHub preset, or a .keras or .weights.h5 file: what it is, is found out.
-    Nothing of it is run. The encoder must fit to the last variable. Heads come and go between
-    pre-training and fine-tuning, and Hugging Face's models of masked words and of answers have no
-    pooler: what only one side has is reported, and logged. Optimizer moments and the step are
-    passed over.
+    The layout is detected: a checkpoint of the release or ours, a TF-Hub module or SavedModel, a
+    Hugging Face directory, a KerasHub preset, or a .keras or .weights.h5 file. No stored code is
+    run. Every encoder variable must match. Heads come and go between pre-training and fine-tuning,
+    and Hugging Face's masked-LM and question-answering models have no pooler: what only one side
+    has is reported and logged. Optimizer moments and the step are ignored.
 
     Args:
       model: A built model.
       path: A directory, a checkpoint's prefix, or a file.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
       strict: Whether a difference in the encoder, or between the model's config and the one
-        beside the weights, is an error. Shapes always are.
-      replace_heads: Whether a head of another shape, as that of another task, is one that only the
-        checkpoint has.
-      replace_config: Whether the model's config stands in for one beside the weights that is not
-        valid; otherwise that is an error, if `strict`.
+        beside the weights, is an error. A shape mismatch always is.
+      replace_heads: Whether a head of another shape (another task's) is skipped: unused in the
+        checkpoint, missing in the model.
+      replace_config: Whether the model's config replaces an invalid one beside the weights;
+        otherwise that is an error, if `strict`.
 
     Returns:
       What was loaded, missing and unused.
 
     Raises:
-      FileNotFoundError: There is no such checkpoint.
-      ValueError: It is damaged, holds NaN or infinite numbers, or does not fit; the message names
-        every variable, and the model is unchanged.
+      FileNotFoundError: If there is no such checkpoint.
+      ValueError: If it is damaged, holds NaN or infinite numbers, or does not fit. The message
+        names every variable, and the model is unchanged.
 
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
-    Differs: the release loads what happens to match and says nothing of the rest.
+    Differs: the release loads what happens to match and says nothing about the rest.
     """
     path = os.fspath(path)
     layout = layouts.find(path)
@@ -131,18 +130,18 @@ def load_weights(
 
 
 def load_tensors(model: keras.Model, prefix: str, tensors: Mapping[str, np.ndarray]) -> LoadReport:
-    """Fills a model from a checkpoint of the release or of ours that has been read already.
+    """Fills a model from a checkpoint of the release or ours that is already read.
 
     Args:
       model: A built model.
-      prefix: The checkpoint.
-      tensors: What checkpoint.read returned of it.
+      prefix: The checkpoint's.
+      tensors: What checkpoint.read returned for it.
 
     Returns:
       What was loaded, missing and unused.
 
     Raises:
-      ValueError: See `load_weights`, of which this does the second half.
+      ValueError: As `load_weights`, whose second half this is.
     """
     return _fill(model, prefix, bundles, bundles.weights_of(tensors, prefix))
 
@@ -208,7 +207,7 @@ def _leave_other_heads(
     sources: dict[str, str | None],
     values: dict[str, np.ndarray],
 ) -> None:
-    """Takes the source from variables outside the encoder whose shape is another."""
+    """Clears the source of variables outside the encoder whose shape differs."""
     others = [
         name
         for name, source in sources.items()
@@ -264,7 +263,7 @@ def _check_encoder(
 
 
 def _config_of(model: keras.Model) -> AlbertConfig | None:
-    """Returns the config of a model here, or of the one within a model; None if there is none."""
+    """Returns the config of one of our models, or of one nested in the model; None without one."""
     if isinstance(model, ConfiguredModel):
         return model.config
     found = [_config_of(layer) for layer in model.layers if isinstance(layer, keras.Model)]

@@ -1,4 +1,4 @@
-"""`albert-convert`, or `python -m albert_tf.conversion`: a model from one layout to another."""
+"""`albert-convert`, or `python -m albert_tf.conversion`: converts a model to another layout."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Does what the arguments say."""
+    """Runs the command line."""
     args = _parser().parse_args(argv)
     with errors.in_one_line(flags=vars(args)):
         done = convert.convert(

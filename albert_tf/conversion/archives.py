@@ -1,4 +1,4 @@
-"""Zip archives that somebody else wrote."""
+"""Checks on zip archives from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import zipfile
 
 
 def check_not_compressed(path: str) -> None:
-    """Checks that a zip archive is no larger in memory than on disk; neither Keras nor torch packs.
+    """Checks that a zip archive takes no more memory than disk; Keras and torch don't compress.
 
     Raises:
-      ValueError: It is, or it is damaged.
+      ValueError: If it does, or is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""TensorFlow's bundles: checkpoints of the release and ours, TF-Hub modules, SavedModels."""
+"""TensorFlow bundles: checkpoints of the release and ours, TF-Hub modules, SavedModels."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def read_config(path: str) -> AlbertConfig:
     """Reads the albert_config.json beside a bundle, or among a module's assets.
 
     Raises:
-      FileNotFoundError: There is none.
-      ValueError: It is no valid config.
+      FileNotFoundError: If there is none.
+      ValueError: If it is not a valid config.
     """
     directory = path if files.is_dir(path) else os.path.dirname(path)
     for folder in (directory, os.path.join(directory, "assets")):
@@ -52,17 +52,17 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads a bundle's weights; optimizer moments, the step and what is no float are passed over.
+    """Reads a bundle's weights; optimizer moments, the step and non-float tensors are ignored.
 
     Args:
       path: The prefix of a checkpoint, one of its files, or a directory.
 
     Returns:
-      `<float32>` arrays by the release's names; what has none there keeps its own.
+      `<float32>` arrays by the release's names; weights unknown there keep their own.
 
     Raises:
-      FileNotFoundError: There is no such bundle.
-      ValueError: It is damaged.
+      FileNotFoundError: If there is no such bundle.
+      ValueError: If it is damaged.
     """
     return weights_of(checkpoint.read(_prefix(path)), path)
 
@@ -72,7 +72,7 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
 
     Args:
       tensors: Arrays by name.
-      path: Where they are from, for messages.
+      path: Their source, for messages.
 
     Raises:
       ValueError: If they are damaged.
@@ -88,7 +88,7 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
 
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Names TF2's tensors, which are stored by their place among objects, by their variables."""
+    """Renames TF2's tensors from their paths in the object graph to their variables' names."""
     try:
         variables = list(_variables(tensors[_OBJECT_GRAPH]))
     except (AttributeError, IndexError, TypeError, ValueError) as error:
@@ -100,7 +100,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
             continue
         name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
-        # Objects may hold one variable in several ways; two towers hold two of one name.
+        # Objects may hold a variable more than once; two towers hold two of the same name.
         if name in named and not np.array_equal(named[name], value):
             raise ValueError(f"{path} holds two variables {name}: it is no single ALBERT")
         named[name] = value
@@ -109,7 +109,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
 
 
 def _variables(graph: Any) -> Iterator[tuple[str, str]]:
-    """Yields names of variables, and of tensors, as TrackableObjectGraph has them."""
+    """Yields pairs of variable and tensor names from a TrackableObjectGraph."""
     for number, node in wire.fields(graph):
         if number != 1:
             continue
@@ -120,13 +120,13 @@ def _variables(graph: Any) -> Iterator[tuple[str, str]]:
 
 
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes model.ckpt-best and albert_config.json, as the release's tar files hold them.
+    """Writes model.ckpt-best and albert_config.json, as in the release's tar files.
 
     The step is 0; the release's evaluation does not start without one.
 
     Args:
-      directory: Where; it exists.
-      config: The model.
+      directory: An existing one.
+      config: The model's.
       weights: `<float32>` arrays by the release's names.
     """
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")

@@ -1,4 +1,4 @@
-"""A model from one layout to another: weights, config and vocabulary."""
+"""Converts a model to another layout: weights, config and vocabulary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from albert_tf.text.vocabulary import Vocabulary
 
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 
-# What the release's names of heads begin with.
+# Prefixes of the release's names of heads.
 _HEADS = (
     "cls/predictions/",
     "cls/seq_relationship/",
@@ -35,11 +35,11 @@ _HEADS = (
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What is converted.
+    """A model to convert.
 
     Attributes:
-      path: Where it is from.
-      config: The model.
+      path: Where it was read.
+      config: The model's.
       weights: `<float32>` arrays by the release's names.
       vocabulary: Its vocabulary, if there is one.
       labels: Names of its classes, if there are any.
@@ -53,12 +53,12 @@ class Source:
 
     @property
     def num_labels(self) -> int:
-        """Numbers that the head of a classifier gives; 0 without one."""
+        """Number of outputs of the classifier's head; 0 without one."""
         return np.size(self.weights.get("output_bias", ()))
 
     @property
     def heads(self) -> frozenset[str]:
-        """Beginnings of the names of the heads it has."""
+        """Name prefixes of the heads it has."""
         return frozenset(h for h in _HEADS if any(name.startswith(h) for name in self.weights))
 
 
@@ -76,27 +76,26 @@ def convert(
 ) -> str:
     """Writes a stored model in another layout.
 
-    Nothing is made up and nothing left out: weights that the layout has no place for are an error
-    unless `drop` names them. The directory appears when all is written.
+    Nothing is invented or lost: weights that the layout has no place for are an error unless `drop`
+    names them. The directory appears once everything is written.
 
     Args:
       path: What `load_weights` takes.
       layout: One of LAYOUTS.
-      output_dir: A directory that is empty, or not there.
-      config_file: An albert_config.json, where none that is valid is beside the weights.
-      spm_model_file: A SentencePiece model, where none is beside the weights.
+      output_dir: An empty or new directory.
+      config_file: An albert_config.json, if there is no valid one beside the weights.
+      spm_model_file: A SentencePiece model, if there is none beside the weights.
       vocab_file: Or a WordPiece vocabulary.
       do_lower_case: Whether the model is uncased; see vocabulary.choose.
-      architecture: The class of Hugging Face's that shall load it; follows from the heads if left
-        out.
-      drop: Beginnings of the release's names of weights that are left out.
+      architecture: The Hugging Face class to load it with; inferred from the heads by default.
+      drop: Prefixes of the release's names of weights to leave out.
 
     Returns:
-      What was done, in a line.
+      A one-line summary.
 
     Raises:
-      FileNotFoundError: There is no such model, config or vocabulary.
-      ValueError: It is damaged, does not fit, or would lose something.
+      FileNotFoundError: If there is no such model, config or vocabulary.
+      ValueError: If it is damaged, does not fit, or would lose something.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
@@ -143,10 +142,10 @@ def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
 
 
 def _check(source: Source) -> None:
-    """Compares stored weights with those of models here.
+    """Compares the stored weights with those of our models.
 
     Raises:
-      ValueError: Some are unknown, of another shape, or missing.
+      ValueError: If some are unknown, of another shape, or missing.
     """
     _check_size(source)
     expected = {
@@ -183,7 +182,7 @@ def _check(source: Source) -> None:
 
 
 def _check_size(source: Source) -> None:
-    # Before memory is asked for: a config that is not the weights' may declare any size.
+    # Before any memory is allocated: another model's config may declare any size.
     declared = source.config.num_weights
     held = sum(value.size for value in source.weights.values())
     if declared > 10 * held:
@@ -259,7 +258,7 @@ def _write_kerashub(directory: str, source: Source, architecture: None) -> str:
 
 
 def _model(source: Source) -> keras.Model:
-    """Makes the model here that has exactly the stored weights."""
+    """Makes our model that has exactly the stored weights."""
     config, count = source.config, source.num_labels
     makers: dict[frozenset[str], Any] = {
         frozenset(): lambda: albert.AlbertModel(config),

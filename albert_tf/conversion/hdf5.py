@@ -1,4 +1,4 @@
-"""HDF5 files of weights, read without following what they point to."""
+"""HDF5 weight files, read without following links out of them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _DEPTH = 32
 def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Reads all floating-point datasets of an HDF5 file.
 
-    Only what lies in the file itself is read: links, external storage and virtual datasets, which
-    may name any file of the machine, are refused, as are sizes that the file does not hold.
+    Only data inside the file is read. Links, external storage and virtual datasets could name any
+    file on the machine: they are refused, and so are sizes larger than what the file holds.
 
     Args:
       file: The file's path, or an open binary file.
       path: Its name, for messages.
 
     Returns:
-      Arrays by path within the file, and the attribute `name` (Keras' name of a layer) of those
-      groups that have it.
+      Arrays by path within the file, and the attribute `name` (Keras' layer name) of the groups
+      that have one.
 
     Raises:
-      ValueError: It is damaged, or refused.
+      ValueError: If it is damaged or refused.
     """
     values: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
@@ -71,7 +71,7 @@ def _read_dataset(dataset: h5py.Dataset, path: str, where: str) -> np.ndarray:
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"{path}: {where} is stored in another file, which is not read")
     held = dataset.id.get_storage_size()
-    # A filter would run code that is looked for on this machine by the file's word.
+    # A filter would run plug-in code of this machine that the file names.
     if held != dataset.nbytes or dataset.id.get_create_plist().get_nfilters():
         raise ValueError(
             f"{path}: {where} declares {dataset.nbytes:,} bytes and holds {held:,}: it is damaged, "

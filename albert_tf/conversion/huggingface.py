@@ -21,14 +21,14 @@ LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _INDEX, _PICKLE = "model.safetensors.index.json", "pytorch_model.bin"
 _NAMES = names.Renaming(names.HUGGING_FACE_NAMES)
-# Copies of other weights that older versions store, and a buffer that is no weight.
+# Copies of other weights, which older versions store, and a buffer.
 _COPIES = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
-# theirs -> ours. "gelu" is the exact one there; the first of a value is what we write.
+# Theirs -> ours. Their "gelu" is the exact one. Of two names for one, we write the first.
 _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -53,14 +53,14 @@ _SAME_KEYS = (
     "type_vocab_size",
     "initializer_range",
 )
-# What other values would change the model into one that is not built here.
+# Fields whose other values make a model that we don't build.
 _FIXED = {
     "layer_norm_eps": LAYER_NORM_EPSILON,
     "position_embedding_type": "absolute",
     "tie_word_embeddings": True,
     "quantization_config": None,
 }
-# architecture -> whether it has a pooler, and what the release's names of its heads begin with.
+# architecture -> whether it has a pooler, and prefixes of the release's names of its heads.
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
     "AlbertForPreTraining": (True, ("cls/predictions/", "cls/seq_relationship/")),
     "AlbertForMaskedLM": (False, ("cls/predictions/",)),
@@ -72,7 +72,7 @@ ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
 
 
 def matches(path: str) -> bool:
-    """Tells whether a directory is of this layout."""
+    """Tells whether a directory has this layout."""
     config = os.path.join(path, _CONFIG)
     return os.path.isfile(config) and "model_type" in text_files.read_json_object(config)
 
@@ -84,10 +84,10 @@ def read_config(path: str) -> AlbertConfig:
       path: The directory.
 
     Returns:
-      The same model's AlbertConfig.
+      The equivalent AlbertConfig.
 
     Raises:
-      ValueError: It is no ALBERT, or one that is not built here.
+      ValueError: If it is not an ALBERT, or one that we don't build.
     """
     file = os.path.join(path, _CONFIG)
     theirs = text_files.read_json_object(file)
@@ -117,10 +117,10 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def read_labels(path: str) -> tuple[str, ...]:
-    """Reads the names of a directory's classes by id; () if they have none of their own.
+    """Reads a directory's class names by id; () if they have none of their own.
 
     Raises:
-      ValueError: They are no names by id, or not different ones.
+      ValueError: If they are not names by id, or not distinct.
     """
     file = os.path.join(path, _CONFIG)
     by_id = text_files.read_json_object(file).get("id2label") or {}
@@ -141,7 +141,7 @@ def check_schedule(config: AlbertConfig, path: str) -> None:
     """Checks that Hugging Face applies the same group at each layer.
 
     Raises:
-      ValueError: It does not: it rounds otherwise, or weights are shared otherwise.
+      ValueError: If it rounds differently, or shares weights differently.
     """
     if config.parameter_sharing != "all":
         raise ValueError(
@@ -165,11 +165,11 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
       path: The directory.
 
     Returns:
-      `<float32>` arrays by the release's names; what has none there keeps its own.
+      `<float32>` arrays by the release's names; weights unknown there keep their own.
 
     Raises:
-      FileNotFoundError: There are none.
-      ValueError: They are damaged, or point outside of the directory.
+      FileNotFoundError: If there are none.
+      ValueError: If they are damaged, or point outside the directory.
     """
     tensors = _read_tensors(path)
     if not any(name.startswith("albert.") for name in tensors):  # An AlbertModel, without heads.
@@ -226,15 +226,15 @@ def write(
     """Writes config.json and model.safetensors.
 
     Args:
-      directory: Where; it exists.
-      config: The model.
-      weights: `<float32>` arrays by the release's names, those of the architecture.
+      directory: An existing one.
+      config: The model's.
+      weights: `<float32>` arrays of the architecture, by the release's names.
       architecture: A key of ARCHITECTURES.
-      tokenizer: Of the vocabulary, whose special ids the config names; None leaves them out.
-      labels: Names of a classifier's classes by id; Hugging Face's own if there are none.
+      tokenizer: Its special ids go into the config; None leaves them out.
+      labels: A classifier's class names by id; Hugging Face's defaults if empty.
 
     Raises:
-      ValueError: The layout can't say what the config says.
+      ValueError: If the layout can't express the config.
     """
     check_schedule(config, "the config")
     weights = values.with_identity(weights, config.hidden_size)

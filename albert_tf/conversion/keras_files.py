@@ -1,4 +1,4 @@
-"""Keras' own files of the models here: .keras and .weights.h5."""
+"""Keras' own files of our models: .keras and .weights.h5."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _file(path: str) -> str | None:
         for file in sorted(glob.glob(os.path.join(glob.escape(path), f"*{ending}")))
         if os.path.isfile(file)
     ]
-    if os.path.isfile(os.path.join(path, _CONFIG_MEMBER)):  # A preset's, which is KerasHub's.
+    if os.path.isfile(os.path.join(path, _CONFIG_MEMBER)):  # A KerasHub preset's.
         found = [file for file in found if os.path.basename(file) not in _OF_PRESETS]
     return found[0] if len(found) == 1 else None
 
@@ -46,8 +46,8 @@ def read_config(path: str) -> AlbertConfig:
     """Reads the config in a .keras file, or the albert_config.json beside a .weights.h5.
 
     Raises:
-      FileNotFoundError: There is none.
-      ValueError: It is no valid config, or none of an ALBERT.
+      FileNotFoundError: If there is none.
+      ValueError: If it is not a valid config of an ALBERT.
     """
     file = _file(path)
     if file.endswith(_WEIGHTS):
@@ -66,7 +66,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def _configs(node: Any) -> Any:
-    """Yields the AlbertConfigs within Keras' description of a model, which is never built."""
+    """Yields the AlbertConfigs in Keras' description of a model, without building it."""
     if isinstance(node, dict):
         arguments = node.get("config")
         registered = str(node.get("registered_name", "")).startswith("albert_tf>")
@@ -80,7 +80,7 @@ def _configs(node: Any) -> Any:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads the weights of the layers here, whatever model they stand in.
+    """Reads the weights of our layers, whatever model contains them.
 
     Args:
       path: A file, or a directory with one.
@@ -89,7 +89,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
       Arrays by the release's names; weights of other layers are called <layer>/<number>.
 
     Raises:
-      ValueError: The file is damaged, or points outside of itself.
+      ValueError: If the file is damaged, or points outside itself.
     """
     file = _file(path)
     stored: Any = (

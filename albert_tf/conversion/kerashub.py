@@ -1,4 +1,4 @@
-"""KerasHub presets: config.json, model.weights.h5 and, of a task, task.weights.h5.
+"""KerasHub presets: config.json, model.weights.h5 and, for a task, task.weights.h5.
 
 KerasHub has no sentence-order head, and its masked-LM head normalises with epsilon 1e-5 where the
 release has 1e-12.
@@ -27,9 +27,9 @@ _BACKBONE = ("keras_hub>AlbertBackbone", "keras_nlp>AlbertBackbone")
 _BLOCK = re.compile(r"layers/transformer_encoder(?:_(\d+))?/")
 _BACKBONE_NAMES = names.Renaming(names.KERAS_HUB_BACKBONE_NAMES)
 _TASK_NAMES = names.Renaming((*names.KERAS_HUB_MASKED_LM_NAMES, *names.KERAS_HUB_CLASSIFIER_NAMES))
-# task -> what the release's names of its heads begin with.
+# task -> prefixes of the release's names of its heads.
 TASKS = {"AlbertMaskedLM": ("cls/predictions/",), "AlbertTextClassifier": ("output_",)}
-# The rate of the Adam with which KerasHub compiles each; a task's file must hold its two numbers.
+# Rate of the Adam that KerasHub compiles each with; a task's file must hold its two scalars.
 _RATES = {"AlbertMaskedLM": 5e-5, "AlbertTextClassifier": 1e-5}
 _PACKAGE = "keras_hub.src.models.albert"
 _MODULES = {
@@ -58,7 +58,7 @@ _KEYS = {
 
 
 def matches(path: str) -> bool:
-    """Tells whether a directory is of this layout."""
+    """Tells whether a directory has this layout."""
     config = os.path.join(path, _CONFIG)
     return os.path.isfile(config) and "registered_name" in text_files.read_json_object(config)
 
@@ -70,10 +70,10 @@ def read_config(path: str) -> AlbertConfig:
       path: The directory.
 
     Returns:
-      The same model's AlbertConfig.
+      The equivalent AlbertConfig.
 
     Raises:
-      ValueError: It is no ALBERT, or a value is impossible.
+      ValueError: If it is not an ALBERT, or a value is impossible.
     """
     file = os.path.join(path, _CONFIG)
     preset = text_files.read_json_object(file)
@@ -97,10 +97,10 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def check_expressible(config: AlbertConfig, path: str) -> None:
-    """Checks that KerasHub has this model.
+    """Checks that KerasHub can build this model.
 
     Raises:
-      ValueError: It has not; the message says what differs.
+      ValueError: If it can't; the message says why.
     """
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
@@ -126,11 +126,11 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
       path: The directory.
 
     Returns:
-      `<float32>` arrays by the release's names; what has none there keeps its own.
+      `<float32>` arrays by the release's names; weights unknown there keep their own.
 
     Raises:
-      FileNotFoundError: There are none.
-      ValueError: They are damaged, or point outside of their file.
+      FileNotFoundError: If there are none.
+      ValueError: If they are damaged, or point outside their file.
     """
     inner = read_config(path).inner_group_num
     file = os.path.join(path, _WEIGHTS)
@@ -155,7 +155,7 @@ def _read(file: str) -> dict[str, np.ndarray]:
 
 
 def _with_groups(dataset: str, inner_group_num: int) -> str:
-    """Names a block's group and inner group, where the file counts blocks."""
+    """Replaces a block's number in the file by its group and inner group."""
 
     def rename(match: re.Match[str]) -> str:
         group, inner = divmod(int(match[1] or 0), inner_group_num)
@@ -182,14 +182,14 @@ def write(
     """Writes configs and weights.
 
     Args:
-      directory: Where; it exists.
-      config: The model.
-      weights: `<float32>` arrays by the release's names, those of the backbone and the task.
+      directory: An existing one.
+      config: The model's.
+      weights: `<float32>` arrays of backbone and task, by the release's names.
       task: A key of TASKS, or None.
       has_tokenizer: Whether a vocabulary is added to the directory.
 
     Raises:
-      ValueError: KerasHub does not have this model.
+      ValueError: If KerasHub can't build this model.
     """
     check_expressible(config, "the config")
     backbone, head = {}, {}

@@ -1,4 +1,4 @@
-"""The names of a classifier's classes, beside its weights."""
+"""A classifier's class names, stored beside its weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABELS_FILE = "labels.jsonl"
 
 
 def write(directory: str, labels: Sequence[str]) -> None:
-    """Stores classes in the order of their ids, one a line."""
+    """Writes class names in the order of their ids, one per line."""
     lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
     files.replace(os.path.join(directory, LABELS_FILE), "".join(lines))
 
@@ -25,8 +25,8 @@ def read(directory: str) -> tuple[str, ...]:
     """Returns what `write` stored.
 
     Raises:
-      FileNotFoundError: It is not there.
-      ValueError: It is damaged; the message names file and line.
+      FileNotFoundError: If it is not there.
+      ValueError: If it is damaged; the message names file and line.
     """
     path = os.path.join(directory, LABELS_FILE)
     if not tf.io.gfile.exists(path):
@@ -43,17 +43,17 @@ def read(directory: str) -> tuple[str, ...]:
 
 
 def find(path: str, num_labels: int) -> tuple[str, ...]:
-    """Finds the names of a model's classes beside its weights.
+    """Finds a model's class names beside its weights.
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
-      num_labels: Number of the model's classes; fewer than two are none.
+      num_labels: Number of the model's classes; below two have no names.
 
     Returns:
-      The names by id, of LABELS_FILE or Hugging Face's config; () if there are none.
+      The names by id, from LABELS_FILE or Hugging Face's config; () if there are none.
 
     Raises:
-      ValueError: They are damaged, or of another number of classes.
+      ValueError: If they are damaged, or there are not `num_labels`.
     """
     if num_labels < 2:
         return ()

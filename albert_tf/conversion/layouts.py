@@ -1,4 +1,4 @@
-"""Finds out how a model is stored, and reads it: config, weights and vocabulary."""
+"""Detects how a model is stored, and reads it: config, weights and vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
 _LAYOUTS = (huggingface, kerashub, bundles, keras_files)
-# What does not change what trained weights compute.
+# Fields that don't change what trained weights compute.
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
@@ -29,8 +29,8 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
       The module, with `read_config` and `read_weights`.
 
     Raises:
-      FileNotFoundError: There is nothing.
-      ValueError: It is nothing known, or several things at once, or on the web.
+      FileNotFoundError: If there is nothing.
+      ValueError: If the layout is unknown or ambiguous, or the path is a web address.
     """
     path = os.fspath(path)
     files.check_not_url(path)
@@ -61,13 +61,13 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       The config.
 
     Raises:
-      FileNotFoundError: There is no such path, or no config in it.
-      ValueError: The config is of another kind of model, not valid, or of one larger than the
+      FileNotFoundError: If there is no such path, or no config in it.
+      ValueError: If the config is not an ALBERT's, not valid, or of a model larger than the
         weights.
     """
     path = os.fspath(path)
     config = find(path).read_config(path)
-    # Before somebody builds the model. A number has two bytes or more.
+    # Before anyone builds the model. A number takes at least two bytes.
     held = _held_bytes(path)
     if config.num_weights > held:
         raise ValueError(
@@ -78,7 +78,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
 
 
 def _held_bytes(path: str) -> int:
-    """Returns the size of all files in a directory, or in that of a file or prefix."""
+    """Returns the size of all files in a directory, or beside a file or prefix."""
     if files.is_dir(path):
         found = files.walk(path)
     else:
@@ -93,17 +93,17 @@ def check_config(
     ignored: Collection[str] = (),
     replace: bool = False,
 ) -> None:
-    """Compares what no shape shows, as layers, heads and activation, with the config at a path.
+    """Compares what shapes don't show (layers, heads, activation) with the config at a path.
 
     Args:
-      config: What is to be used; dropout may differ.
+      config: The one to use; dropout may differ.
       layout: What `find` returns for the path.
       path: What `load_weights` takes; there need not be a config.
       ignored: Further fields that may differ.
-      replace: Whether a config there that is not valid is passed over.
+      replace: Whether an invalid config there is ignored.
 
     Raises:
-      ValueError: They contradict each other, or the one there is not valid.
+      ValueError: If they contradict each other, or the one there is invalid.
     """
     try:
         theirs = layout.read_config(path)
@@ -129,7 +129,7 @@ def holds_weights_of(directory: str, path: str) -> bool:
     """Whether a directory holds some of the weights of a stored model, as an export does.
 
     Args:
-      directory: Anything, or not there.
+      directory: Any path; it need not exist.
       path: What `load_weights` takes.
     """
     try:

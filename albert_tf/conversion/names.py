@@ -1,7 +1,7 @@
-"""Names of weights: here, in the release, and in the files of others.
+"""Weight names: ours, the release's, and those of other libraries.
 
-The release's names are what all others are translated to and from. In a table {0} is the number of
-the group, {1} that of the inner group, and * a part of a layer: kernel, bias, gamma or beta.
+All others are translated to and from the release's names. In a table {0} is the number of the
+group, {1} that of the inner group, and * a part of a layer: kernel, bias, gamma or beta.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# What the release's names of the encoder's weights, and of its pooler's, begin with.
+# Prefixes of the release's names of the encoder's weights, and of its pooler's.
 ENCODER = "bert/"
 POOLER = "bert/pooler/"
 
 _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}
 
-# Our variable path (after the model's own name) -> the release's name. The rows of a layer stand
-# in the order in which it makes its weights: .keras and .weights.h5 files know nothing else.
+# Our variable path (after the model's own name) -> the release's name. A layer's rows are in the
+# order in which it creates its weights, which is all that .keras and .weights.h5 files record.
 TF1_NAMES: tuple[tuple[str, str], ...] = (
     ("embeddings/word_embeddings", "bert/embeddings/word_embeddings"),
     ("embeddings/token_type_embeddings", "bert/embeddings/token_type_embeddings"),
@@ -89,7 +89,7 @@ HUGGING_FACE_NAMES: tuple[tuple[str, str], ...] = (
     ("cls/squad/output_bias", "qa_outputs.bias"),
 )
 
-# The release's name -> the dataset in KerasHub's HDF5 files, with group and inner group in the
+# The release's name -> the dataset in KerasHub's HDF5 files, with group and inner group in
 # place of the block's number.
 _KH_BLOCK = "layers/transformer_encoder_{0}_{1}"
 _KH_ATTENTION = f"{_KH_BLOCK}/_self_attention_layer"
@@ -141,14 +141,14 @@ KERAS_HUB_MASKED_LM_NAMES: tuple[tuple[str, str], ...] = (
     ),
     ("cls/predictions/output_bias", f"{_KH_HEAD}/vars/0"),
 )
-# Their matrix is the release's transposed.
+# Their matrix is the transpose of the release's.
 KERAS_HUB_CLASSIFIER_NAMES: tuple[tuple[str, str], ...] = (
     ("output_weights", "layers/dense/vars/0"),
     ("output_bias", "layers/dense/vars/1"),
 )
 
-# The release's name -> the variable in TF2 modules of TF-Hub, which the Model Garden exported: the
-# encoder, of one group.
+# The release's name -> the variable in TF-Hub's TF2 modules, which the Model Garden exported: an
+# encoder with one group.
 _ONE_BLOCK = _BLOCK.format(0, 0)
 _GARDEN_LAYERS = (
     ("bert/embeddings/LayerNorm", "embeddings/layer_norm"),
@@ -176,7 +176,7 @@ class Renaming:
 
     Args:
       rows: Pairs of templates; see the module.
-      prefix: Pattern of what may stand before a name of the first column, and is dropped.
+      prefix: Pattern of what may precede a name of the first column; it is dropped.
     """
 
     def __init__(self, rows: Iterable[tuple[str, str]], prefix: str = "") -> None:
@@ -216,7 +216,7 @@ def tf1_name(path: str) -> str:
     """Returns the release's name of a variable.
 
     Args:
-      path: keras' path of the variable. One that the table does not know keeps its path.
+      path: The variable's Keras path; one that is not in the table is returned as it is.
 
     Returns:
       The name in a checkpoint.
@@ -225,13 +225,13 @@ def tf1_name(path: str) -> str:
 
 
 def weights_of_layer(layer: str) -> tuple[str, ...]:
-    """Returns the release's names of a layer's weights, in the order in which it makes them.
+    """Returns the release's names of a layer's weights, in the order it creates them.
 
     Args:
-      layer: The layer's own name, as "pooler" or "attention_0_1".
+      layer: The layer's own name, e.g. "pooler" or "attention_0_1".
 
     Returns:
-      Names; none for a layer that the table does not know.
+      Names; none for a layer that is not in the table.
     """
     names = []
     for path, _ in TF1_NAMES:

@@ -1,4 +1,4 @@
-"""Files of tensors by name, as torch's users store them: safetensors, and pickles."""
+"""Files of tensors by name, as torch users store them: safetensors and pickles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import safetensors.numpy
 
 from albert_tf.conversion import archives
 
-# torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a process
-# apart also bounds what reading a pickle may do.
+# torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a separate
+# process also limits what reading a pickle can do.
 _UNPICKLE = """
 import sys
 import torch
@@ -42,7 +42,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
       Arrays by name.
 
     Raises:
-      ValueError: It is damaged.
+      ValueError: If it is damaged.
     """
     try:
         return safetensors.numpy.load_file(path)
@@ -51,7 +51,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
 
 
 def read_pickle(path: str) -> dict[str, np.ndarray]:
-    """Reads a pickle of tensors with torch, which runs nothing of it.
+    """Reads a pickle of tensors with torch, without running its code.
 
     Args:
       path: The file.
@@ -60,7 +60,7 @@ def read_pickle(path: str) -> dict[str, np.ndarray]:
       Arrays by name; floating-point ones in float32.
 
     Raises:
-      ValueError: torch is not installed, or the file is damaged or holds more than tensors.
+      ValueError: If torch is not installed, or the file is damaged or holds more than tensors.
     """
     if importlib.util.find_spec("torch") is None:
         raise ValueError(
@@ -73,7 +73,7 @@ def read_pickle(path: str) -> dict[str, np.ndarray]:
         target = os.path.join(folder, "model.safetensors")
         process = subprocess.run(
             [sys.executable, "-c", _UNPICKLE, os.path.abspath(path), target],
-            cwd=folder,  # Which python -c also looks for modules in.
+            cwd=folder,  # python -c also looks for modules here.
             capture_output=True,
             text=True,
         )

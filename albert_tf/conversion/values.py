@@ -1,4 +1,4 @@
-"""Arrays of weights by the release's names, made alike whatever file they come from."""
+"""Weight arrays by the release's names, made uniform whatever file they come from."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 
 
 def is_float(value: Any) -> bool:
-    """Whether a stored value is floating-point numbers, bfloat16 too."""
+    """Whether a stored value is floating-point, bfloat16 included."""
     dtype = getattr(value, "dtype", np.dtype(object))
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Casts weights to float32, in which they are kept here, and checks what all must be.
+    """Casts weights to float32, in which we keep them, and checks names, dtypes and values.
 
     Args:
       values: Arrays by name.
-      path: Where they are from, for messages.
+      path: Their source, for messages.
 
     Returns:
       The same in float32.
 
     Raises:
-      ValueError: If some are no floating-point numbers, are NaN or infinite in float32, or have
-        names with control characters, which would otherwise get to a terminal.
+      ValueError: If some are not floating-point, are NaN or infinite in float32, or have names
+        with control characters, which would otherwise reach a terminal.
     """
     odd = [ascii(name) for name in values if not name.isprintable()]
     if odd:
@@ -48,19 +48,19 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
 
 
 def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Drops the map of embeddings to hidden states where both are of one width.
+    """Drops the projection of embeddings to hidden states where both have the same width.
 
-    There the release has none, and others multiply by a matrix all the same.
+    There the release has none, and others multiply by the identity.
 
     Args:
       values: Arrays by the release's names.
-      path: Where they are from, for messages.
+      path: Their source, for messages.
 
     Returns:
-      The same without an identity.
+      The same without an identity projection.
 
     Raises:
-      ValueError: The map is square and no identity: no model here can hold it.
+      ValueError: If it is square but not the identity: none of our models has it.
     """
     values = dict(values)
     kernel, bias = values.get(f"{_MAPPING}/kernel"), values.get(f"{_MAPPING}/bias")
@@ -77,14 +77,14 @@ def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, n
 
 
 def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
-    """Adds the map that `without_identity` drops.
+    """Adds the projection that `without_identity` drops.
 
     Args:
       values: Arrays by the release's names.
       width: Of embeddings and hidden states.
 
     Returns:
-      The same, with an identity of float32 if there was no map.
+      The same, with a float32 identity if there was no projection.
     """
     if f"{_MAPPING}/kernel" in values:
         return dict(values)
@@ -96,11 +96,11 @@ def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.
 
 
 def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
-    """Joins the axes of heads and head size, which Keras' own attention keeps apart.
+    """Merges the axes of heads and head size, which Keras' own attention keeps apart.
 
     Args:
       name: The release's name.
-      value: `[H, N, D]`, `[N, D, H]` or `[N, D]`; or joined already, or of another weight.
+      value: `[H, N, D]`, `[N, D, H]` or `[N, D]`; or merged already, or another weight.
 
     Returns:
       `[H, H]`, `[H]`, or the other weight as it is.
@@ -114,7 +114,7 @@ def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
-    """Splits what `without_head_axis` joins."""
+    """Splits what `without_head_axis` merges."""
     if name.endswith("/attention_1/output/dense/kernel"):
         return value.reshape(num_heads, -1, value.shape[-1])
     if "/attention_1/self/" in name:
