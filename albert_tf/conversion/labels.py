@@ -47,7 +47,7 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
-      num_labels: Number of the model's classes; below two have no names.
+      num_labels: Number of classes; fewer than two have no names.
 
     Returns:
       The names by id, from LABELS_FILE or Hugging Face's config; () if there are none.

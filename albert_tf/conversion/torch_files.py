@@ -16,7 +16,7 @@ import safetensors.numpy
 from albert_tf.conversion import archives
 
 # torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a separate
-# process also limits what reading a pickle can do.
+# process limits what reading a pickle can do.
 _UNPICKLE = """
 import sys
 import torch

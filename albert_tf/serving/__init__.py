@@ -1,1 +1,1 @@
-"""A trained model -> a SavedModel, TFLite or ONNX model for raw text; answers of either."""
+"""Exports a trained model as SavedModel, TFLite or ONNX, and answers raw text with it."""

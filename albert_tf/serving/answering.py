@@ -1,4 +1,4 @@
-"""Questions on texts of any length -> answers as strings, in the graph."""
+"""Question answering on texts of any length, in the graph: strings in, strings out."""
 
 from __future__ import annotations
 
@@ -16,41 +16,39 @@ from albert_tf.serving.tables import dense
 from albert_tf.serving.windows import Windows, make_windows
 from albert_tf.text.vocabulary import Vocabulary
 
-# For each answer wanted, so many spans are looked at.
+# Candidate spans for each wanted answer.
 _CANDIDATES = 8
 _IMPOSSIBLE = -float("inf")
-# So many positions of windows the model reads at once, or one window: its memory does not grow with
-# the texts.
+# Positions that the model reads at once (at least one window): memory doesn't grow with the texts.
 _POSITIONS_AT_ONCE = 4096
 
 
 class QuestionAnswerer(ServedModel):
     """Finds the answer to a question in a context.
 
-    A context that is too long for a sequence is read in windows. The signature of raw texts gives
-    the `answer` `<string>[B]`, the N best `answers` `<string>[B, N]`, the best first, and their
-    `probabilities` among them `<float32>[B, N]` (where there are fewer: "" and 0). A model that
-    tells whether there is an answer adds `null_odds` `<float32>[B]`: where they are not below the
-    threshold, the `answer` is "". The other signatures give what the model gives.
+    A context too long for one sequence is read in windows. The raw-text signature returns the
+    `answer` `<string>[B]`, the N best `answers` `<string>[B, N]`, best first, and their
+    `probabilities`, normalised over the N, `<float32>[B, N]` (padded with "" and 0). A model that
+    can tell that there is no answer adds `null_odds` `<float32>[B]`: where they are not below the
+    threshold, the `answer` is "". The other signatures return the model's outputs.
 
     Args:
       model: An AlbertForQuestionAnswering or AlbertForQuestionAnsweringV2.
       vocabulary: Its vocabulary.
-      null_threshold: See above; what evaluation found (`best_f1_thresh`).
+      null_threshold: See above; evaluation finds it (`best_f1_thresh`).
       doc_stride: Pieces from one window to the next.
-      max_query_length: Most pieces of a question.
-      max_answer_length: Most pieces of an answer.
-      n_best_size: N, and how many starts and ends of a window are tried.
+      max_query_length: Maximum pieces in a question.
+      max_answer_length: Maximum pieces in an answer.
+      n_best_size: N, and the number of starts and ends tried per window.
       max_seq_length: See ServedModel.
 
     Raises:
-      ValueError: A number is not positive, a question leaves no room for the context, or a beam is
-        wider than a sequence.
+      ValueError: If a number is not positive, a question leaves no room for the context, or a beam
+        is wider than a sequence.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
-    Differs: which characters a piece stands for is known from normalising, not found by aligning;
-    nothing is given up. Without any answer it is "", not "empty". Equal answers are merged among
-    the N best.
+    Differs: the characters of a piece are known from normalisation, not found by alignment, so none
+    fails. No answer is "", not "empty". Equal answers are merged among the N best.
     """
 
     text_names = ("question", "context")
@@ -99,10 +97,10 @@ class QuestionAnswerer(ServedModel):
         return self.numbers(features)
 
     def numbers(self, features: Features) -> Features:
-        """See ServedModel; where an answer may be follows from the segments."""
+        """See ServedModel; the segments tell where an answer may be."""
         if not self.may_be_impossible:
             return self.apply(features)
-        # A beam takes as many positions as it is wide, of a sequence that has fewer padding too.
+        # A beam needs as many positions as it is wide: shorter sequences are padded.
         lacking = tf.maximum(self.widest_beam - tf.shape(features["input_ids"])[1], 0)
         features = {k: tf.pad(values, [[0, 0], [0, lacking]]) for k, values in features.items()}
         ids, keep = features["input_ids"], features["input_mask"]
@@ -111,7 +109,7 @@ class QuestionAnswerer(ServedModel):
         return self.apply({**features, "p_mask": 1 - tf.cast(may_answer, tf.int32)})
 
     def answer_texts(self, question: tf.Tensor, context: tf.Tensor) -> Features:
-        """Reads windows, and takes the best answers in any of them."""
+        """Scores all windows, and takes the best answers of any of them."""
         query = self.tokenizer.first(question, self.max_query_length)
         pieces = self.tokenizer(context)
         windows = make_windows(query, pieces, self.joiner.max_seq_length, self.doc_stride)
@@ -130,12 +128,12 @@ class QuestionAnswerer(ServedModel):
         return {**answers, "answer": answer, "null_odds": null_odds}
 
     def _run_in_parts(self, features: Features) -> Features:
-        """Scores positions `<int32>[W, S]` of all windows, a few of them at a time."""
+        """Scores positions `<int32>[W, S]` of all windows, a few windows at a time."""
         rows, width = tf.unstack(tf.shape(features["input_ids"]))
         size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
         number = tf.maximum(-(-rows // size), 1)
         specs = self.run.get_concrete_function().structured_outputs
-        # The parts of an output are as wide as the features, or the beam.
+        # An output's parts are as wide as the features, or the beam.
         parts = {
             name: tf.TensorArray(spec.dtype, number, infer_shape=False)
             for name, spec in specs.items()
@@ -146,7 +144,7 @@ class QuestionAnswerer(ServedModel):
             outputs = self.run(part)
             return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
 
-        # One after the other: together they would take the memory of all.
+        # One at a time: in parallel they would take the memory of all.
         _, parts = tf.while_loop(
             lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
         )
@@ -201,12 +199,12 @@ class QuestionAnswerer(ServedModel):
         )
 
         def of_examples(values: tf.Tensor, default: float | int) -> tf.Tensor:
-            """From `[W, P]` to `[B, all of an example]`, at least N of them."""
+            """From `[W, P]` to `[B, all of an example]`, at least N wide."""
             rows = tf.RaggedTensor.from_value_rowids(values, windows.examples, batch)
             return dense(rows.merge_dims(1, 2), default, least=self.n_best_size)
 
-        # More than wanted: some are the same text. Of each window first: an example may have
-        # thousands, and all are as wide as the one with most.
+        # More than wanted: some have the same text. First per window: an example may have
+        # thousands, and all rows are as wide as the widest.
         count = _CANDIDATES * self.n_best_size
         scores, first_piece, last_piece = _best_of(count, scores, first_piece, last_piece)
         scores, first_piece, last_piece = _best_of(
@@ -224,7 +222,7 @@ class QuestionAnswerer(ServedModel):
 
 
 def _best_of(count: int, scores: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
-    """Returns of each row `[A, P]` the `count` best scores, or all, and what stands beside them."""
+    """Returns the `count` best scores (or all) of each row `[A, P]`, and the matching others."""
     scores, order = tf.math.top_k(scores, tf.minimum(count, tf.shape(scores)[1]))
     return [scores, *(tf.gather(other, order, batch_dims=1) for other in others)]
 
@@ -232,8 +230,8 @@ def _best_of(count: int, scores: tf.Tensor, *others: tf.Tensor) -> list[tf.Tenso
 def _texts(
     pieces: Pieces, first_piece: tf.Tensor, last_piece: tf.Tensor, is_answer: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the raw texts from some pieces `<int32>[B, N]` to others, without outer spaces."""
-    # Of characters: a copy of its whole text for each of the N would be cut otherwise.
+    """Returns the raw texts from first to last pieces `<int32>[B, N]`, stripped."""
+    # By characters: cutting strings would copy the whole text for each of the N.
     codes = tf.strings.unicode_decode(pieces.raw, "UTF-8")
     starts, ends = (tf.pad(part.values, [[0, 1]]) for part in (pieces.starts, pieces.ends))
     starts = tf.gather(starts, first_piece)
@@ -246,7 +244,7 @@ def _texts(
 
 
 def _without_repeats(texts: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """Returns scores `[B, N]` without those of texts that stand further in front as well."""
+    """Returns scores `[B, N]`, with later repeats of a text ruled out."""
     equal = texts[:, :, None] == texts[:, None]
     before = tf.linalg.band_part(tf.ones_like(equal[0], tf.int32), -1, 0) - tf.eye(
         tf.shape(texts)[1], dtype=tf.int32

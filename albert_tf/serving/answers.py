@@ -1,4 +1,4 @@
-"""What an exported model gives -> answers, as JSON has them and as a person reads them."""
+"""An exported model's outputs -> answers, for JSON and for people."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Answer = dict[str, Any]
 
 
 def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-    """Returns what a model gives for some rows.
+    """Returns a model's outputs for some rows, if all are finite.
 
     Raises:
-      ValueError: Some of it is NaN or infinite, which JSON has no word for, and no answer follows.
+      ValueError: If some are NaN or infinite: JSON has neither, and they give no answer.
     """
     for name, value in outputs.items():
         if value.dtype.kind == "f":
@@ -65,7 +65,7 @@ def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Ans
     ]
 
 
-# An output that only one kind of model has -> what makes an answer of its outputs.
+# An output that only one kind of model has -> the function that makes its answers.
 MAKERS = {
     "pieces": _filled,
     "labels": _classified,
@@ -76,7 +76,7 @@ MAKERS = {
 
 
 def describe(answer: Answer) -> str:
-    """Returns an answer as a person reads it."""
+    """Returns an answer as text for people."""
     if "masks" in answer:
         rows = (
             ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)

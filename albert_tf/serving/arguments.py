@@ -1,4 +1,4 @@
-"""Arguments of commands that read a trained model to serve it."""
+"""Arguments of the commands that load a trained model to serve it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.serving import choices
 
-if TYPE_CHECKING:  # --help takes no TensorFlow.
+if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.served_models import ServedModel
 
 _BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
-# Arguments that only some tasks have: what they are called in the class that serves the task.
+# Arguments of some tasks only -> their names in the class that serves the task.
 _OPTIONS = {
     "labels": ("classify",),
     "pairs": ("classify",),
@@ -31,7 +31,7 @@ _OPTIONS = {
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments; what isn't given keeps the default of the task's class."""
+    """Adds the arguments; those not given keep the defaults of the task's class."""
     for name in _BESIDE:
         parser.add_argument(f"--{name}", help="Where none is beside the weights.")
     parser.add_argument(
@@ -66,10 +66,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(args: argparse.Namespace) -> ServedModel:
-    """Reads the trained model that `--model` and `--task` name; what is raised is trained.serve's.
+    """Loads the trained model that `--model` and `--task` name; raises what trained.serve does.
 
     Raises:
-      ValueError: Something is given that the task has not.
+      ValueError: If an argument is given that the task doesn't have.
     """
     from albert_tf.serving import trained
 
@@ -84,10 +84,10 @@ def serve(args: argparse.Namespace) -> ServedModel:
 
 
 def check_none(args: argparse.Namespace) -> None:
-    """Checks that nothing is asked of a model that is exported already.
+    """Checks that no argument is given for a model that is already exported.
 
     Raises:
-      ValueError: Something is.
+      ValueError: If one is.
     """
     for name in (*_BESIDE, "do_lower_case", *_OPTIONS):
         if getattr(args, name) is not None:

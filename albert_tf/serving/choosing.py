@@ -14,20 +14,19 @@ from albert_tf.text.vocabulary import Vocabulary
 class Chooser(ServedModel):
     """Chooses the ending that goes with a context.
 
-    It takes `context` `<string>[B]` and `endings` `<string>[B, C]`, features with an axis of
-    choices `<int32>[B, C, S]`, and examples of the release, whose features hold their choices one
-    after the other. It answers `logits` and `probabilities` `<float32>[B, C]` and `choice`
-    `<int32>[B]`, from 0.
+    It takes `context` `<string>[B]` and `endings` `<string>[B, C]`; features with an axis of
+    choices `<int32>[B, C, S]`; or the release's examples, whose features concatenate the choices.
+    It returns `logits` and `probabilities` `<float32>[B, C]` and `choice` `<int32>[B]`, from 0.
 
     Args:
       model: An AlbertForMultipleChoice.
       vocabulary: Its vocabulary.
       num_choices: Number of choices in an example.
-      max_qa_length: Most pieces of an ending, which keeps its last ones.
+      max_qa_length: Maximum pieces in an ending, which keeps its last ones.
       max_seq_length: See ServedModel.
 
     Raises:
-      ValueError: There are fewer than two choices, or an ending leaves no room for the context.
+      ValueError: If there are fewer than two choices, or an ending leaves no room for the context.
 
     Source: race_utils.py, convert_single_example.
     """
@@ -66,7 +65,7 @@ class Chooser(ServedModel):
         }
 
     def answer_texts(self, context: tf.Tensor, endings: tf.Tensor) -> Features:
-        """Joins the context with each ending, and cuts both."""
+        """Pairs the context with each ending, and truncates both."""
         choices = tf.shape(endings)[1]
         of_ending = tf.repeat(tf.range(tf.size(context)), choices)
         ids = last(self.tokenizer(tf.reshape(endings, [-1])).ids, self.max_qa_length)

@@ -1,4 +1,4 @@
-"""Models for other runtimes, TFLite and ONNX: features in, numbers out; and how far they drift."""
+"""Converts models to TFLite and ONNX (features in, numbers out), and measures their drift."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from albert_tf.serving.choices import FORMATS
 from albert_tf.serving.served_models import FEATURES, ServedModel
 from albert_tf.text import vocabulary
 
-# What is left to the program that runs them.
+# What the program that runs them must do itself.
 NOT_KEPT = "how text is split into features, and answers made of numbers (thresholds, windows)"
 _OPSET = 17
-# Random sequences on which a converted model is compared: their number, and their lengths' share of
-# the longest.
+# Random sequences to compare a converted model on: their number, and lengths as a share of the
+# longest.
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
@@ -33,10 +33,10 @@ Features = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """How far a converted model is from the model, on random sequences.
+    """How far a converted model is from the original, on random sequences.
 
     Attributes:
-      largest: Largest difference of an output.
+      largest: Maximum absolute difference of the outputs.
       spread: Standard deviation of the model's outputs.
     """
 
@@ -50,14 +50,14 @@ class Drift:
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
-    """Converts the `features` signature of a model, and puts it beside its vocabulary and labels.
+    """Converts a model's `features` signature, and writes it with its vocabulary and labels.
 
     The result takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
-    gives `served.numbers`: what makes features of texts, and answers of numbers, stays outside.
+    returns `served.numbers`: making features from texts and answers from numbers is left out.
 
     Args:
       served: The model.
-      directory: Empty, or not there; it appears when all is written.
+      directory: Empty or new; it appears once everything is written.
       file_format: "tflite" (float32), "tflite_int8" (weights in 8 bits, dynamic range) or "onnx",
         for which tf2onnx and onnxruntime must be installed.
 
@@ -65,7 +65,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
       How far the converted model drifts.
 
     Raises:
-      ValueError: There is something already, the format is none of these, or a package is missing.
+      ValueError: If the directory is not empty, the format unknown, or a package missing.
     """
     directory = os.fspath(directory)
     if file_format not in FORMATS:
@@ -89,7 +89,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
 
 
 def _tflite(function: Any, is_int8: bool) -> tuple[bytes, Callable[[Features], Features]]:
-    # With its weights as variables the converter would leave them out, and quantise none.
+    # The converter would neither include nor quantise weights that are variables.
     frozen = convert_variables_to_constants_v2(function)
 
     def named(**features: tf.Tensor) -> Features:
@@ -98,7 +98,7 @@ def _tflite(function: Any, is_int8: bool) -> tuple[bytes, Callable[[Features], F
     specs = function.structured_input_signature[1]
     signature = tf.function(named, autograph=False).get_concrete_function(**specs)
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
-        # tf.lite.Interpreter announces that it will move to a package of its own.
+        # tf.lite.Interpreter warns that it will move to its own package.
         warnings.simplefilter("ignore")
         tf.saved_model.save(tf.Module(), directory, signatures=signature)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory)
@@ -147,7 +147,7 @@ def _drift(served: ServedModel, run: Callable[[Features], Features]) -> Drift:
         for name, value in run(features).items():
             right = expected[name].numpy()
             if right.dtype.kind == "f":
-                # Scores of where no answer can be say nothing: they are some -1e30.
+                # Scores where no answer can be mean nothing: they are about -1e30.
                 is_score = right > _NO_SCORE
                 largest = max(largest, float(np.abs(value - right).max(where=is_score, initial=0)))
                 values.append(right[is_score])

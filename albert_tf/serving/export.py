@@ -28,10 +28,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Does what the arguments say."""
+    """Runs the command line."""
     args = _parser().parse_args(argv)
     quiet.import_tensorflow()
-    from albert_tf import errors  # --help takes no TensorFlow.
+    from albert_tf import errors  # --help needs no TensorFlow.
     from albert_tf.serving import converted, saved_model
 
     with errors.in_one_line(flags=vars(args)):

@@ -1,4 +1,4 @@
-"""albert_tf.Tokenizer in the graph, by tensorflow-text: strings -> the same ids."""
+"""albert_tf.Tokenizer in the graph, on tensorflow-text: strings -> the same ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_piece import MAX_WORD_CHARS
 from albert_tf.text.word_starts import SPACE_MARK
 
-# No word has so many bytes unless it has more than MAX_WORD_CHARS characters.
+# A word of more bytes has more than MAX_WORD_CHARS characters.
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 
 
@@ -37,9 +37,9 @@ class Pieces:
 
     Attributes:
       ids: `<int32>[N, (T)]`.
-      starts: `<int32>[N, (T)]`, the character of the raw text at which each piece starts.
-      ends: `<int32>[N, (T)]`, the one after its last.
-      raw: `<string>[N]`, the texts as UTF-8 without what was none.
+      starts: `<int32>[N, (T)]`, the index in the raw text of each piece's first character.
+      ends: `<int32>[N, (T)]`, the index after its last.
+      raw: `<string>[N]`, the texts as UTF-8 without invalid bytes.
     """
 
     ids: tf.RaggedTensor
@@ -49,19 +49,19 @@ class Pieces:
 
 
 def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
-    """Returns what maps `<string>[N]` to Pieces in the graph, as the vocabulary's tokenizer does.
+    """Returns a graph tokenizer, `<string>[N]` -> Pieces, equal to the vocabulary's tokenizer.
 
     Raises:
-      ValueError: A SentencePiece vocabulary has no comma.
+      ValueError: If a SentencePiece vocabulary has no comma.
     """
     return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
 
 
 class _Graph(tf.Module):
-    """What both have in common.
+    """What both tokenizers share.
 
-    They have `normalize`, and `split` of what it gave; `clean`, in which a space parts what depends
-    on nothing beyond it, and `ids_of` what that gave.
+    Subclasses define `normalize`, whose output `split` takes, and `clean`, whose output `ids_of`
+    takes. In that of `clean`, no word depends on others.
 
     Args:
       vocabulary: The vocabulary.
@@ -79,7 +79,7 @@ class _Graph(tf.Module):
     def first(self, texts: tf.Tensor, most: int) -> tf.RaggedTensor:
         """Returns the first ids `<int32>[N, (T)]` of texts, up to `most`, as Tokenizer.encode does.
 
-        Of long texts only as much is read as it takes to know them.
+        Long texts are read only as far as needed.
         """
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         lengths = tf.strings.length(texts, "UTF8_CHAR")
@@ -130,15 +130,15 @@ class SentencePieceGraph(_Graph):
         return self.normalize(texts).texts
 
     def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of what `clean` gave."""
+        """Returns the ids of the output of `clean`."""
         return self.split(cleaned)[0]
 
     def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
+        """Splits normalised texts `<string>[N]` into ids, with their start and end bytes."""
         pieces = self._model.tokenize_with_offsets(texts)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
         parts, origins, places = self._ids.lookup(ids.values)
-        # The parts of a piece end where what follows them begins.
+        # A piece's parts end where what follows them begins.
         following, _, _ = self._lengths.lookup(ids.values)
         ends = tf.gather(ends.values, origins) - following
         starts = tf.where(
@@ -151,7 +151,7 @@ class SentencePieceGraph(_Graph):
 
 
 def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int, int]]]:
-    """Returns, for each piece, what takes its place: ids, and how many bytes of it follow each."""
+    """Returns each piece's replacement: ids, and how many bytes of the piece follow each."""
     tokenizer = vocabulary.tokenizer
     pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
     (comma,) = tokenizer.convert_tokens_to_ids([","])
@@ -176,7 +176,7 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
 
 
 class WordPieceGraph(_Graph):
-    """A WordPiece vocabulary with BERT's splitting into words.
+    """A WordPiece vocabulary with BERT's word splitting.
 
     Args:
       vocabulary: The vocabulary.
@@ -195,15 +195,15 @@ class WordPieceGraph(_Graph):
         )
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Normalises `<string>[N]` but for punctuation: over it a sigma looks at what follows."""
+        """Normalises `<string>[N]`, except punctuation: a sigma looks past it at what follows."""
         return self._cleaning(texts).texts
 
     def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of what `clean` gave."""
+        """Returns the ids of the output of `clean`."""
         return self.split(self._splitting(cleaned).texts)[0]
 
     def normalize(self, texts: tf.Tensor) -> Normalized:
-        """Does to characters of `<string>[N]` what is done before words are split."""
+        """Applies to `<string>[N]` all normalisation before word splitting."""
         cleaned = self._cleaning(texts)
         split = self._splitting(cleaned.texts)
         origins = split.sources.values + of_rows(
@@ -213,14 +213,14 @@ class WordPieceGraph(_Graph):
         return Normalized(cleaned.raw, split.texts, sources)
 
     def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Splits normalised texts `<string>[N]`: ids, and the bytes where they start and end."""
+        """Splits normalised texts `<string>[N]` into ids, with their start and end bytes."""
         found = self._words.tokenize_with_offsets(texts)
         words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARS
         words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
         pieces = self._model.tokenize_with_offsets(words)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
-        # From places in the word to those in the text.
+        # From positions in the word to positions in the text.
         firsts, limits = (of_rows(ids.values, t.values) for t in (word_starts, word_ends))
         starts = starts.merge_dims(1, 2)
         starts = starts.with_values(starts.values + firsts)
@@ -229,10 +229,10 @@ class WordPieceGraph(_Graph):
         return ids.merge_dims(1, 2), starts, ends
 
 
-# Of all characters there are: made once.
+# Built once, for all Unicode characters.
 @functools.cache
 def _preprocessing(lower: bool) -> Normalizer:
-    """What preprocess_text does."""
+    """The normalisation of preprocess_text."""
 
     def replace(char: str) -> str:
         plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
@@ -243,7 +243,7 @@ def _preprocessing(lower: bool) -> Normalizer:
 
 @functools.cache
 def _cleaning(lower: bool) -> Normalizer:
-    """What WordPiece does to characters before it splits words."""
+    """WordPiece's normalisation before word splitting."""
     cleaned = CleanedCharacters()
 
     def replace(char: str) -> str:
@@ -259,9 +259,9 @@ def _cleaning(lower: bool) -> Normalizer:
 
 @functools.cache
 def _splitting() -> Normalizer:
-    """Puts marks of punctuation between spaces.
+    """Puts spaces around punctuation.
 
-    By itself: within a word they don't keep a sigma from being its last letter.
+    A separate step: punctuation inside a word doesn't stop a sigma from being its last letter.
     """
     split = SplitPunctuation()
     return Normalizer(lambda char: char.translate(split), False, collapse_spaces=False)
@@ -270,7 +270,7 @@ def _splitting() -> Normalizer:
 def _pieces(
     text: Normalized, ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> Pieces:
-    """Finds the characters of the raw text that bytes of its normalised form stem from."""
+    """Maps bytes of the normalised text back to characters of the raw text."""
     _, offsets = tf.strings.unicode_decode_with_offsets(text.texts, "UTF-8")
     lengths = tf.strings.length(text.texts)
     bases = tf.cumsum(lengths, exclusive=True)

@@ -1,8 +1,8 @@
-"""Normalisation of text in the graph, by tables that Python's own Unicode tables were asked for.
+"""Text normalisation in the graph, with tables built from Python's own Unicode data.
 
-TensorFlow's functions for this follow another version of Unicode, and its lower-casing the locale
-of the process ("I" becomes a dotless one in Turkish). The normalisations of ALBERT change each
-character by itself, but for one: a capital sigma becomes another letter at the end of a word.
+TensorFlow's functions follow another Unicode version, and its lower-casing follows the process's
+locale ("I" becomes dotless in Turkish). ALBERT's normalisations change each character on its own,
+with one exception: a capital sigma becomes another letter at the end of a word.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import tensorflow as tf
 from albert_tf.serving.tables import RowTable, keep, of_rows, with_origins
 
 _PAGE_SIZE = 256
-# In a table: this character stays as it is.
+# Table entry of a character that stays as it is.
 _KEPT = -1
 SIGMA = "Σ"
 _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
-# What a character is to a sigma beside it.
+# A character's kind, for a sigma beside it.
 _OTHER, _CASED, _IGNORED = range(3)
-# Without surrogates, and without the planes that hold no characters.
+# Without surrogates and unassigned planes.
 _CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xF0000))
 
 
 def _pattern_of(characters: Iterable[str]) -> str:
-    """Returns a class of RE2 of ascending characters."""
+    """Returns an RE2 class of ascending characters."""
     ranges: list[list[int]] = []
     for code in map(ord, characters):
         if ranges and ranges[-1][1] == code - 1:
@@ -40,7 +40,7 @@ def _pattern_of(characters: Iterable[str]) -> str:
 
 
 _SPACE_CODES = [code for code in range(0x10000) if chr(code).isspace()]
-# What str.strip takes off, as a class of RE2.
+# What str.strip removes, as an RE2 class.
 SPACES = _pattern_of(map(chr, _SPACE_CODES))
 
 
@@ -49,9 +49,9 @@ class Normalized:
     """Texts after a normalisation.
 
     Attributes:
-      raw: `<string>[N]`, the texts as UTF-8 without what was none.
+      raw: `<string>[N]`, the texts as UTF-8 without invalid bytes.
       texts: `<string>[N]`.
-      sources: `<int32>[N, (L)]`, for each character of `texts` the one of `raw` that it is from.
+      sources: `<int32>[N, (L)]`, for each character of `texts` the index of its origin in `raw`.
     """
 
     raw: tf.Tensor
@@ -63,10 +63,10 @@ class Normalizer:
     """Normalises texts, character by character.
 
     Args:
-      replace: Gives for a character what takes its place.
-      lower: Whether capital sigmas, which `replace` leaves, become small ones.
-      collapse_spaces: Whether, before all that, runs of white space become one space, and those at
-        both ends go.
+      replace: Returns a character's replacement.
+      lower: Whether to lower-case capital sigmas, which `replace` leaves.
+      collapse_spaces: Whether to collapse runs of white space into one space, and strip both ends,
+        first.
     """
 
     def __init__(self, replace: Callable[[str], str], lower: bool, collapse_spaces: bool) -> None:
@@ -76,7 +76,7 @@ class Normalizer:
         self._sigmas = _Sigmas(sorted(set("".join(table.values())))) if lower else None
 
     def __call__(self, texts: tf.Tensor) -> Normalized:
-        """Normalises `<string>[N]`; bytes that are not UTF-8 go."""
+        """Normalises `<string>[N]`; bytes that are not UTF-8 are dropped."""
         raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         codes = tf.strings.unicode_decode(raw, "UTF-8")
         sources = tf.ragged.range(tf.cast(codes.row_lengths(), tf.int32))
@@ -97,7 +97,7 @@ class Normalizer:
 
 
 def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the codes with all white space as spaces, and which of the flat ones stay."""
+    """Returns the codes, white space as spaces, and which flat ones stay."""
     is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
     # A space stays where a word has just ended and another one follows.
     letters = tf.cast(~is_space, tf.int32)
@@ -112,15 +112,15 @@ def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
 
 
 class _Pages:
-    """A table of characters: blocks of 256 codes, of which most have no row of their own.
+    """A table of characters in blocks of 256 codes, most of which share one row.
 
     Args:
-      changed: By code, what takes the place of a character.
+      changed: Replacements by code.
     """
 
     def __init__(self, changed: Mapping[int, str]) -> None:
         pages = sorted({code // _PAGE_SIZE for code in changed})
-        # Page 0 is that of all blocks without a change.
+        # All blocks without a change share page 0.
         self._page_of = np.zeros(sys.maxunicode // _PAGE_SIZE + 1, np.int32)
         self._page_of[pages] = np.arange(1, len(pages) + 1)
         rows = [[_KEPT]] * _PAGE_SIZE
@@ -133,7 +133,7 @@ class _Pages:
         """Replaces `<int32>[N, (L)]`.
 
         Returns:
-          `<int32>[N, (M)]` codes, and for each of them the index of its origin in the flat values.
+          `<int32>[N, (M)]` codes, and the index of each one's origin in the flat values.
         """
         pages = tf.gather(self._page_of, codes.values // _PAGE_SIZE)
         values, origins, _ = self._rows.lookup(pages * _PAGE_SIZE + codes.values % _PAGE_SIZE)
@@ -142,13 +142,13 @@ class _Pages:
 
 
 class _Sigmas:
-    """Lowers capital sigmas as str.lower does.
+    """Lower-cases capital sigmas as str.lower does.
 
-    A sigma is final if a cased letter stands before it and none after it; characters between that
-    case ignores don't count. Which ones these are, str.lower itself is asked.
+    A sigma is final if a cased letter precedes it and none follows it; case-ignorable characters
+    in between don't count. Which characters these are is found by calling str.lower.
 
     Args:
-      characters: All that may be in a text, ascending.
+      characters: All characters that may occur, ascending.
     """
 
     def __init__(self, characters: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ class _Sigmas:
         """Replaces the sigmas among flat codes `<int32>[M]`, of the texts `rows` `<int64>[M]`."""
         kinds = tf.gather(self._kinds, tf.searchsorted(self._codes, codes, side="right") - 1)
         counts = tf.where(kinds != _IGNORED)[:, 0]
-        # Of characters that count, each one's neighbours are those next to it.
+        # Among characters that count, neighbours are adjacent.
         cased, rows = tf.gather(kinds, counts) == _CASED, tf.gather(rows, counts)
         after_cased = cased[:-1] & (rows[:-1] == rows[1:])
         before_cased = cased[1:] & (rows[:-1] == rows[1:])

@@ -17,10 +17,10 @@ from albert_tf import files, quiet, scripts, text_files
 from albert_tf.serving import answers, arguments, choices
 from albert_tf.serving.answers import Answer
 
-# Lines of a file that are answered at once.
+# Lines answered per batch.
 _BATCH = 32
 _STANDARD_INPUT = "standard input"
-# The order in which the texts of an exported model stand in a line.
+# Order of an exported model's texts in a line.
 _ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
 _EPILOG = """\
@@ -35,7 +35,7 @@ class Predictor:
 
     Args:
       signature: `serving_default` of an exported model.
-      model: What it belongs to; a signature by itself doesn't keep its weights.
+      model: The signature's model; a signature doesn't keep its weights alive.
     """
 
     def __init__(self, signature: Any, model: Any) -> None:
@@ -46,10 +46,10 @@ class Predictor:
         self._embeds = "mean" in signature.structured_outputs
 
     def __call__(self, lines: Sequence[str]) -> list[Answer]:
-        """Answers lines whose fields stand between tabs; each as JSON has it.
+        """Answers lines of tab-separated fields, in JSON's types.
 
         Raises:
-          ValueError: A line has too few or too many fields, or the model's answer is no number.
+          ValueError: If a line has too few or too many fields, or an output is NaN or infinite.
         """
         for fault in filter(None, map(self.fault, lines)):
             raise ValueError(fault)
@@ -102,16 +102,16 @@ class Predictor:
 def answer_lines(
     predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
 ) -> Iterator[tuple[str, Answer]]:
-    """Yields the answer to each line that isn't empty, several of them at once.
+    """Yields the answer to each line that isn't empty, in batches.
 
     Args:
       predictor: What answers.
       lines: Numbered from 1, as utf8_lines yields them.
-      where: What they are from, for messages.
+      where: Their source, for messages.
 
     Raises:
-      ValueError: A line has too few or too many fields, or can't be read; those before it are
-        answered.
+      ValueError: If a line has too few or too many fields, or can't be read; the lines before it
+        are answered first.
     """
     for group, error in _groups(lines):
         texts = [text for _, text in group]
@@ -127,7 +127,7 @@ def answer_lines(
 def _groups(
     lines: Iterable[tuple[int, str]],
 ) -> Iterator[tuple[list[tuple[int, str]], ValueError | None]]:
-    """Yields lines that aren't empty, without their ends, and what was met behind the last ones."""
+    """Yields groups of non-empty lines, without line ends, and the error after the last one."""
     group, error = [], None
     try:
         for number, line in lines:
@@ -142,10 +142,10 @@ def _groups(
 
 
 def load(args: argparse.Namespace) -> Predictor:
-    """Loads what the arguments name.
+    """Loads the model that the arguments name.
 
     Raises:
-      ValueError, OSError: It can't be loaded; the message tells why.
+      ValueError, OSError: If it can't be loaded; the message says why.
     """
     if args.task:
         served = arguments.serve(args)
@@ -169,11 +169,11 @@ def load(args: argparse.Namespace) -> Predictor:
 
 def _load_exported(path: str) -> Any:
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  # Its operations on text.
+    import tensorflow_text  # noqa: F401  # Registers its text operations.
 
     try:
         return tf.saved_model.load(path)
-    # Half a file makes TensorFlow raise whatever is in its way: an IndexError, too.
+    # On a truncated file TensorFlow may raise anything, even an IndexError.
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
@@ -227,10 +227,10 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Does what the arguments say."""
+    """Runs the command line."""
     args = _parser().parse_args(argv)
     quiet.import_tensorflow()
-    from albert_tf import errors  # --help takes no TensorFlow.
+    from albert_tf import errors  # --help needs no TensorFlow.
 
     with errors.in_one_line(flags=vars(args)):
         if args.input_file and not os.path.isfile(args.input_file):

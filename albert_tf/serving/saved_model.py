@@ -15,7 +15,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
 
     Args:
       served: The model.
-      directory: Empty, or not there; it appears when all is written.
+      directory: Empty or new; it appears once everything is written.
     """
     directory = os.fspath(directory)
     directories.check_free(directory)

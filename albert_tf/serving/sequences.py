@@ -1,4 +1,4 @@
-"""Pieces -> what a model reads, in the graph; what tasks/sequence_features.py does in Python."""
+"""Pieces -> model inputs, in the graph, as tasks/sequence_features.py does in Python."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from albert_tf.text.tokenization import Tokenizer
 
 Features = dict[str, tf.Tensor]
 
-# Sequences are padded to a multiple of this: few lengths, and none shorter than a beam.
+# Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
 _LENGTH_MULTIPLE = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Joiner:
-    """Puts special pieces around ids, and cuts them to a length.
+    """Adds special pieces to ids, and truncates them.
 
     Attributes:
-      cls_id: Of [CLS].
-      sep_id: Of [SEP].
-      pad_id: Of padding.
-      max_seq_length: Most pieces of a sequence, the special ones included.
+      cls_id: Id of [CLS].
+      sep_id: Id of [SEP].
+      pad_id: Id of padding.
+      max_seq_length: Maximum pieces in a sequence, special ones included.
     """
 
     cls_id: int
@@ -37,18 +37,18 @@ class Joiner:
         return cls(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, max_seq_length)
 
     def single(self, ids: tf.RaggedTensor) -> Features:
-        """Makes sequences of `<int32>[B, (T)]`; they lose their tails.
+        """Makes sequences of `<int32>[B, (T)]`; tails are cut off.
 
         Returns:
-          `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]`, S the longest one's length.
+          `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]`, S the length of the longest.
         """
         none = tf.zeros([ids.nrows()], tf.bool)
         return self.join(first(ids, self.max_seq_length - 2), first(ids, 0), none)
 
     def pair(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor) -> Features:
-        """Makes sequences of two texts; the longer one loses its tail, of two as long the second.
+        """Makes sequences of two texts; the longer one is cut at its end (the second, if equal).
 
-        A second text without a piece makes a single one.
+        With an empty second text, the sequence is that of a single text.
 
         Source: classifier_utils.py, convert_single_example and _truncate_seq_pair.
         """
@@ -59,7 +59,7 @@ class Joiner:
         return self.join(first(ids_a, a), first(ids_b, b), b > 0)
 
     def join(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, is_pair: tf.Tensor) -> Features:
-        """Makes sequences of ids that fit, each with a second [SEP] if it `is_pair` `<bool>[B]`."""
+        """Makes sequences of ids that fit, with a second [SEP] where `is_pair` `<bool>[B]`."""
         rows, is_pair = ids_a.nrows(), tf.cast(is_pair, tf.int64)
         cls, sep = tf.fill([rows, 1], self.cls_id), tf.fill([rows, 1], self.sep_id)
         end = tf.RaggedTensor.from_row_lengths(

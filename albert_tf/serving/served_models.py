@@ -1,4 +1,4 @@
-"""What is exported: a model with its vocabulary, from raw texts to answers, as a tf.Module."""
+"""What is exported: a tf.Module with model and vocabulary, from raw texts to answers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ServedModel(tf.Module, abc.ABC):
     Args:
       model: The model.
       vocabulary: Its vocabulary.
-      max_seq_length: Most pieces that raw texts become, the special ones included; as many as the
-        model takes if left out.
+      max_seq_length: Maximum pieces that raw texts become, special ones included; the model's
+        maximum by default.
     """
 
-    # The raw texts that it takes, each `<string>[B]` if the rank isn't another.
+    # The raw texts that it takes, each `<string>[B]` unless it has another rank.
     text_names: tuple[str, ...] = ("text",)
     text_ranks: dict[str, int] = {}
     # The rank of features.
@@ -51,7 +51,7 @@ class ServedModel(tf.Module, abc.ABC):
             )
         vocabulary.check(model.config)
         self.config, self.vocabulary = model.config, vocabulary
-        # A keras.Model as an attribute would be saved with all that it can do.
+        # A keras.Model as an attribute would be saved with all its functions.
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
         self.tokenizer = graph_tokenizer.build(vocabulary)
@@ -64,13 +64,13 @@ class ServedModel(tf.Module, abc.ABC):
         """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
 
     def numbers(self, features: Features) -> Features:
-        """Maps features to what the model itself gives, without a word."""
+        """Maps features to the model's own numeric outputs, without strings."""
         outputs = self.apply(features)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
     @abc.abstractmethod
     def answer_texts(self, *texts: Any, **named: Any) -> Features:
-        """Maps raw texts, `<string>[B]` each, named as in `text_names`, to what is served."""
+        """Maps raw texts, `<string>[B]` each, named as in `text_names`, to the served outputs."""
 
     def parse(self, examples: tf.Tensor) -> Features:
         """Maps serialized tf.train.Examples `<string>[B]` to features; shorter ones are padded."""
@@ -80,7 +80,7 @@ class ServedModel(tf.Module, abc.ABC):
         return self.answer(features)
 
     def feature_specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns what features look like, by name."""
+        """Returns the features' specs, by name."""
         shape = [None] * self.feature_rank
         return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
 
@@ -113,21 +113,21 @@ class ServedModel(tf.Module, abc.ABC):
 class Classifier(ServedModel):
     """A classifier of texts, or of pairs of texts.
 
-    It answers `logits` and `probabilities` `<float32>[B, C]`, `label` `<string>[B]`, the names of
-    all `labels` `<string>[B, C]` and, where it is given, the `threshold` `<float32>[B]`; a
-    regression `score` `<float32>[B]`.
+    It returns `logits` and `probabilities` `<float32>[B, C]`, `label` `<string>[B]`, the names of
+    all `labels` `<string>[B, C]` and, if given, the `threshold` `<float32>[B]`; for a regression,
+    `score` `<float32>[B]`.
 
     Args:
       model: An AlbertForSequenceClassification.
       vocabulary: Its vocabulary.
       labels: Names of the classes by id; none for a regression.
-      pairs: Whether it takes `text_a` and `text_b`, not `text`.
-      threshold: With two labels, the probability from which on the second one is the answer.
+      pairs: Whether it takes `text_a` and `text_b` instead of `text`.
+      threshold: With two labels, the least probability for the second to be the answer.
       max_seq_length: See ServedModel.
 
     Raises:
-      ValueError: There is not a label for each class, or two are the same; the threshold is no
-        probability, or there are more than two labels.
+      ValueError: If labels are not one per class, or not distinct; or if the threshold is not a
+        probability, or given for other than two labels.
 
     Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
     Differs: the release serves the threshold beside the probabilities and doesn't use it.
@@ -162,7 +162,7 @@ class Classifier(ServedModel):
         self.text_names = ("text_a", "text_b") if pairs else ("text",)
 
     def answer_texts(self, **texts: tf.Tensor) -> Features:
-        """Cuts what is too long: see Joiner."""
+        """Truncates long texts: see Joiner."""
         most = self.joiner.max_seq_length
         ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
         return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
@@ -189,16 +189,16 @@ class Classifier(ServedModel):
 class MaskFiller(ServedModel):
     """A pretrained model: it fills [MASK] in texts and embeds them.
 
-    It answers, for M the largest number of [MASK] in a text, the most probable `pieces`
-    `<string>[B, M, K]` and their `probabilities` `<float32>[B, M, K]` (where a text has fewer: ""
-    and 0), `pooled` `<float32>[B, H]`, `mean` `<float32>[B, H]` (of the vectors of all pieces) and
-    `swapped` `<float32>[B]`, the probability that segments are not in their order.
+    With M the largest number of [MASK] in a text, it returns the most probable `pieces`
+    `<string>[B, M, K]` and their `probabilities` `<float32>[B, M, K]` (padded with "" and 0),
+    `pooled` `<float32>[B, H]`, `mean` `<float32>[B, H]` (over the vectors of all pieces) and
+    `swapped` `<float32>[B]`, the probability that the segments are swapped.
 
     Args:
       model: An AlbertForPreTraining.
       vocabulary: Its vocabulary.
       top_k: Number of pieces K.
-      without: Which of `pooled` and `swapped` it doesn't answer, as it wasn't trained for them.
+      without: Which of `pooled` and `swapped` are left out because they weren't trained.
       max_seq_length: See ServedModel.
     """
 
@@ -222,7 +222,7 @@ class MaskFiller(ServedModel):
         self._glued = _glued_pieces(self.pieces)
 
     def numbers(self, features: Features) -> Features:
-        """Gives `masked_lm_logits` of all positions, `sequence_output`, and what else it has."""
+        """Returns `masked_lm_logits` of all positions, `sequence_output`, and its other outputs."""
         ids = features["input_ids"]
         positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
         outputs = self.apply({**features, "masked_lm_positions": positions})
@@ -233,7 +233,7 @@ class MaskFiller(ServedModel):
     def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces.
 
-        What follows [MASK] without a space goes on with its word.
+        Text after [MASK] without a space continues its word.
         """
         parts = tf.strings.split(text, _MASK)
         ids = self.tokenizer.first(parts.values, self.joiner.max_seq_length)
@@ -273,7 +273,7 @@ class MaskFiller(ServedModel):
 
 
 def _glued_pieces(pieces: Sequence[str]) -> RowTable:
-    """Returns a table of all pieces, then of what they become if no space stands before them."""
+    """Returns a table of all pieces, then of their forms without a space before them."""
     ids = {piece: i for i, piece in enumerate(pieces)}
     without = [ids.get(piece.removeprefix(SPACE_MARK), i) for i, piece in enumerate(pieces)]
     rows = [[i] if piece != SPACE_MARK else [] for i, piece in zip(without, pieces, strict=True)]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 class RowTable:
-    """Puts rows of numbers in the place of their indexes.
+    """Replaces indexes by rows of numbers.
 
     Args:
       rows: The rows; they may be empty.
@@ -18,18 +18,18 @@ class RowTable:
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self._lengths = np.array([len(row) for row in rows], np.int32)
         self._starts = np.cumsum(self._lengths, dtype=np.int32) - self._lengths
-        # Never empty, so that the graph may look up what it then does not take.
+        # Never empty: the graph may gather values that it then doesn't use.
         self._values = np.array([value for row in rows for value in row] or [0], np.int32)
 
     def lookup(self, indexes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Looks rows up, one after the other.
+        """Looks rows up, and concatenates them.
 
         Args:
           indexes: `<int32>[N]`.
 
         Returns:
-          Three `<int32>[M]`: the values of the rows; which of the N each of them is from; and its
-          place in that row.
+          Three `<int32>[M]`: the values of the rows; which of the N each is from; and its position
+          in that row.
         """
         origins, places = ranges(tf.gather(self._lengths, indexes))
         starts = tf.gather(self._starts, tf.gather(indexes, origins))
@@ -37,35 +37,35 @@ class RowTable:
 
 
 def ranges(lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Numbers the elements of rows `<int32>[N]` long: the row of each, and its place in there."""
+    """Returns each element's row, and its position there, for rows of `<int32>[N]` lengths."""
     origins = tf.repeat(tf.range(tf.size(lengths)), lengths)
     before = tf.cumsum(lengths, exclusive=True)
     return origins, tf.range(tf.size(origins)) - tf.gather(before, origins)
 
 
 def of_rows(ragged: tf.RaggedTensor, values: tf.Tensor) -> tf.Tensor:
-    """Returns for each flat value of a ragged tensor that of its row, of `<T>[N]`.
+    """Spreads one value per row, `<T>[N]`, over the flat values of a ragged tensor.
 
-    Comparing ragged tensors with what is to be broadcast makes graphs of a thousand operations.
+    Broadcasting a ragged tensor instead makes graphs of a thousand operations.
     """
     return tf.gather(values, ragged.value_rowids())
 
 
 def places(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the place of each flat value in its row, `<int64>[M]`."""
+    """Returns each flat value's position in its row, `<int64>[M]`."""
     numbers = tf.range(tf.size(ragged.values, tf.int64))
     return numbers - of_rows(ragged, ragged.row_starts())
 
 
 def keep(ragged: tf.RaggedTensor, stays: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the rows with those flat values only that stay, `<bool>[M]`."""
+    """Returns the rows with only the flat values that stay, `<bool>[M]`."""
     rows = tf.boolean_mask(ragged.value_rowids(), stays)
     values = tf.boolean_mask(ragged.values, stays)
     return tf.RaggedTensor.from_value_rowids(values, rows, ragged.nrows(), validate=False)
 
 
 def with_origins(ragged: tf.RaggedTensor, values: tf.Tensor, origins: tf.Tensor) -> tf.RaggedTensor:
-    """Returns new values `<T>[M]` in the rows of those that they stem from, `<int32>[M]`."""
+    """Returns new values `<T>[M]`, each in the row of its origin, `<int32>[M]`."""
     rows = tf.gather(ragged.value_rowids(), origins)
     return tf.RaggedTensor.from_value_rowids(values, rows, ragged.nrows(), validate=False)
 
@@ -78,14 +78,14 @@ def dense(
     multiple: int = 1,
     most: int | None = None,
 ) -> tf.Tensor:
-    """Makes rows `[N, (L)]` one tensor.
+    """Makes a dense tensor of rows `[N, (L)]`.
 
     Args:
       rows: The rows.
-      default: What fills them.
-      least: The tensor's least width.
-      multiple: Of what its width is a multiple.
-      most: Its largest width, whatever the multiple; no row is longer.
+      default: The padding.
+      least: The tensor's minimum width.
+      multiple: What its width is a multiple of.
+      most: Its maximum width, whatever the multiple; no row is longer.
     """
     width = -(-tf.maximum(rows.bounding_shape(1), least) // multiple) * multiple
     width = width if most is None else tf.minimum(width, most)

@@ -1,4 +1,4 @@
-"""A trained model, wherever it is stored, as a model that takes raw text."""
+"""Loads a trained model, however it is stored, as one that takes raw text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from albert_tf.serving.choosing import Chooser
 from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
 from albert_tf.text import vocabulary
 
-# What a model is for -> its class, and what takes its texts.
+# What a model is for -> its class, and the class that serves it.
 _TASKS = {
     "fill_mask": (AlbertForPreTraining, MaskFiller),
     "classify": (AlbertForSequenceClassification, Classifier),
@@ -32,20 +32,20 @@ _TASKS = {
     "answer_v1": (AlbertForQuestionAnswering, QuestionAnswerer),
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
-# Beginnings of the names of weights that fill_mask does without, and the outputs that go with them.
+# Name prefixes of weights that fill_mask can do without, and the outputs that need them.
 _DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
-# Options that the model is made with, not what serves it.
+# Options of the model, not of the class that serves it.
 _BEAM = ("start_n_top", "end_n_top")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """Where a trained model lies.
+    """Where a trained model is stored.
 
     Attributes:
       path: What `load_weights` takes.
-      albert_config_file: Where no config, or none that is valid, is beside the weights.
-      spm_model_file: Where no vocabulary is beside the weights.
+      albert_config_file: For weights without a valid config beside them.
+      spm_model_file: For weights without a vocabulary beside them.
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased; see vocabulary.choose.
     """
@@ -58,17 +58,17 @@ class Stored:
 
 
 def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
-    """Reads a trained model.
+    """Loads a trained model.
 
     Args:
       task: One of choices.TASKS.
-      stored: Where it lies.
+      stored: Where it is.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
-        start_n_top and end_n_top. Labels that are not given are those beside the weights.
+        start_n_top and end_n_top. Labels default to those beside the weights.
 
     Raises:
-      FileNotFoundError: There is no such model, config or vocabulary.
-      ValueError: It is damaged, lacks the task's head, or an option doesn't fit.
+      FileNotFoundError: If there is no such model, config or vocabulary.
+      ValueError: If it is damaged or lacks the task's head, or an option doesn't fit.
     """
     model_class, served_class = _TASKS[task]
     config = (
@@ -86,7 +86,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     sizes = {name: options[name] for name in _BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
     if task == "classify":
-        # The model's own number: what serves it tells how many labels that needs.
+        # The model's own count: the serving class says how many labels that needs.
         weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
         count = max(1, np.size(weights) // config.hidden_size)
         sizes = {"num_labels": count}

@@ -1,4 +1,4 @@
-"""Windows on contexts that are too long for a sequence."""
+"""Windows on contexts that are too long for one sequence."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Windows:
 
     Attributes:
       ids: `<int32>[W, (L)]`, pieces of the context.
-      examples: `<int32>[W]`, which example each is of.
+      examples: `<int32>[W]`, the example each belongs to.
       offsets: `<int32>[W]`, position of the first of these pieces in the sequence.
-      flat: `<int32>[W, L]`, which of all pieces of the batch's contexts each is.
-      counts: `<bool>[W, L]`, whether no other window shows more around the piece.
+      flat: `<int32>[W, L]`, each piece's index among those of all the batch's contexts.
+      counts: `<bool>[W, L]`, whether this window shows most around the piece.
       widths: `<int32>[W]`, number of pieces.
     """
 
@@ -39,7 +39,7 @@ def make_windows(
     Args:
       query: `<int32>[B, (Q)]`, pieces of the questions.
       pieces: Those of the contexts.
-      max_seq_length: Most pieces of a sequence.
+      max_seq_length: Maximum pieces in a sequence.
       doc_stride: Pieces from one window to the next.
     """
     lengths = tf.cast(pieces.ids.row_lengths(), tf.int32)
@@ -52,7 +52,7 @@ def make_windows(
     of_window, places = ranges(widths)
     bases = tf.cast(pieces.ids.row_starts(), tf.int32)
     flat = tf.gather(tf.gather(bases, examples) + starts, of_window) + places
-    # A piece counts in the window that shows most on its poorer side, the first of equals.
+    # A piece counts in the window with most context on its poorer side, the first if equal.
     width = tf.gather(widths, of_window)
     shown = 100 * tf.minimum(places, width - 1 - places) + width
     total = tf.size(pieces.ids.values)
