@@ -1,4 +1,4 @@
-"""Cuts a stream of documents into shards, and these into blocks that fit into memory."""
+"""Cuts a stream of documents into shards, and shards into blocks that fit in memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Place(NamedTuple):
 
 
 class TextBlock(NamedTuple):
-    """Documents in a row that serve each other as random documents.
+    """Consecutive documents that serve as each other's random documents.
 
     Attributes:
-      shard: The shard that all of them belong to.
-      first_document: Number in the corpus of the first document.
-      documents: Sentences of each.
+      shard: The shard they all belong to.
+      first_document: Corpus number of the first document.
+      documents: The sentences of each.
       end: Where the last document ends.
     """
 
@@ -53,16 +53,16 @@ def cut_blocks(
 ) -> Iterator[TextBlock]:
     """Reads documents and cuts where a shard ends or a block is full.
 
-    A shard is a region of the stored bytes, and its documents are those that begin there; but no
-    shard is left out, however long the document before it is. Where blocks and shards end is a
-    function of the files and of `num_shards` and `block_chars`.
+    A shard is a region of the stored bytes and holds the documents that begin there; but no shard
+    is skipped, however long the document before it. Where blocks and shards end depends only on
+    the files, `num_shards` and `block_chars`.
 
     Args:
-      read: documents.read_documents with its settings.
+      read: documents.read_documents, with its settings bound.
       files: What to read.
-      file_sizes: Their stored bytes.
+      file_sizes: Their stored sizes in bytes.
       num_shards: Number of regions.
-      block_chars: A block is full when it has so many characters.
+      block_chars: Number of characters that fill a block.
       start: Where `first_shard` begins; documents before it are skipped.
       first_shard: Number of the first shard to cut.
     """

@@ -1,16 +1,16 @@
 r"""Makes pre-training records from text: one sentence per line, a blank line between documents.
 
-The text is read and tokenised once, as a stream. Memory holds a few blocks of it for each process:
-random documents come from the same block, and the examples of a block are shuffled. The records
-are a function of the text and the flags, not of the number of processes. If a run is interrupted,
-the same command continues after the last complete shard.
+The text is read and tokenised once, as a stream. Each process holds a few blocks of it in memory:
+random documents come from the same block, and examples are shuffled within a block. The records
+depend on the text and the flags, not on the number of processes. If a run is interrupted, the same
+command continues after the last complete shard.
 
     python data/create_pretraining_data.py --input_file=text.txt --output_file=records.tfrecord \
         --num_output_shards=8 --spm_model_file=30k-clean.model --max_seq_length=512 \
         --max_predictions_per_seq=77
 
 Source: create_pretraining_data.py, with its flags.
-Differs: an output file holds a region of the text; the release writes records to the files in turn.
+Differs: each output file holds a region of the text; the release deals records out to the files.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from albert_tf.generator.report import Report, report_path
 
 
 def create_pretraining_data(values: flags.FlagValues) -> Report:
-    """Makes the records, and the report beside them, that the flags describe.
+    """Makes the records that the flags describe, and a report beside them.
 
     Raises:
       ImportError: If a package that the flags need is not installed.
-      ValueError, OSError: If a flag, an input or an output is wrong. That is found before the long
-        work where it can be, and no output file is touched.
+      ValueError, OSError: If a flag, an input or an output is wrong. Where possible that is found
+        before the long work, and no output file is touched.
     """
-    # Not on top, here and below: workers may import this file too, and do without TensorFlow.
+    # Imported here and below, not at the top: workers may import this file, without TensorFlow.
     import tensorflow as tf
 
     from albert_tf.generator import documents, shards
@@ -58,7 +58,7 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
     )
     tokenizer = workers.load_tokenizer(vocabulary)
     recipe = generator_flags.read_recipe(values, tokenizer)
-    tokenizer.word_starts(recipe.word_starts)  # Refuses another name before the work.
+    tokenizer.word_starts(recipe.word_starts)  # Refuses an unknown name before the work.
     stats = {path: tf.io.gfile.stat(path) for path in input_files}
     sizes = [stats[path].length for path in input_files]
     cut_blocks = functools.partial(
@@ -91,17 +91,17 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
 def run_locally(
     plan: workers.Plan, settings: Mapping[str, Any], input_bytes: int, num_processes: int | None
 ) -> Report:
-    """Carries out a plan in processes of this machine, or what an unfinished run left of it.
+    """Carries out a plan, or the rest of an unfinished run, in processes on this machine.
 
     Args:
       plan: See workers.Plan.
-      settings: What the records are a function of.
-      input_bytes: Stored bytes of the text.
-      num_processes: How many work at the same time; None is one for each core.
+      settings: What the records depend on.
+      input_bytes: Stored size of the text.
+      num_processes: Number of parallel processes; None is one per core.
 
     Raises:
-      ValueError: See shards.open_run; or if a number is out of its range, there is no text, or too
-        little for the shards, or the vocabulary is not one for the text.
+      ValueError: See shards.open_run; or if a number is out of range, there is no text, or too
+        little for the shards, or the vocabulary doesn't suit the text.
       OSError: If the text can't be read, or the shards can't be written.
     """
     from albert_tf.generator import shards
@@ -112,7 +112,7 @@ def run_locally(
     if num_processes < 1:
         raise ValueError(f"`num_processes` must be at least 1, got {num_processes}")
     with shards.open_run(plan.output_files, settings) as shard_run:
-        # A copy: workers read local files, for they do without TensorFlow.
+        # A copy: without TensorFlow, workers can only read local files.
         vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
         job = workers.Job(vocabulary, plan.recipe, shard_run.folder)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
@@ -150,7 +150,7 @@ def _check_output_files(output_files: Sequence[str], input_files: Sequence[str])
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Makes SIGTERM end the run as Ctrl-C does, with all that has to be tidied up."""
+    """Makes SIGTERM end the run as Ctrl-C does, cleanup included."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -165,7 +165,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 def main(values: flags.FlagValues) -> None:
     """Writes the records that the flags describe, and logs what they are."""
     quiet.import_tensorflow()
-    from albert_tf import errors  # Worker processes do without TensorFlow.
+    from albert_tf import errors  # Worker processes don't load TensorFlow.
 
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     with errors.in_one_line(ImportError, flags=values), _ended_by_sigterm():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from albert_tf.generator import formats, lines
 from albert_tf.generator.formats import TextSettings
 
-# A longer document is cut here, so that text without blank lines can't fill the memory.
+# Longer documents are cut here, so that text without blank lines can't exhaust memory.
 MAX_DOCUMENT_SENTENCES = 50_000
 MAX_DOCUMENT_CHARS = 2**24
 
@@ -17,11 +17,11 @@ class Document(NamedTuple):
     """A document and where it ends.
 
     Attributes:
-      sentences: As stripped strings, none of them empty; one at least.
-      file_index: Number of its file in the list of files.
-      offset: Bytes of the stored file that were consumed when the document was complete. It
-        never falls and is at most the file's size; in a compressed file it moves in the steps
-        of the decompressor's reading.
+      sentences: Stripped, non-empty strings; at least one.
+      file_index: Index of its file in the list of files.
+      offset: Bytes of the stored file consumed when the document was complete. It never decreases
+        and is at most the file's size; in a compressed file it moves in the steps in which the
+        decompressor reads.
     """
 
     sentences: list[str]
@@ -30,16 +30,16 @@ class Document(NamedTuple):
 
 
 def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Document]:
-    """Yields one document after the other; those without text vanish.
+    """Yields one document after another, skipping those without text.
 
     Args:
       files: Paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
       settings: See TextSettings.
 
     Raises:
-      ValueError: At once, if a package is needed and not installed. When the text is reached, if it
-        is not UTF-8 or not of its format.
-      OSError: When the text is reached, if a file can't be read or decompressed.
+      ValueError: If a required package is not installed (at once); if the text is not UTF-8 or not
+        in its format (when it is reached).
+      OSError: If a file can't be read or decompressed (when it is reached).
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """

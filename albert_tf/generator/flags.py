@@ -1,4 +1,4 @@
-"""The flags of create_pretraining_data.py, and the recipe that they ask for."""
+"""The flags of create_pretraining_data.py, and the recipe that they describe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert_tf.text.tokenization import Tokenizer
 if TYPE_CHECKING:
     from albert_tf.generator.formats import TextSettings
 
-# Flags that make no difference to the records, or are known by what they name.
+# Flags that don't affect the records, or are represented by what they name.
 _WITHOUT_EFFECT = (
     "num_processes",
     "max_unknown_share",
@@ -27,7 +27,7 @@ _WITHOUT_EFFECT = (
     "spm_model_file",
     "vocab_file",
 )
-# Fields of MaskingSettings that are flags.
+# Fields of MaskingSettings that have flags.
 _MASKING_FLAGS = ("masked_lm_prob", "max_predictions_per_seq", *masking_flags.NAMES)
 
 
@@ -60,12 +60,12 @@ def define_text_flags(values: flags.FlagValues) -> None:
 
 
 def read_text_settings(values: flags.FlagValues, mode: str) -> TextSettings:
-    """Returns how the text is stored, by the flags of `define_text_flags` and the mode.
+    """Returns how the text is stored, from the flags of `define_text_flags` and the mode.
 
     Raises:
-      ValueError: If a flag is not one that TextSettings takes.
+      ValueError: If TextSettings doesn't accept a flag's value.
     """
-    from albert_tf.generator import formats  # Not on top: it loads TensorFlow.
+    from albert_tf.generator import formats  # Not at the top: loads TensorFlow.
 
     return formats.TextSettings(
         input_format=values.input_format,
@@ -76,7 +76,7 @@ def read_text_settings(values: flags.FlagValues, mode: str) -> TextSettings:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Adds the generator's flags: the release's 17 and some more."""
+    """Adds the generator's flags: the release's 17 and a few more."""
     define_text_flags(values)
     FlagGroup(values, "Text").string(
         "input_file_mode",
@@ -230,16 +230,16 @@ def _define_processes(values: flags.FlagValues) -> None:
 
 
 def list_settings(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the flags that the records are a function of, by name."""
+    """Returns the flags that the records depend on, by name."""
     names = scripts.flag_names(define_flags)
     return {name: values[name].value for name in names if name not in _WITHOUT_EFFECT}
 
 
 def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Recipe:
-    """Returns how instances are made; warns of flags that leave tokens without masks.
+    """Returns how instances are made; warns of flags that leave tokens unmasked.
 
     Raises:
-      ValueError: If a number is out of its range, or flags contradict each other.
+      ValueError: If a number is out of range, or flags contradict each other.
     """
     dynamic = values.masking == "dynamic"
     given = [name for name in _MASKING_FLAGS if values[name].present]

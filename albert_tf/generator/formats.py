@@ -1,4 +1,4 @@
-"""What a document is in each format of text: a table of parsers."""
+"""Parsers of text formats: what is a document, what a sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from albert_tf.generator.lines import TextFile
 
-# A line of JSON must be in memory as a whole.
+# A line of JSON must fit in memory as a whole.
 MAX_JSON_LINE_BYTES = 2**25
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
@@ -26,16 +26,15 @@ class TextSettings:
       input_format: A name in PARSERS.
         lines: one sentence per line, a blank line between documents.
         paragraphs: one paragraph per line, a blank line between documents.
-        jsonl: a JSON object per line, which is a document; its text may have line breaks,
-          which end sentences.
-        wikipedia: as WikiExtractor writes it: `<doc ... title="...">`, the title, paragraphs
-          with HTML entities, `</doc>`. The title is left out.
-      mode: "r" insists on UTF-8, "rb" leaves out the bytes that are not UTF-8.
+        jsonl: one JSON object per line, each a document; line breaks in its text end sentences.
+        wikipedia: WikiExtractor's output: `<doc ... title="...">`, the title, paragraphs with
+          HTML entities, `</doc>`. The title is dropped.
+      mode: "r" requires UTF-8, "rb" drops bytes that are not UTF-8.
       text_field: Name of the text in a JSON object.
-      language: ISO 639 code of the language whose sentences are split (not those of "lines").
+      language: ISO 639 code for splitting sentences (unused by "lines").
 
     Raises:
-      ValueError: If one of them is not as described.
+      ValueError: If a value is not as described.
     """
 
     input_format: str = "lines"
@@ -55,7 +54,7 @@ class TextSettings:
 
 
 class Part(NamedTuple):
-    """What follows in a file: some sentences, and whether their document is complete then."""
+    """The next sentences of a file, and whether they complete their document."""
 
     sentences: list[str]
     ends_document: bool
@@ -68,7 +67,7 @@ def make_parser(settings: TextSettings) -> Parser:
     """Returns the function that finds documents in a file.
 
     Raises:
-      ValueError: If the package that splits sentences is needed and not installed.
+      ValueError: If the sentence splitter is needed and not installed.
     """
     return PARSERS[settings.input_format](settings)
 
@@ -149,10 +148,10 @@ def _make_wikipedia_parser(settings: TextSettings) -> Parser:
 
 
 def _make_splitter(language: str) -> Callable[[str], list[str]]:
-    """Returns the function that splits a paragraph into its sentences.
+    """Returns a function that splits a paragraph into sentences.
 
     Args:
-      language: ISO 639 code; one that the library doesn't know gets general rules.
+      language: ISO 639 code; one unknown to the library gets general rules.
 
     Raises:
       ValueError: If the library is not installed.

@@ -1,7 +1,7 @@
 """From documents to examples: tokens in bounded blocks, drawn pairs, finished feature arrays.
 
-Every step is a function of its arguments and of seeds that derive from (random_seed, document,
-pass, number), so blocks and batches may be computed anywhere, in any order.
+Every step depends only on its arguments and on seeds derived from (random_seed, document, pass,
+number), so blocks and batches can be computed anywhere, in any order.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from albert_tf.records.rows import Rows
 from albert_tf.records.specs import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
 
-_PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is for
+_PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is used for
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How instances are made of documents.
+    """How instances are made from documents.
 
     Attributes:
       pairs: How documents are cut.
-      masking: How instances are masked; None: not at all, training draws the masks.
-      dupe_factor: Passes over the text, each with other pairs and masks.
-      random_seed: What every draw is a function of.
+      masking: How instances are masked; None leaves masking to training.
+      dupe_factor: Passes over the text, each with new pairs and masks.
+      random_seed: Seed of every draw.
       word_starts: Which letters may continue a word, as Tokenizer.word_starts takes it.
-      max_examples_per_row: Examples that a record holds at most; 1 packs nothing.
+      max_examples_per_row: Maximum examples per record; 1 disables packing.
 
     Raises:
-      ValueError: If dupe_factor or max_examples_per_row is below 1, or examples without masks
-        should be packed.
+      ValueError: If dupe_factor or max_examples_per_row is below 1, or unmasked examples are to be
+        packed.
     """
 
     pairs: PairSettings
@@ -63,12 +63,12 @@ class Recipe:
 
 
 class TokenBlock(NamedTuple):
-    """Documents that serve each other as random documents, and whose instances are shuffled.
+    """Documents that serve as each other's random documents and are shuffled together.
 
     Attributes:
-      tokens: <int32>[T] of all documents, one after the other.
-      documents: Per document where its sentences begin in `tokens`, and where the last ends.
-      numbers: <int64>[D], which documents of the corpus these are.
+      tokens: <int32>[T] of all documents, concatenated.
+      documents: For each document, where its sentences begin in `tokens`, and where the last ends.
+      numbers: <int64>[D], their numbers in the corpus.
     """
 
     tokens: np.ndarray
@@ -77,11 +77,11 @@ class TokenBlock(NamedTuple):
 
 
 class Instances(NamedTuple):
-    """Drawn but not yet built examples of a block, shuffled.
+    """A block's examples, drawn and shuffled but not yet built.
 
     Attributes:
-      pairs: SegmentPair as rows of <int32>[N, 7].
-      seeds: <uint64>[N], what the masks of an instance are a function of.
+      pairs: SegmentPairs as rows of <int32>[N, 7].
+      seeds: <uint64>[N], each instance's seed for its masks.
     """
 
     pairs: np.ndarray
@@ -91,7 +91,7 @@ class Instances(NamedTuple):
 def tokenize_documents(
     documents: Sequence[Sequence[str]], first_number: int, tokenizer: Tokenizer
 ) -> TokenBlock:
-    """Tokenises the sentences of documents; a document without tokens vanishes, not its number."""
+    """Tokenises documents; one without tokens is dropped, but its number stays taken."""
     tokens, kept, numbers = array.array("i"), [], []
     for number, sentences in enumerate(documents, first_number):
         bounds = [len(tokens)]
@@ -112,7 +112,7 @@ def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -
     Args:
       block: The documents.
       recipe: See Recipe.
-      word_starts: <bool>[V], as the tokenizer tells.
+      word_starts: <bool>[V], from the tokenizer.
     """
     draw = functools.partial(
         draw_pairs, settings=recipe.pairs, word_starts=word_starts[block.tokens]
@@ -148,10 +148,10 @@ def build_examples(
 
     Args:
       tokens: <int32>[T] of the block.
-      instances: B of its instances.
+      instances: B of the block's instances.
       recipe: See Recipe; its `masking` is not None.
-      tokenizer: For the ids of specials.
-      word_starts: <bool>[V], as the tokenizer tells.
+      tokenizer: For the ids of special tokens.
+      word_starts: <bool>[V], from the tokenizer.
 
     Returns:
       The features of records.pretraining_spec, [B, ...].
@@ -176,12 +176,12 @@ def build_compact_examples(
     tokenizer: Tokenizer,
     word_starts: np.ndarray,
 ) -> dict[str, np.ndarray | list[np.ndarray]]:
-    """Gathers what the rows of a batch of instances are made of, for training to mask them.
+    """Gathers the unmasked content of a batch of instances, for masking during training.
 
     Args: see build_examples.
 
     Returns:
-      The features of records.compact_spec, [B, ...]; a list where lengths differ.
+      The features of records.compact_spec, [B, ...]; lists where lengths differ.
     """
     segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
     sizes = segments.lengths.sum(1).tolist()
@@ -197,7 +197,7 @@ def build_compact_examples(
 
 
 class _Segments(NamedTuple):
-    """Tokens of A and then of B, <int32>[B, S - 3], and their numbers, <int32>[B, 2]."""
+    """Tokens of A, then of B, <int32>[B, S - 3], and their counts, <int32>[B, 2]."""
 
     token_ids: np.ndarray
     lengths: np.ndarray

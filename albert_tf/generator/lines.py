@@ -1,4 +1,4 @@
-"""Lines of text in stored files, plain or compressed, within bounds of memory."""
+"""Reads lines of text from plain or compressed files in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from albert_tf import files
 
-# A longer line is cut at white space: running text without line breaks can't fill the memory.
+# Longer lines are cut at white space: text without line breaks can't exhaust memory.
 MAX_LINE_BYTES = 2**20
 
 _BUFFER_BYTES = 2**16
@@ -24,20 +24,20 @@ _MEND = "convert the file, or leave such bytes out with `input_file_mode=rb`"
 class TextFile:
     """A file of UTF-8 text, compressed if its name ends in .gz, .bz2 or .zst.
 
-    Only a line feed ends a line. White space around a line (so a carriage return too), NUL bytes
-    and a byte order mark at the file's begin are left out.
+    Only a line feed ends a line. White space around a line (including a carriage return), NUL
+    bytes and a byte order mark at the start of the file are dropped.
 
     Args:
-      path: What tf.io.gfile can open.
-      errors: "strict" insists on UTF-8, "ignore" leaves out the bytes that are not.
+      path: A path that tf.io.gfile can open.
+      errors: "strict" requires UTF-8, "ignore" drops bytes that are not.
 
     Attributes:
       path: As given.
       errors: As given.
-      number: Of the line that was read last, from 1; 0 before the first.
+      number: Number of the last line read, from 1; 0 before the first.
 
     Raises:
-      ValueError: If the package that the compression needs is not installed.
+      ValueError: If the compression's package is not installed.
     """
 
     def __init__(self, path: str, errors: str):
@@ -65,25 +65,25 @@ class TextFile:
 
     @property
     def here(self) -> str:
-        """The path and the line, to begin an error's message with."""
+        """The path and line, to begin an error message with."""
         return f"{self.path}, line {self.number}"
 
     def consumed_bytes(self) -> int:
-        """Returns the stored bytes up to here; what a decompressor read ahead counts."""
+        """Returns the stored bytes up to here, a decompressor's read-ahead included."""
         return (self._text if self._text.raw is self._stored else self._stored).tell()
 
     def lines(self) -> Iterator[str]:
-        """Yields one line after the other, a long one in parts of at most MAX_LINE_BYTES.
+        """Yields one line after another, long ones in parts of at most MAX_LINE_BYTES.
 
         Raises:
-          ValueError: If a line is not UTF-8, under errors "strict".
-          OSError: If the file can't be read or decompressed, or ends before its time.
+          ValueError: If a line is not UTF-8 and errors is "strict".
+          OSError: If the file can't be read or decompressed, or is truncated.
         """
         for line in self._read(_split_lines(self._text, MAX_LINE_BYTES)):
             yield self._decode(line)
 
     def whole_lines(self, max_bytes: int) -> Iterator[str]:
-        """Yields one line after the other.
+        """Yields one whole line after another.
 
         Raises:
           ValueError: As `lines`, or if a line has more than `max_bytes`.
@@ -98,7 +98,7 @@ class TextFile:
             yield self._decode(line)
 
     def lines_within(self, text: str) -> Iterator[str]:
-        """Yields the lines of a text that was found in this file's last line, as `lines` does."""
+        """Yields the lines of a text found in this file's last line, as `lines` does."""
         try:
             content = io.BytesIO(text.encode("utf-8", self.errors))
         except UnicodeEncodeError as error:
@@ -112,10 +112,10 @@ class TextFile:
                 self.number = number
                 yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if self._text.raw is not self._stored and not self._stored.tell():
-                # Even of no text there are bytes; gzip takes none at all for it.
+                # Even compressed empty text has bytes; gzip accepts none.
                 raise EOFError("it is empty, as no compressed file is")
         except self._failures as error:
-            reason = getattr(error, "message", error)  # That of TensorFlow's.
+            reason = getattr(error, "message", error)  # As TensorFlow's errors have it.
             raise OSError(f"can't read {self.path} beyond line {self.number}: {reason}") from error
 
     def _decode(self, line: bytes) -> str:
@@ -144,7 +144,7 @@ def import_zstd() -> ModuleType:
 
 
 class _StoredFile(io.RawIOBase):
-    """A file of tf.io.gfile with the interface of Python's io, from begin to end."""
+    """A tf.io.gfile file, read sequentially, with the interface of Python's io."""
 
     def __init__(self, path: str):
         files.check_regular(path)
@@ -171,9 +171,9 @@ class _StoredFile(io.RawIOBase):
 
 
 def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yields numbers and bytes of lines, a long one in parts of at most `max_bytes`.
+    """Yields line numbers and bytes, long lines in parts of at most `max_bytes`.
 
-    Parts of white space alone are left out, for they would pass for blank lines.
+    Parts that are only white space are dropped: they would pass for blank lines.
     """
     number, rest, is_begun = 1, b"", False
     while part := file.readline(max_bytes - len(rest)):
@@ -189,11 +189,11 @@ def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _find_cut(line: bytes) -> int:
-    """Returns where to part a line: at its last space, or else between characters."""
+    """Returns where to cut a line: at its last space, or else between characters."""
     middle = len(line) // 2
     cut = max(line.rfind(b" ", middle), line.rfind(b"\t", middle))
     if cut > 0:
         return cut
-    # A character of UTF-8 has up to four bytes; those after its first are 0b10......
+    # A UTF-8 character has up to four bytes; those after its first are 0b10......
     ends = range(len(line) - 1, max(len(line) - 4, 0), -1)
     return next((end for end in ends if line[end] & 0xC0 != 0x80), len(line))

@@ -1,4 +1,4 @@
-"""What is masked: flags of the generator, and of pre-training that draws masks itself."""
+"""Flags of what is masked, for the generator and for pre-training that draws masks itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def define_masking(values: flags.FlagValues, condition: str = "") -> None:
     """Adds the flags.
 
     Args:
-      values: Gets the flags.
-      condition: When they count: what the help of each ends with.
+      values: Receives the flags.
+      condition: When they apply; ends each flag's help.
     """
     group = FlagGroup(values, HEADING)
     group.integer(

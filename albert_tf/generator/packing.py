@@ -1,7 +1,7 @@
 """Packs several short examples into one row, so that less of a batch is padding.
 
-Finished examples are packed, each with its own masks and label: a row is nothing but its examples
-one after the other, and the model gives each of them the numbers that it would get alone.
+Finished examples are packed, each with its own masks and label: a row is just its examples,
+concatenated, and the model's outputs for each are those that it would get alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def assign_rows(
       max_examples_per_row: K.
 
     Returns:
-      <int>[N], rows numbered in the order of the first examples that they hold, without gaps.
+      <int>[N], rows numbered without gaps, in the order of their first examples.
     """
     needs = np.stack([lengths, predictions, np.ones_like(lengths)])
     free = np.tile([[room[0]], [room[1]], [max_examples_per_row]], len(lengths))
@@ -43,15 +43,15 @@ def assign_rows(
 def pack(
     examples: Mapping[str, np.ndarray], max_examples_per_row: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Packs a batch of examples; those of one row keep their order.
+    """Packs a batch of examples; the order within a row is kept.
 
     Args:
       examples: Features of records.pretraining_spec, [N, ...].
       max_examples_per_row: K, above 1.
-      pad_id: The id of padding.
+      pad_id: The padding id.
 
     Returns:
-      The features of packed rows of the same S and P, [R, ...] with R <= N.
+      The features of packed rows with the same S and P, [R, ...], R <= N.
     """
     lengths = examples["input_mask"].sum(axis=1)
     predictions = np.count_nonzero(examples["masked_lm_weights"], axis=1)
@@ -87,9 +87,9 @@ def pack(
 def _join(
     values: np.ndarray, counts: np.ndarray, rows: np.ndarray, width: int, fill: int = 0
 ) -> np.ndarray:
-    """Puts the first `counts` values of each example one after the other into its row.
+    """Concatenates the first `counts` values of each example in its row.
 
-    `rows` rises, so the values that are kept stand in the order in which rows are filled.
+    `rows` is ascending, so the kept values are already in the order in which rows are filled.
     """
     totals = np.bincount(rows, counts)
     joined = np.full((len(totals), width), fill, values.dtype)

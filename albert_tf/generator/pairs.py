@@ -1,7 +1,7 @@
-"""Cuts documents into pairs of segments in their right order, swapped, or of two documents.
+"""Cuts documents into segment pairs: in order, swapped, or from two documents.
 
-A pair is four offsets into the tokens of many documents, not the tokens themselves: dupe_factor
-passes over a corpus then cost a few bytes per instance.
+A pair is four offsets into the tokens of many documents, not the tokens themselves, so the
+dupe_factor passes over a corpus cost only a few bytes per instance.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _SHORTEST_TARGET = 2
 
 @dataclasses.dataclass(frozen=True)
 class PairSettings:
-    """What pairs are drawn.
+    """How pairs are drawn.
 
     Attributes:
-      max_seq_length: S, tokens of an instance with its three specials.
-      short_seq_prob: Share of documents per pass that aim at a random shorter length.
+      max_seq_length: S, tokens of an instance including its three special tokens.
+      short_seq_prob: Share of documents per pass with a random, shorter target length.
       random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
         True: B is what follows A, or comes from a random document (next sentence).
-      single_segment: What becomes of a chunk of one sentence. "random": it takes B from a random
-        document, with label 1, though nothing is out of order. "split": it is parted at the
-        begin of one of its words, and is a pair like others; one word alone is left out.
+      single_segment: What to do with a chunk of one sentence. "random": take B from a random
+        document, with label 1, though nothing is out of order. "split": split it at the start of
+        one of its words, into a pair like any other; a single word is dropped.
 
     Raises:
-      ValueError: If a number is out of its range, or chunks should be split where B may come from a
+      ValueError: If a number is out of range, or chunks are to be split where B may come from a
         random document.
     """
 
@@ -67,8 +67,8 @@ class SegmentPair(NamedTuple):
 
     Attributes:
       label: 1 if B is not what follows A: swapped, or from a random document.
-      single: 1 if the chunk was one sentence, and became a pair as `single_segment` says.
-      dropped: Tokens of the two segments that there was no room for.
+      single: 1 if the chunk was one sentence, paired as `single_segment` says.
+      dropped: Tokens cut from the two segments for lack of room.
     """
 
     a_begin: int
@@ -89,11 +89,11 @@ def draw_pairs(
 ) -> list[SegmentPair]:
     """Cuts one document into the instances of one pass.
 
-    Sentences are gathered until they reach the target length, which one coin per call fixes, and
-    parted at random. `single_segment` says what becomes of a chunk of one sentence.
+    Sentences are gathered up to the target length, drawn once per call, and split at random.
+    `single_segment` says what becomes of a chunk of one sentence.
 
     Args:
-      documents: Per document where its sentences begin, rising, closed by where the last ends.
+      documents: For each document, where its sentences begin, ascending, then where the last ends.
       index: The document to cut; the others serve as random documents.
       settings: See PairSettings.
       rng: The only source of randomness.
@@ -124,7 +124,7 @@ def draw_pairs(
         if border == b[1] or (settings.random_next_sentence and rng.random() < 0.5):
             b = _draw_random_run(documents, index, target - (a[1] - a[0]), rng)
             label = 1
-            # What was meant to be B is the beginning of the next chunk.
+            # The rest, which would have been B, begins the next chunk.
             first = middle
         elif not settings.random_next_sentence and rng.random() < 0.5:
             a, b = b, a
@@ -135,16 +135,16 @@ def draw_pairs(
 
 
 def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
-    """Returns where the shortest run of sentences from `first` ends that has `target` tokens.
+    """Returns the end of the shortest run of sentences from `first` with `target` tokens.
 
-    The run has one sentence at least, and ends with its document if that is shorter.
+    The run has at least one sentence, and ends with its document if that is shorter.
     """
     end = bisect.bisect_left(bounds, bounds[first] + target, first + 1)
     return min(end, len(bounds) - 1)
 
 
 def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.Random) -> int:
-    """Draws a word's first token behind `begin` and before `end`; `begin` where there is none."""
+    """Draws a word's first token after `begin` and before `end`; `begin` if there is none."""
     inner = np.flatnonzero(word_starts[begin + 1 : end])
     return begin + 1 + int(rng.choice(inner)) if len(inner) else begin
 
@@ -164,10 +164,10 @@ def _draw_random_run(
 def _truncate(
     a: tuple[int, int], b: tuple[int, int], max_tokens: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Shortens the longer segment (B if equal) token by token, in front or behind by a coin.
+    """Shortens the longer segment (B if equal) token by token, at a random end each time.
 
-    Which segment loses how many tokens is settled beforehand; the coins of one segment are one
-    draw of bits.
+    How many tokens each segment loses is computed first; a segment's coin flips are one draw of
+    bits.
     """
     length_a, length_b = a[1] - a[0], b[1] - b[0]
     if length_a + length_b <= max_tokens:

@@ -1,4 +1,4 @@
-"""A function of many items, computed by many processes, with the results in order."""
+"""Maps a function over many items in parallel processes, with results in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def count_cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -29,19 +29,19 @@ def map_in_order(
 ) -> Generator[Result, None, None]:
     """Yields function(item) for every item, in the order of the items.
 
-    At most twice as many items as processes are on their way. One process is this one; more are
-    new ones beside it, started by `spawn`, which is safe whatever libraries this process runs.
-    They end with this iterator, and when this process ends, however it does: close the iterator
-    (contextlib.closing) where it may be left early.
+    At most twice as many items as processes are in flight. With one process, this one computes;
+    otherwise new ones do, started by `spawn`, which is safe whatever libraries are loaded here.
+    They end with this iterator, and when this process ends for any reason: close the iterator
+    (contextlib.closing) if it may be abandoned early.
 
     Args:
       function: Picklable, as are items and results.
       items: Read as needed.
-      num_processes: How many processes compute.
+      num_processes: Number of processes.
 
     Raises:
       ChildProcessError: If a process was killed.
-      Exception: What the function or the iterator of items raised.
+      Exception: Whatever the function or the iterator of items raised.
     """
     if num_processes == 1:
         yield from map(function, items)
@@ -72,8 +72,8 @@ def map_in_order(
 
 
 def _end_with(lifeline: Connection) -> None:
-    """Ends this worker at once when the other end of `lifeline` closes: by will, or by a kill."""
-    # Ctrl-C reaches all processes of a terminal; what it means is the parent's business.
+    """Ends this worker at once when the parent closes its end of `lifeline`, or is killed."""
+    # Ctrl-C reaches all processes of a terminal; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def wait() -> None:

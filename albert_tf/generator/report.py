@@ -1,4 +1,4 @@
-"""What a run read and wrote: counted as it goes, in words, and as JSON beside the records."""
+"""What a run read and wrote: counted as it goes, reported in words and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from albert_tf.generator.pairs import SegmentPair
 from albert_tf.records.specs import NUM_SPECIALS
 
 SCHEMA_VERSION = 2
-# Of the unit of getrusage's ru_maxrss, which macOS gives in bytes and Linux in KiB.
+# Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
@@ -28,35 +28,35 @@ class WrongVocabularyError(ValueError):
 
 @dataclasses.dataclass
 class Report:
-    """Counts of a run or of a part of it; parts are merged.
+    """Counts of a run or of a part of it; parts can be merged.
 
-    Tokens of the output are those of the rows with [CLS] and [SEP], without padding. Under
-    do_permutation, masked tokens are all that have a label.
+    Output tokens are those of the rows, with [CLS] and [SEP] but without padding. Under
+    do_permutation, all tokens with a label count as masked.
 
     Attributes:
       documents: With at least one token.
       sentences: With at least one token.
-      input_tokens: Of the text, once, however many passes are drawn from it.
+      input_tokens: Of the text, counted once, however many passes are drawn.
       unknown_tokens: [UNK] among the input tokens.
-      false_starts: Input tokens that continue a word, but count as words of their own because
-        their letters are not a to z.
+      false_starts: Input tokens that continue a word, but count as words themselves because their
+        letters are not a to z.
       instances: Written examples.
-      rows: Written records, which hold several examples each where these are packed.
-      row_tokens: Room in the rows, padding included.
+      rows: Written records; packed ones hold several examples each.
+      row_tokens: Positions in the rows, padding included.
       output_tokens: See above.
       masked_tokens: See above.
       label_1: Instances that are swapped, or have B from a random document.
-      single_segments: Instances of a chunk of one sentence; B is a random document's by default.
-      truncated: Instances whose segments lost tokens that there was no room for.
-      dropped_tokens: What they lost.
-      limited_masks: Instances that masked_lm_prob would give more masked tokens than
-        max_predictions_per_seq.
+      single_segments: Instances of a one-sentence chunk; B is a random document's by default.
+      truncated: Instances whose segments lost tokens for lack of room.
+      dropped_tokens: The tokens they lost.
+      limited_masks: Instances to which masked_lm_prob would give more than
+        max_predictions_per_seq masked tokens.
       length_histogram: Output tokens of an instance -> instances.
-      ngram_histogram: Words -> n-grams. Counted are maximal runs of masked words (pieces, without
-        do_whole_word_mask) in a segment: n-grams that were drawn side by side count as one.
+      ngram_histogram: Words -> n-grams, counted as maximal runs of masked words (pieces, without
+        do_whole_word_mask) in a segment: n-grams drawn next to each other count as one.
       shards: Written file -> {"records": ..., "bytes": ...}.
-      seconds: Wall time; of a resumed run, of all its parts.
-      peak_memory_bytes: Resident memory of the largest process, workers included.
+      seconds: Wall time; over all parts of a resumed run.
+      peak_memory_bytes: Peak resident memory of the largest process, workers included.
     """
 
     documents: int = 0
@@ -85,7 +85,7 @@ class Report:
     peak_memory_bytes: int = 0
 
     def count_input(self, block: TokenBlock, unk_id: int, false_starts: np.ndarray) -> None:
-        """Adds a block of documents; `false_starts` <bool>[V] are pieces, see the attribute."""
+        """Adds a block of documents; `false_starts` <bool>[V] marks such pieces, see above."""
         self.documents += len(block.documents)
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
         self.input_tokens += len(block.tokens)
@@ -98,8 +98,8 @@ class Report:
         examples: Mapping[str, np.ndarray],
         recipe: Recipe,
     ) -> None:
-        """Adds a batch of examples before they are packed; masks where they have any."""
-        # Not the pair's integers: an array of each for all pairs.
+        """Adds a batch of examples, not yet packed, and their masks if they have any."""
+        # Each field is an array over all pairs, not one pair's integer.
         pairs: Any = SegmentPair(*batch.pairs.T)
         lengths = pairs.a_end - pairs.a_begin + pairs.b_end - pairs.b_begin + NUM_SPECIALS
         self.instances += len(lengths)
@@ -124,11 +124,11 @@ class Report:
         self.row_tokens += num_rows * recipe.pairs.max_seq_length
 
     def count_shard(self, path: str, records: int, num_bytes: int) -> None:
-        """Adds a written file, or replaces what was known of it."""
+        """Adds a written file, or replaces its entry."""
         self.shards[path] = {"records": records, "bytes": num_bytes}
 
     def measure_memory(self) -> None:
-        """Notes the peak so far of this process."""
+        """Records this process's peak so far."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
         self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
 
@@ -144,7 +144,7 @@ class Report:
                 setattr(self, field.name, mine + theirs)
 
     def check_unknown_share(self, max_unknown_share: float) -> None:
-        """Refuses a text that the vocabulary was not made for.
+        """Refuses text that the vocabulary was not made for.
 
         With the release's English vocabulary about 0.1 % of an English encyclopedia's tokens are
         [UNK], 5 % of a German text's, and over 40 % of a Chinese, Russian or Arabic one's.
@@ -161,7 +161,7 @@ class Report:
             )
 
     def shares(self) -> dict[str, float]:
-        """Returns what the counts come to; a share of nothing is 0."""
+        """Returns ratios of the counts; a share of nothing is 0."""
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),
             "false_starts_share": _share(self.false_starts, self.input_tokens),
@@ -177,7 +177,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Returns a dictionary for json.dump: schema_version, the attributes, and `shares`.
 
-        Keys of histograms become text, in rising order.
+        Histogram keys become strings, in ascending order.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("length_histogram", "ngram_histogram"):
@@ -186,10 +186,10 @@ class Report:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
-        """Returns the report that `to_json` was given.
+        """Returns the report that `to_json` described.
 
         Raises:
-          ValueError: If it was made by another version of this module.
+          ValueError: If its schema_version is another one.
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
@@ -233,8 +233,8 @@ class Report:
         return lines
 
     def save(self, path: str) -> None:
-        """Writes the JSON; the file gets its name when it is whole."""
-        # Processes that only count start faster without TensorFlow.
+        """Writes the JSON atomically."""
+        # Processes that only count start faster without it.
         from albert_tf import files
 
         files.replace(path, json.dumps(self.to_json(), indent=2) + "\n")
@@ -243,11 +243,11 @@ class Report:
 def report_path(output_file: str, suffix: str) -> str:
     """Returns the name of a file about `output_file`: records.tfrecord -> records.report.json.
 
-    Of several files it is named after the first. The ending of record files is left out, so that
-    records.tfrecord* finds records only.
+    It is named after the first of several files, and without their extension, so that
+    records.tfrecord* matches records only.
 
     Args:
-      output_file: Names of record files, with commas between.
+      output_file: Names of record files, comma-separated.
       suffix: ".json" or ".png".
     """
     path = output_file.split(",")[0]
@@ -261,14 +261,14 @@ def _measure_masked_runs(
     """Returns the lengths in words of maximal runs of masked words, <int64>[runs].
 
     A word is masked if its first piece is: words are masked whole. [CLS] and [SEP] are words that
-    are never masked, so that no run goes on into another segment or row; padding, and pieces behind
-    a [SEP] that begin no word, count as part of the [SEP].
+    are never masked, so no run extends into another segment or row. Padding, and pieces after a
+    [SEP] that don't start a word, count as part of the [SEP].
     """
     starts = examples["token_boundary" if do_whole_word_mask else "input_mask"].astype(bool)
-    starts[:, 1] = True  # A segment that lost its front may begin within a word.
+    starts[:, 1] = True  # A segment cut at its front may begin inside a word.
     masked = np.zeros(starts.shape, np.int8)
     np.put_along_axis(masked, examples["masked_lm_positions"], 1, axis=1)
-    masked[:, 0] = 0  # Where the positions of slots without a label point to.
+    masked[:, 0] = 0  # Slots without a label point here.
     masked_words = masked.ravel()[np.flatnonzero(starts)]
     edges = np.flatnonzero(masked_words[1:] != masked_words[:-1])
     return edges[1::2] - edges[::2]

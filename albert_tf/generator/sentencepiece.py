@@ -3,7 +3,7 @@
 python data/train_sentencepiece.py --input_file='text/*.txt' --model_prefix=vocab/30k-clean
 
 writes vocab/30k-clean.model, which --spm_model_file of every other script takes, and
-vocab/30k-clean.vocab, its pieces with their scores to look at. Pieces 0 to 4 are <pad>, <unk>,
+vocab/30k-clean.vocab, a readable list of its pieces and scores. Pieces 0 to 4 are <pad>, <unk>,
 [CLS], [SEP] and [MASK]. The same text gives the same files.
 """
 
@@ -68,7 +68,7 @@ def define_flags(values: flags.FlagValues) -> None:
 def read_sentences(
     files: Sequence[str], settings: documents.TextSettings, do_lower_case: bool
 ) -> Iterator[str]:
-    """Yields normalised sentences of the files, one at a time, without the empty ones."""
+    """Yields the files' non-empty normalised sentences, one at a time."""
     for document in documents.read_documents(files, settings):
         for line in document.sentences:
             sentence = preprocess_text(line, lower=do_lower_case)
@@ -87,11 +87,11 @@ def train(
     """Trains a model with the release's recipe.
 
     Returns:
-      The model file's content.
+      The content of the model file.
 
     Raises:
-      ValueError: If there is no text, it is not of its format, or it can't have a vocabulary of
-        that size.
+      ValueError: If there is no text, it is not in its format, or it doesn't support a vocabulary
+        of that size.
       OSError: If a file can't be read.
     """
     if next(read_sentences(files, settings, do_lower_case), None) is None:
@@ -114,7 +114,7 @@ def train(
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    """Says in this module's words what sentencepiece complains about."""
+    """Restates sentencepiece's error message in our terms."""
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", message):
         return (
             f"`vocab_size={vocab_size}` is too large for this text: the largest possible size is "
@@ -131,7 +131,7 @@ def _explain(message: str, vocab_size: int) -> str:
 
 
 def check_writable(model_prefix: str) -> None:
-    """Checks before the work that PREFIX.model can be written, and makes its directory.
+    """Checks before training that PREFIX.model can be written, and makes its directory.
 
     Raises:
       OSError: If it can't.
@@ -150,7 +150,7 @@ def check_writable(model_prefix: str) -> None:
 
 
 def write_model(model: bytes, model_prefix: str) -> None:
-    """Writes PREFIX.vocab and PREFIX.model, each of them whole or not at all."""
+    """Writes PREFIX.vocab and PREFIX.model, each atomically."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     vocabulary = "".join(
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(len(processor))
@@ -162,11 +162,11 @@ def write_model(model: bytes, model_prefix: str) -> None:
 def main(values: flags.FlagValues) -> None:
     """Trains and writes the model that the flags describe."""
     quiet.import_tensorflow()
-    from albert_tf import errors  # --help takes no TensorFlow.
+    from albert_tf import errors  # --help needs no TensorFlow.
 
     with errors.in_one_line(flags=values):
         texts = files.list_files(values.input_file)
-        # Bytes that are not UTF-8 are left out: a few are no reason to have no vocabulary.
+        # Bytes that are not UTF-8 are dropped: a few are no reason to fail.
         settings = read_text_settings(values, mode="rb")
         check_writable(values.model_prefix)
         model = train(

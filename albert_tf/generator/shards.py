@@ -1,11 +1,11 @@
-"""The files of a run: written one after the other, kept through a kill, named when all are whole.
+"""A run's shards: written in order, resumable after a kill, renamed once all are complete.
 
-While a run lasts there are, beside the shards to be:
+During a run there are, beside the future shards:
 
-    NAME.unfinished         a shard, whole or half written
-    FIRST.unfinished.json   how the run was started, and which of its shards are whole
-    FIRST.unfinished.*/     parts of the next shards (in the system's temporary folder instead,
-                            where the shards are not on a local disk)
+    NAME.unfinished         a shard, complete or partly written
+    FIRST.unfinished.json   how the run was started, and which shards are complete
+    FIRST.unfinished.*/     parts of the next shards (in the system's temporary folder if the
+                            shards are not on a local disk)
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on.
 
     Args:
-      output_file: A name, or several where num_output_shards is None.
-      num_output_shards: None is as many as there are names.
+      output_file: A name, or several if num_output_shards is None.
+      num_output_shards: None means one per name.
 
     Raises:
       ValueError: If the arguments contradict each other, or name no files.
@@ -60,7 +60,7 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """A whole shard.
+    """A complete shard.
 
     Attributes:
       num_bytes: Its size.
@@ -81,7 +81,7 @@ class _Whole:
 
 
 class ShardRun:
-    """The shards of one run, in order, with what an earlier, killed run of the same kind left.
+    """The shards of one run, in order, including those left by an earlier, killed run.
 
     Made by `open_run`.
 
@@ -101,24 +101,24 @@ class ShardRun:
 
     @property
     def num_whole(self) -> int:
-        """Shards that are whole; the next one begins at `start`."""
+        """Number of complete shards; the next one begins at `start`."""
         return len(self._whole)
 
     @property
     def start(self) -> Place:
-        """Where the text of the first shard begins that isn't whole."""
+        """Where the text of the first incomplete shard begins."""
         return self._whole[-1].end if self._whole else Place()
 
     @property
     def report(self) -> Report:
-        """What was counted in all shards, those of earlier runs too."""
+        """The counts over all shards, those of earlier runs included."""
         total = Report()
         for report in (*(shard.report for shard in self._whole), self._report):
             total.merge(report)
         return total
 
     def append(self, part: Part) -> None:
-        """Adds the records of a part, and removes it; parts come in the order of their text."""
+        """Appends a part's records, and removes the part; parts come in text order."""
         if part.shard > self.num_whole:
             self._complete_shard()
         if self._file is None:
@@ -131,10 +131,10 @@ class ShardRun:
         self._end = part.end
 
     def publish(self) -> None:
-        """Gives the shards their names.
+        """Gives the shards their final names.
 
         Raises:
-          ValueError: If there is nothing in one of them.
+          ValueError: If one of them is empty.
         """
         if self._file:
             self._complete_shard()
@@ -145,12 +145,12 @@ class ShardRun:
         tf.io.gfile.remove(self._state_path)
 
     def save(self) -> None:
-        """Writes down which shards are whole."""
+        """Records which shards are complete."""
         state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
         files.replace(self._state_path, files.dump_sealed(state))
 
     def remove(self, keep_whole: bool) -> None:
-        """Removes the shards that aren't whole; or all, with what is known of them."""
+        """Removes the incomplete shards; or all of them, and the record of them."""
         if self._file:
             self._file.close()
         keep = self.num_whole if keep_whole else 0
@@ -189,7 +189,7 @@ class ShardRun:
             )
         all_whole = len(whole) == len(self._paths)
         for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
-            # Once all are whole, some may have their names.
+            # Once all are complete, some may have their final names.
             places = [unfinished(path), path] if all_whole else [unfinished(path)]
             if shard.num_bytes not in map(_size, places):
                 return whole[:number]
@@ -200,7 +200,7 @@ def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
     """Refuses text that leaves shards empty.
 
     Raises:
-      ValueError: If it does.
+      ValueError: If some shards are empty.
     """
     if not num_documents:
         raise ValueError("`input_file`: there is no text in it")
@@ -213,11 +213,11 @@ def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
 
 @contextlib.contextmanager
 def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[ShardRun]:
-    """Opens the shards `paths`, or goes on where an unfinished run with the same settings was.
+    """Opens the shards `paths`, or resumes an unfinished run with the same settings.
 
-    If the body fails by a ValueError, which the same command would meet again, or if no shard is
-    whole, nothing is left behind; otherwise, and where the share of [UNK] may yet be allowed, whole
-    shards are kept for the next run.
+    If the body raises a ValueError, which the same command would raise again, or if no shard is
+    complete, nothing is left behind. Otherwise, and if only the share of [UNK] was too high,
+    complete shards are kept for the next run.
 
     Raises:
       ValueError: If an unfinished run has other settings.
@@ -232,7 +232,7 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
             with _make_parts_folder(paths[0]) as run.folder:
                 yield run
         except BaseException as error:
-            # Of the vocabulary the same flags may be meant, with a higher max_unknown_share.
+            # After a WrongVocabularyError the user may just raise max_unknown_share.
             in_vain = isinstance(error, ValueError) and not isinstance(error, WrongVocabularyError)
             run.remove(keep_whole=not in_vain)
             if run.num_whole and not in_vain:
@@ -267,7 +267,7 @@ def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | 
 
 
 def unfinished(path: str) -> str:
-    """Returns the name of a shard until all are whole."""
+    """Returns the name of a shard until all are complete."""
     return f"{path}.unfinished"
 
 

@@ -1,4 +1,4 @@
-"""Makes a part of a shard of a block of text: what a worker process does, without TensorFlow."""
+"""A worker's job: makes part of a shard from a block of text, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BATCH_SIZE = 256
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """What a worker loads its tokenizer from.
+    """The files that a worker loads its tokenizer from.
 
     Attributes:
       spm_model_file, vocab_file, do_lower_case: As Tokenizer takes them.
-      sha256: Of the file.
+      sha256: Hash of the file.
     """
 
     spm_model_file: str | None
@@ -40,7 +40,7 @@ class Vocabulary:
     def of_files(
         cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool
     ) -> Vocabulary:
-        """Returns that of a SentencePiece model, or else of a WordPiece vocabulary.
+        """Describes a SentencePiece model, or else a WordPiece vocabulary.
 
         Raises:
           ValueError: If neither is given.
@@ -56,11 +56,11 @@ class Vocabulary:
 
     @property
     def content(self) -> bytes:
-        """What the file holds."""
+        """The file's content."""
         return files.read_bytes(self.spm_model_file or self.vocab_file)
 
     def copied(self, folder: str, content: bytes) -> Vocabulary:
-        """Returns the same vocabulary, its content written to a file in a local folder."""
+        """Returns the same vocabulary, with its content written to a local folder."""
         path = os.path.join(folder, "vocabulary")
         with open(path, "wb") as file:
             file.write(content)
@@ -71,16 +71,16 @@ class Vocabulary:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """Returns the tokenizer of a vocabulary, loaded once in each process."""
+    """Returns a vocabulary's tokenizer, loaded once per process."""
     return Tokenizer(vocabulary.spm_model_file, vocabulary.vocab_file, vocabulary.do_lower_case)
 
 
 class Plan(NamedTuple):
-    """What a run makes, whatever it runs on; picklable.
+    """What a run makes, independent of the runner; picklable.
 
     Attributes:
-      cut_blocks: blocks.cut_blocks of the text, but for its arguments `start` and `first_shard`.
-      vocabulary: What the text is tokenised with.
+      cut_blocks: blocks.cut_blocks on the text, lacking only `start` and `first_shard`.
+      vocabulary: Tokenises the text.
       recipe: How instances are made.
       output_files: Paths of the shards.
       max_unknown_share: See Report.check_unknown_share.
@@ -95,7 +95,7 @@ class Plan(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is the same for all blocks of a run.
+    """What all blocks of a run share.
 
     Attributes:
       vocabulary: See Vocabulary.
@@ -113,9 +113,9 @@ class Part(NamedTuple):
 
     Attributes:
       path: A TFRecord file.
-      shard: The shard that it is a part of.
+      shard: The shard it belongs to.
       end: Where the text of the block ends.
-      report: What was counted.
+      report: Its counts.
     """
 
     path: str
@@ -147,7 +147,7 @@ def make_part(job: Job, block: TextBlock) -> Part:
 def tokenize_block(
     block: TextBlock, tokenizer: Tokenizer, word_starts: np.ndarray
 ) -> tuple[instances.TokenBlock, Report]:
-    """Tokenises a block and counts what it holds; `word_starts` <bool>[V] as the recipe has it."""
+    """Tokenises a block and counts its content; `word_starts` <bool>[V] is the recipe's."""
     tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
     report = Report()
     report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))

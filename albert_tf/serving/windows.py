@@ -18,7 +18,7 @@ class Windows:
       ids: `<int32>[W, (L)]`, pieces of the context.
       examples: `<int32>[W]`, the example each belongs to.
       offsets: `<int32>[W]`, position of the first of these pieces in the sequence.
-      flat: `<int32>[W, L]`, each piece's index among those of all the batch's contexts.
+      flat: `<int32>[W, L]`, each piece's index in all the batch's contexts.
       counts: `<bool>[W, L]`, whether this window shows most around the piece.
       widths: `<int32>[W]`, number of pieces.
     """

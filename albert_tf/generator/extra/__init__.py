@@ -1,1 +1,1 @@
-"""What needs packages that not every generator needs: Apache Beam, plots, the demo's text."""
+"""Extras with dependencies of their own: Apache Beam, plots, the demo's text."""

