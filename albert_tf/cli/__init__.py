@@ -1,1 +1,1 @@
-"""The scripts of training: flags -> checks, a task, a Trainer."""
+"""The training scripts: flags -> checks, a task, a Trainer."""

@@ -1,4 +1,4 @@
-"""What a script checks before long work: the config, the output directory, the sizes of batches."""
+"""Checks before long work: the config, the output directory, batch sizes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from albert_tf.conversion import layouts
 
 
 def write_config(config: AlbertConfig, output_dir: str) -> None:
-    """Puts the config beside the checkpoints of a run."""
+    """Writes the config beside a run's checkpoints."""
     files.replace(os.path.join(output_dir, CONFIG_FILE), config.to_json())
 
 
 def check_same_model(config: AlbertConfig, output_dir: str) -> None:
-    """Compares the config with that of the run whose checkpoints are there: dropout may change.
+    """Checks that the run in output_dir has the same config; dropout may change.
 
     Raises:
-      ValueError: If it is another model's, even if its weights would fit.
+      ValueError: If it is another model's, even if the weights would fit.
     """
     stored = os.path.join(output_dir, CONFIG_FILE)
     if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
@@ -38,10 +38,10 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
 
 
 def check_fresh_or_own(output_dir: str) -> None:
-    """Checks that a run goes on with its own checkpoints, or begins where there is no model.
+    """Checks that output_dir holds checkpoints of this run, or no model.
 
     Raises:
-      ValueError: If there is another model, of which the run would replace or delete files.
+      ValueError: If it holds another model, whose files the run would replace or delete.
     """
     if checkpoint.latest(output_dir):
         return
@@ -51,7 +51,7 @@ def check_fresh_or_own(output_dir: str) -> None:
         found = [output_dir]
     except FileNotFoundError:
         pass
-    except ValueError:  # Several models, of which one must be named.
+    except ValueError:  # Several models: one must be named.
         found = found or [os.path.join(output_dir, "...")]
     if found:
         raise ValueError(
@@ -64,7 +64,7 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
     """Checks that the model has a position for each piece of a sequence.
 
     Raises:
-      ValueError: If it has not.
+      ValueError: If max_seq_length is larger than the model's maximum.
     """
     if max_seq_length > config.max_position_embeddings:
         raise ValueError(
@@ -74,7 +74,7 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
 
 
 def check_batch_size(flag: str, batch_size: int, strategy: tf.distribute.Strategy) -> None:
-    """Checks that the replicas can share a batch to evaluate.
+    """Checks that an evaluation batch can be split over the replicas.
 
     Raises:
       ValueError: If its size is not divisible by their number.
@@ -90,10 +90,10 @@ def check_batch_size(flag: str, batch_size: int, strategy: tf.distribute.Strateg
 def check_train_batch_size(
     batch_size: int, accumulation_steps: int, strategy: tf.distribute.Strategy
 ) -> None:
-    """Checks that the replicas can share a batch to train on, each in so many parts.
+    """Checks that a training batch can be split over the replicas, each in so many parts.
 
     Raises:
-      ValueError: If its size is not divisible by the number of all parts.
+      ValueError: If its size is not divisible by the total number of parts.
     """
     num_replicas = strategy.num_replicas_in_sync
     parts = num_replicas * accumulation_steps
@@ -105,10 +105,10 @@ def check_train_batch_size(
 
 
 def make_output_dir(path: str) -> None:
-    """Makes the output directory and writes to it once.
+    """Makes the output directory, and checks that it is writable.
 
     Raises:
-      ValueError: If that is not possible.
+      ValueError: If it can't be made or written to.
     """
     probe = os.path.join(path, ".write_test")
     try:
@@ -121,5 +121,5 @@ def make_output_dir(path: str) -> None:
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """Returns a strategy's name and its number of replicas, for a person."""
+    """Returns a strategy's name and number of replicas, for people."""
     return f"{type(strategy).__name__} with {strategy.num_replicas_in_sync} replica(s)"

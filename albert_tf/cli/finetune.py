@@ -1,4 +1,4 @@
-r"""Fine-tunes ALBERT on a task, evaluates it and predicts: GLUE, RACE, SQuAD, your own table.
+r"""Fine-tunes ALBERT on a task, evaluates and predicts: GLUE, RACE, SQuAD, your own table.
 
 Takes all flags of the release's run_classifier.py, run_race.py, run_squad_v1.py and
 run_squad_v2.py, with their names and defaults, and a few more:
@@ -36,7 +36,7 @@ from albert_tf.training import distribution, evaluation, optimizers, run_lock
 from albert_tf.training.length_buckets import MOST_ROWS, choose_static_lengths
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-# A split -> the flag of what needs it, and that of its batch size.
+# A split -> the flag that needs it, and the flag of its batch size.
 SPLITS = {
     "train": ("do_train", "train_batch_size"),
     "dev": ("do_eval", "eval_batch_size"),
@@ -48,8 +48,8 @@ def check_weights(values: flags.FlagValues) -> None:
     """Checks that there are weights to start from.
 
     Raises:
-      ValueError: If there are none, and nobody asked for random ones; or if output_dir holds
-        another model.
+      ValueError: If there are none, and random initialisation was not requested; or if output_dir
+        holds another model.
     """
     if values.do_train:
         checks.check_fresh_or_own(values.output_dir)
@@ -65,13 +65,13 @@ def check_weights(values: flags.FlagValues) -> None:
 
 
 def _stored(values: flags.FlagValues) -> str | None:
-    """Returns the checkpoint of output_dir that the run goes on with: training, not with a best."""
+    """Returns the checkpoint in output_dir to resume from: for training, never a best."""
     newest = checkpoint.latest(values.output_dir)
     return newest if values.do_train else newest or checkpoint.best(values.output_dir)
 
 
 def load_config(values: flags.FlagValues) -> AlbertConfig:
-    """Reads the model's config, with the dropout that the flags ask for."""
+    """Reads the model's config, and applies the dropout flags."""
     config = _stored_config(values)
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     given = {name: rate for name in names if (rate := getattr(values, name)) is not None}
@@ -79,7 +79,7 @@ def load_config(values: flags.FlagValues) -> AlbertConfig:
 
 
 def _stored_config(values: flags.FlagValues) -> AlbertConfig:
-    """Reads the config as named, or of the run that goes on, or beside the weights."""
+    """Reads the named config, or that of the continued run, or the one beside the weights."""
     if values.albert_config_file:
         return AlbertConfig.from_json_file(values.albert_config_file)
     beside = os.path.join(values.output_dir, CONFIG_FILE)
@@ -92,14 +92,14 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
 
 
 def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
-    """Reads the examples of the splits that are needed."""
+    """Reads the examples of the required splits."""
     return {split: read(split) for split, (flag, _) in SPLITS.items() if values[flag].value}
 
 
 def make_splits(
     values: flags.FlagValues, task: SupervisedTask, examples: dict[str, list[Any]]
 ) -> dict[str, Split]:
-    """Makes the features of examples, or finds them made."""
+    """Makes the features of examples, or finds them cached."""
     splits = {}
     for name, (_, batch_size) in SPLITS.items():
         if name in examples:
@@ -122,14 +122,14 @@ def _static_lengths(values: flags.FlagValues, features: FeatureTable) -> tuple[i
 
 
 def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
-    # Where "dev" and "test" are the same examples, they share a file.
+    # If "dev" and "test" are the same examples, they share a file.
     folder = values.cached_dir or os.path.join(values.output_dir, "features")
     default = os.path.join(folder, f"{values.task_name}_{'train' if is_training else 'predict'}")
     return (values.train_feature_file if is_training else values.predict_feature_file) or default
 
 
 def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
-    """Chooses the devices, which must be able to share the batches."""
+    """Chooses the devices, and checks that batches can be split over them."""
     strategy = shared_flags.create_strategy(values)
     if values.do_train:
         checks.check_train_batch_size(
@@ -141,15 +141,15 @@ def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
 
 
 def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[SupervisedRun, int]:
-    """Checks everything, and returns a run with its first weights, and its last step.
+    """Checks everything, and returns a run with its initial weights, and its last step.
 
-    The output directory is the run's until `held` closes.
+    The run holds the output directory until `held` closes.
     """
     check_weights(values)
     config = load_config(values)
     checks.check_positions(config, values.max_seq_length)
     checks.check_same_model(config, values.output_dir)
-    # Before any other TensorFlow operation: workers can be connected only then.
+    # Before any other TensorFlow operation: workers can't be connected later.
     strategy = create_strategy(values)
     task, read = finetune_tasks.make_task(values, config)
     if values.export_dir:
@@ -247,7 +247,7 @@ def combine(values: flags.FlagValues) -> None:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Does what the flags say."""
+    """Runs what the flags describe."""
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
     expected = errors.in_one_line(ImportError, NonFiniteLossError, flags=values)

@@ -1,4 +1,4 @@
-"""What the flags of run_finetune.py may not say together."""
+"""Checks the flags of run_finetune.py against each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from albert_tf.cli import finetune_flags
 
 
 def check_flags(values: flags.FlagValues) -> None:
-    """Compares the flags with each other.
+    """Checks the flags against each other.
 
     Raises:
       ValueError: If they contradict each other.
@@ -44,7 +44,7 @@ def check_flags(values: flags.FlagValues) -> None:
 
 
 def _check_what_is_served(values: flags.FlagValues) -> None:
-    """Checks what would be found out only once the model is trained and served."""
+    """Checks what would otherwise fail only after training, when serving."""
     columns, longest = values.choice_columns, values.max_seq_length
     if len(columns) == 1:
         raise ValueError(f"--choice_columns must name at least two columns, not only {columns[0]}")

@@ -1,4 +1,4 @@
-"""The export at the end of a run of fine-tuning: the best checkpoint as a SavedModel."""
+"""The export after fine-tuning: the best checkpoint as a SavedModel."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from albert_tf.tasks.supervised import SupervisedTask
 
 
 def check(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Checks before the work that the task can be exported.
+    """Checks before training that the task can be exported.
 
     Raises:
       ImportError: If tensorflow_text is not installed.
-      ValueError: If the flags ask for what the task has not.
+      ValueError: If the flags ask for what the task doesn't have.
     """
     _import_exporters()
     _serving(values, task)
 
 
 def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
-    """Checks that there is no directory yet, or one with the export that this run would make.
+    """Checks that the directory doesn't exist, or holds the export that this run would make.
 
     Raises:
-      ValueError: If there is another one, or it can't be made.
+      ValueError: If it holds anything else, or can't be made.
     """
     newest = checkpoint.latest(values.output_dir) if values.do_train else None
     is_done = not values.do_train or (
@@ -43,7 +43,7 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
 
 
 def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Writes the best checkpoint as a SavedModel that takes raw text, unless it is there."""
+    """Writes the best checkpoint as a SavedModel that takes raw text, unless it exists."""
     if _is_exported(values):
         logging.info("%s is an export of %s already", values.export_dir, _to_export(values))
         return
@@ -71,12 +71,12 @@ def _is_exported(values: flags.FlagValues) -> bool:
 
 
 def _import_exporters() -> tuple[ModuleType, ModuleType]:
-    """Returns serving.saved_model and serving.trained, which alone need tensorflow_text.
+    """Returns serving.saved_model and serving.trained, the only users of tensorflow_text.
 
     Raises:
       ImportError: If that is not installed.
     """
-    # Not on top: the script also runs where there is no tensorflow_text.
+    # Not at the top: the script also runs without tensorflow_text.
     try:
         from albert_tf.serving import saved_model, trained
     except ImportError as error:
@@ -88,10 +88,10 @@ def _import_exporters() -> tuple[ModuleType, ModuleType]:
 
 
 def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[str, Any]]:
-    """Returns what the task is for trained.serve, and the options of what serves it.
+    """Returns the task's name for trained.serve, and the options of its serving class.
 
     Raises:
-      ValueError: If there is a threshold, and nothing that it divides.
+      ValueError: If there is a threshold, but nothing that it applies to.
     """
     options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
     threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export

@@ -1,7 +1,7 @@
 """The flags of run_finetune.py: those of the release's four scripts, and a few more.
 
 Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Names and defaults
-are theirs; where a task's script has another default than run_classifier.py, its help says so.
+are theirs; where a task's script has another default than run_classifier.py, the help says so.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from absl import flags
 from albert_tf.cli import recipes, shared_flags
 from albert_tf.scripts import FlagGroup
 
-# Flags that say the same; the first one counts.
+# Flags with the same meaning; the first one wins.
 SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
-# What a task's script in the release has where run_classifier.py has another default, or no flag.
+# Defaults of a task's script in the release where run_classifier.py has another, or no flag.
 RACE_DEFAULTS = {
     "learning_rate": 1e-5,
     "train_step": 12000,
@@ -26,7 +26,7 @@ RACE_DEFAULTS = {
     "do_eval": True,
 }
 SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_proportion": 0.1}
-# There, padding has a share in the softmax over positions: with less of it the loss is another.
+# There the softmax over positions includes padding: with less padding the loss changes.
 SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "race": RACE_DEFAULTS,
@@ -271,7 +271,7 @@ def _define_squad(values: flags.FlagValues) -> None:
 
 
 def set_task_defaults(values: flags.FlagValues) -> None:
-    """Gives flags that are not on the command line the task's defaults.
+    """Sets flags that are not on the command line to the task's defaults.
 
     A task's name may be in capitals, as in the release's command lines.
     """
@@ -279,10 +279,10 @@ def set_task_defaults(values: flags.FlagValues) -> None:
     values.task_name = name
     defaults = {**DEFAULTS.get(name, {})}
     if name in ("squad_v1", "squad_v2"):
-        # To predict is to find the best checkpoint first, there.
+        # Prediction first finds the best checkpoint there.
         defaults["do_eval"] = values.do_predict
     if values.ensemble_dirs:
-        # Predictions are there already.
+        # The predictions already exist.
         defaults |= {"do_train": False, "do_eval": False}
     for flag, value in defaults.items():
         if not values[flag].present and not values[SAME.get(flag, flag)].present:
@@ -290,5 +290,5 @@ def set_task_defaults(values: flags.FlagValues) -> None:
 
 
 def initial_weights(values: flags.FlagValues) -> str | None:
-    """Returns where weights come from that output_dir hasn't."""
+    """Returns where weights come from if not from output_dir."""
     return values.init_checkpoint or values.albert_hub_module_handle

@@ -1,4 +1,4 @@
-"""The task that the flags of run_finetune.py name, and what reads its examples."""
+"""Makes the task that run_finetune.py's flags name, and the reader of its examples."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 
-# A split -> the flag of what needs it.
+# A split -> the flag that needs it.
 _STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 # From the name of a split to its examples.
 Reader = Callable[[str], list[Any]]
-# What every task takes first: the model's options, its tokenizer, and max_seq_length.
+# Every task's first arguments: the model's options, its tokenizer, and max_seq_length.
 _Common = tuple[ModelOptions | None, Tokenizer | None, int]
 
 
 def make_task(
     values: flags.FlagValues, config: AlbertConfig | None
 ) -> tuple[SupervisedTask, Reader]:
-    """Returns the task, and what reads the examples of a split.
+    """Returns the task, and the function that reads a split's examples.
 
     Args:
       values: The flags.
-      config: The model's; None if only files of predictions are read.
+      config: The model's; None if only prediction files are read.
 
     Raises:
       ValueError: If there is no such task, it needs another flag, or the vocabulary is not the
@@ -68,7 +68,7 @@ def _glue_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTas
 def _race_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
     task = MultipleChoiceTask(*common, LETTERS, max_qa_length=values.max_qa_length)
     _, tokenizer, _ = common
-    # Without a model nothing is made of the texts.
+    # Without a model the texts aren't used.
     preprocess = tokenizer.preprocess if tokenizer else str
     read = functools.partial(read_race, levels=_levels(values), preprocess=preprocess)
     return task, functools.partial(read, _folder(values))
@@ -103,7 +103,7 @@ def _text_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTas
     return task, read
 
 
-# The tasks that are not GLUE's; the last three are a table of the user's own.
+# The tasks that are not GLUE's; the last three read your own table.
 _MAKERS = {
     "race": _race_task,
     "squad_v1": _squad_task,
@@ -115,13 +115,13 @@ _MAKERS = {
 
 
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Stores a classifier's classes beside its checkpoints, for what goes on with those."""
+    """Writes a classifier's class names beside its checkpoints, for their later users."""
     if isinstance(task, SequenceClassificationTask) and task.classes:
         labels_file.write(values.output_dir, task.classes)
 
 
 def _columns(values: flags.FlagValues) -> table.TableColumns:
-    """Returns a table's columns; those of choices belong to the task `choice`."""
+    """Returns a table's columns; those of choices are for the task `choice`."""
     if (values.task_name == "choice") != bool(values.choice_columns):
         raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
     return table.TableColumns(
@@ -130,7 +130,7 @@ def _columns(values: flags.FlagValues) -> table.TableColumns:
 
 
 def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
-    """Returns the classes: those once trained on, or those of the file that a fresh run reads."""
+    """Returns the classes: those trained on before, or in the file that a fresh run reads."""
     if values.ensemble_dirs:
         return _shared_labels(values.ensemble_dirs)
     path = os.path.join(values.output_dir, labels_file.LABELS_FILE)
@@ -168,7 +168,7 @@ def _file(values: flags.FlagValues, split: str) -> str:
 
 
 def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
-    # The release evaluates on what it predicts.
+    # The release evaluates on the file it predicts.
     path = _file(values, "test" if split == "dev" and not values.eval_file else split)
     examples = read_squad(path)
     if split == "dev" and not is_labelled(examples):
@@ -196,7 +196,7 @@ def _tokenizer(values: flags.FlagValues, config: AlbertConfig) -> Tokenizer:
     """Reads the vocabulary, which must be the model's."""
     if not values.spm_model_file and not values.vocab_file:
         raise ValueError("no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one")
-    # The release prefers the SentencePiece model where both are named.
+    # The release prefers the SentencePiece model if both are named.
     path = values.spm_model_file or values.vocab_file
     vocabulary = Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
     vocabulary.check(config)

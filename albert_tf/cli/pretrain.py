@@ -28,7 +28,7 @@ from albert_tf.training import distribution, evaluation, optimizers, run_lock
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-# Of the masks of an evaluation: those of runs with different --random_seed are the same.
+# Seed of an evaluation's masks: the same for every --random_seed.
 _EVALUATION_SEED = -1
 
 
@@ -38,10 +38,10 @@ class Records:
 
     Attributes:
         files: TFRecord files.
-        counts: their numbers of records.
+        counts: number of records in each.
         spec: what a record holds.
-        row_format: of records without masks; None where they hold them.
-        settings: how those are masked; None where they hold masks.
+        row_format: of records without masks; else None.
+        settings: how those are masked; else None.
     """
 
     files: list[str]
@@ -51,7 +51,7 @@ class Records:
     settings: MaskingSettings | None = None
 
     def masking(self, seed: int) -> DynamicMasking | None:
-        """Returns what draws masks, where the records hold none."""
+        """Returns what draws masks if the records hold none."""
         if self.row_format is None or self.settings is None:
             return None
         return DynamicMasking(self.row_format, self.settings, seed)
@@ -60,10 +60,10 @@ class Records:
 def check_records(
     values: flags.FlagValues, files: list[str], config: AlbertConfig, cache: str | None
 ) -> Records:
-    """Checks that the records are there, whole, and what the flags and the config say.
+    """Checks that the records exist, are intact, and match the flags and the config.
 
     Raises:
-      ValueError: If they are not.
+      ValueError: If they don't.
     """
     if pretrain_flags.is_dynamic(values):
         found = input_files.check_features(files, compact_spec())
@@ -108,9 +108,9 @@ def _check_row_format(
 
 
 def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Trainer, Records]:
-    """Checks everything, and returns a Trainer with its first weights, and the records.
+    """Checks everything, and returns a Trainer with its initial weights, and the records.
 
-    The output directory is the run's until `held` closes.
+    The run holds the output directory until `held` closes.
     """
     config = AlbertConfig.from_json_file(values.albert_config_file)
     pretrain_flags.check_flags(values, config)
@@ -120,13 +120,13 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     elif values.init_checkpoint:
         logging.warning("evaluation alone is of --output_dir's checkpoints: no --init_checkpoint")
     files = input_files.find_files(values.input_file)
-    # Before any other TensorFlow operation: workers can be connected only then.
+    # Before any other TensorFlow operation: workers can't be connected later.
     strategy = shared_flags.create_strategy(values)
     pretrain_flags.check_strategy(values, strategy)
     chief = distribution.is_chief(strategy)
     if chief:
         checks.make_output_dir(values.output_dir)
-        # Evaluation may stand beside a training.
+        # Evaluation may run beside training.
         work = "run" if values.do_train else "evaluation"
         held.enter_context(run_lock.hold(values.output_dir, work))
     cache = os.path.join(values.output_dir, "input_files.json") if chief else None
@@ -154,7 +154,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
 
 
 def train(values: flags.FlagValues, trainer: Trainer, records: Records) -> bool:
-    """Trains as the flags say; returns whether it came to the last step."""
+    """Trains as the flags say; returns whether it reached the last step."""
     input_fn = functools.partial(
         input_pipeline.training_dataset,
         records.files,
@@ -206,7 +206,7 @@ def _make_optimizer(values: flags.FlagValues) -> optimizers.AdamW:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Does what the flags say."""
+    """Runs what the flags describe."""
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     with errors.in_one_line(NonFiniteLossError, flags=values), contextlib.ExitStack() as held:
         trainer, records = prepare(values, held)

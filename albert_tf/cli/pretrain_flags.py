@@ -1,4 +1,4 @@
-"""The flags of run_pretraining.py, and what they may not say together.
+"""The flags of run_pretraining.py, and checks of them.
 
 All flags of the release's script, with its names and defaults, and a few more.
 """
@@ -16,7 +16,7 @@ from albert_tf.records.masking import MaskingSettings, count_full_row
 from albert_tf.records.specs import RowFormat
 from albert_tf.scripts import FlagGroup
 
-if TYPE_CHECKING:  # --help takes no TensorFlow.
+if TYPE_CHECKING:  # --help needs no TensorFlow.
     import tensorflow as tf
 
 
@@ -152,7 +152,7 @@ def _define_masking(values: flags.FlagValues) -> None:
 
 
 def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
-    """Compares the flags with each other and with the config.
+    """Checks the flags against each other and the config.
 
     Raises:
       ValueError: If they contradict each other.
@@ -175,12 +175,12 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
 
 
 def is_dynamic(values: flags.FlagValues) -> bool:
-    """Returns whether masks are drawn while training."""
+    """Returns whether masks are drawn during training."""
     return values.masking == "dynamic" or (values.masking is None and values.masked_lm_budget > 0)
 
 
 def masking_settings(values: flags.FlagValues, row_format: RowFormat) -> MaskingSettings:
-    """Returns what dynamic masking masks: the generator's flags, but for masked_lm_budget.
+    """Returns what dynamic masking masks: the generator's flags, except masked_lm_budget.
 
     Raises:
       ValueError: If a number is out of range.
@@ -230,10 +230,10 @@ def _check_masking(values: flags.FlagValues) -> None:
 
 
 def check_strategy(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
-    """Checks that the replicas can share the batches, and that several workers can do the job.
+    """Checks that batches can be split over the replicas, and that several workers are allowed.
 
     Raises:
-      ValueError: If they can't.
+      ValueError: If not.
     """
     import tensorflow as tf
 
@@ -247,5 +247,5 @@ def check_strategy(values: flags.FlagValues, strategy: tf.distribute.Strategy) -
         checks.check_batch_size("eval_batch_size", values.eval_batch_size, strategy)
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     if several and not values.do_train:
-        # Each would pick its own newest checkpoint of a training run that goes on beside them.
+        # Beside a training run, each could pick a different newest checkpoint.
         raise ValueError("--do_eval without --do_train is for one process: unset TF_CONFIG")

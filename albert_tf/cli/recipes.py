@@ -1,4 +1,4 @@
-"""--recipe: a flag file that comes with the package, by its name."""
+"""--recipe: a flag file shipped with the package, by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from albert_tf.scripts import FlagGroup
 
 
 def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
-    """Adds --recipe to a group of flags of a script, pretraining or finetuning."""
+    """Adds --recipe to a flag group of a script, pretraining or finetuning."""
     FlagGroup(values, heading).string(
         "recipe",
         None,
@@ -22,7 +22,7 @@ def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
 
 
 def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
-    """Returns a command line with the flag file of its recipe, if it names one, before its flags.
+    """Returns a command line with its recipe's flag file, if it names one, before its own flags.
 
     Args:
       script: pretraining or finetuning.

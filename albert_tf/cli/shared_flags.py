@@ -1,4 +1,4 @@
-"""The flags that both training scripts have, under the same names and with the same meaning."""
+"""Flags that both training scripts share, with the same names and meaning."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from absl import flags
 
 from albert_tf.scripts import FlagGroup
 
-if TYPE_CHECKING:  # --help takes no TensorFlow.
+if TYPE_CHECKING:  # --help needs no TensorFlow.
     import tensorflow as tf
 
-# Headings of groups.
+# Group headings.
 MODEL, TRAINING, SPEED = "Model and output", "Training", "Speed and memory"
 
 
 def define_model(values: flags.FlagValues, required: bool) -> None:
-    """Adds what names the model and the directory of a run.
+    """Adds the flags of a run's model and directory.
 
     Args:
-      values: Gets the flags.
-      required: Whether the config and the directory must be named; else what lies beside the
-        weights counts.
+      values: Receives the flags.
+      required: Whether both must be named; else the config defaults to the one beside the
+        weights.
     """
     group = FlagGroup(values, MODEL)
     group.string(
@@ -62,7 +62,7 @@ def define_batch_size(group: FlagGroup, name: str, default: int) -> None:
 def define_optimizer(
     values: flags.FlagValues, optimizer: str, learning_rate: float, reason: str
 ) -> None:
-    """Adds the optimizer's flags, with a script's own defaults and the reason for the rate's."""
+    """Adds the optimizer's flags, with a script's defaults and the reason for its rate."""
     group = FlagGroup(values, TRAINING)
     group.enum(
         "optimizer",
@@ -88,7 +88,7 @@ def define_optimizer(
 
 
 def define_checkpoints(values: flags.FlagValues, save_checkpoints_steps: int, reason: str) -> None:
-    """Adds what says when checkpoints are saved, with the default's reason, and how many stay."""
+    """Adds the flags of when to save checkpoints, and how many to keep, with the reason."""
     group = FlagGroup(values, TRAINING)
     group.integer(
         "save_checkpoints_steps",
@@ -105,7 +105,7 @@ def define_checkpoints(values: flags.FlagValues, save_checkpoints_steps: int, re
 
 
 def define_devices(values: flags.FlagValues) -> None:
-    """Adds what says on which devices a script runs, and how it uses them."""
+    """Adds the flags of the devices to run on, and how to use them."""
     _define_speed(values)
     _define_tpu(values)
 
@@ -176,7 +176,7 @@ def _define_tpu(values: flags.FlagValues) -> None:
 
 
 def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
-    """Returns the strategy for the devices that the flags ask for."""
+    """Returns the strategy for the devices that the flags name."""
     from albert_tf.training import distribution
 
     return distribution.create_strategy(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.served_models import ServedModel
 
 _BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
-# Arguments of some tasks only -> their names in the class that serves the task.
+# Arguments, as the serving classes name them -> the tasks that take them.
 _OPTIONS = {
     "labels": ("classify",),
     "pairs": ("classify",),
