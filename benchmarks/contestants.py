@@ -1,8 +1,8 @@
-"""What the benchmark measures: each function builds one contestant and returns its step.
+"""What train_step.py measures: each function builds one contestant and returns its step.
 
 A step is one update of ALBERT-base v2 (dropout 0, V = 30,000): forward and backward pass, clip to a
-global norm of 1, AdamW. It returns when the update is done. Each framework is imported by its own
-contestants only, and used as its documentation tells, on the same random batch.
+global norm of 1, AdamW. It returns when the update is done. Each framework is imported only by its
+own contestants, and used as its documentation says, on the same random batch.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> di
     """Returns a batch under the names of Hugging Face's AlbertForPreTraining, as torch tensors."""
     import torch
 
-    # It scores every position; -100 leaves those out of the loss that are not predicted.
+    # It scores every position; -100 excludes those not predicted from the loss.
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
     inputs = {
@@ -139,7 +139,7 @@ def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> di
 
 
 def synthetic_batch(shape: Shape, vocab_size: int = 30_000) -> dict[str, np.ndarray]:
-    """Returns a full batch of random pieces, under the names that this project gives them."""
+    """Returns a full batch of random pieces, under this project's feature names."""
     rng = np.random.default_rng(0)
     tokens, masked = (shape.batch, shape.seq), (shape.batch, shape.predictions)
     positions = np.stack(
@@ -157,10 +157,10 @@ def synthetic_batch(shape: Shape, vocab_size: int = 30_000) -> dict[str, np.ndar
 
 
 def step_gflop(shape: Shape, config_file: Path = CONFIG_FILE) -> float:
-    """Returns the matrix products of a step in GFLOP, a multiply-add being two.
+    """Returns the GFLOP of a step's matrix products, counting a multiply-add as two.
 
-    The backward pass computes two products for each of the forward pass. Counted are those that
-    the model needs: logits at P positions, not at S.
+    The backward pass computes two products for each of the forward pass. Only products that the
+    model needs count: logits at P positions, not at S.
     """
     c = _dimensions(config_file)
     hidden, width, vocab = c["hidden_size"], c["embedding_size"], c["vocab_size"]
@@ -181,7 +181,7 @@ def _dimensions(config_file: Path = CONFIG_FILE) -> dict[str, Any]:
     return {name: config[name] for name in names.split()}
 
 
-# By dtype and name, in the order of the table.
+# By dtype and name, in table order.
 CONTESTANTS: dict[tuple[str, str], Callable[[Shape], Step]] = {}
 for _dtype in ("float32", "bfloat16"):
     for _name, _build in {

@@ -1,13 +1,13 @@
-"""Measures what layers cost: tracing, compiling, size of the program, memory, time of a step.
+"""Measures the cost of depth: tracing, compiling, program size, memory, step time.
 
     python benchmarks/depth.py
     python benchmarks/depth.py --layers 3 24 48 --forms loop --run
 
-Sizes are ALBERT-base's, dropout included. Each line is a process of its own, in which XLA compiles
-forward and backward pass for this CPU; instructions and memory are what XLA says of the program
-before and after its optimisations. `unrolled` applies the layers one by one, as a Python loop does,
-whatever the model would choose. `--run` adds the time of a step that XLA does
-not compile (the Trainer's default on a CPU); both forms make a step in turns then.
+Sizes are ALBERT-base's, dropout included. Each line is measured in its own process, where XLA
+compiles forward and backward pass for this CPU; instructions and memory are XLA's figures for the
+program before and after its optimisations. `unrolled` applies the layers one by one, as a Python
+loop does, whatever the model would choose. `--run` adds the time of a step without XLA (the
+Trainer's default on a CPU), the two forms alternating.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
 
 
 def run_in_turns(layers: int, recompute: bool) -> dict[str, float]:
-    """Returns by form the median seconds of a step that XLA does not compile."""
+    """Returns, by form, the median seconds of a step without XLA."""
     steps = {form: _make_step(layers, form, recompute, jit_compile=False) for form in FORMS}
     seconds: dict[str, list[float]] = {form: [] for form in FORMS}
     for step in steps.values():
@@ -101,7 +101,7 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a line for each number of layers, form and way to keep activations."""
+    """Prints a line for each number of layers, form and recomputation setting."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--layers", nargs="+", type=int, default=[3, 24, 48])
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)

@@ -1,13 +1,12 @@
-"""Measures an epoch of fine-tuning ALBERT-base on short texts, padded in four ways, side by side.
+"""Measures an epoch of fine-tuning ALBERT-base on short texts, padded in four ways.
 
     make bench-finetune     or, with the peers installed,  python benchmarks/finetune.py
 
-The set is as large as CoLA (or RTE) and its lengths are spread alike; its pieces are random. Each
-contestant lives in a process of its own; all take turns of a few seconds, so that whatever else
-the machine does hits all alike. None gets through its epoch: the seconds of an epoch are those of
-the steps that it made, times all positions of its epoch over the positions of these steps. What a
-contestant compiles before its first step is told apart. Batch and length are those of run_glue.py's
-README.
+The set has the size and length distribution of CoLA (or RTE); its pieces are random. Each
+contestant has its own process; all take turns of a few seconds, so that other load on the machine
+affects all alike. None completes its epoch: an epoch's seconds are extrapolated from the steps that
+were made, by the share of the epoch's positions that they cover. What a contestant compiles before
+its first step is reported separately. Batch and length are those of run_glue.py's README.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from workers import Worker
 
 
 class Epoch(Worker):
-    """A contestant, and how far it came in its epoch."""
+    """A contestant, and how far it is in its epoch."""
 
     def __init__(self, name: str, *size: str) -> None:
         super().__init__(name, "finetune_worker.py", name, *size)
@@ -33,7 +32,7 @@ class Epoch(Worker):
         self.first_seconds = started["seconds"]
 
     def take_turn(self, seconds: float) -> None:
-        """Lets it make steps for some seconds, at least one."""
+        """Lets it make steps for so many seconds, at least one step."""
         turn = self.ask(seconds=seconds)
         self.seconds += turn["seconds"]
         self.positions += turn["positions"]
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{args.set}: {len(lengths)} examples, {lengths.mean():.1f} positions each; batches of "
         f"{args.batch}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start"
     )
-    # One after the other, so that none slows down another's first step.
+    # Sequentially, so that none slows down another's first step.
     workers = [
         Epoch(name, args.set, str(args.batch), str(args.max_seq_length))
         for name in CONTESTANTS

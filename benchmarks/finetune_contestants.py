@@ -2,7 +2,7 @@
 
 A step is one update of ALBERT-base v2 (dropout 0) with a classifier of two classes, in float32:
 forward and backward pass, clip to a global norm of 1, AdamW. Each contestant reads the same rows
-from memory, and reading is a part of its step.
+from memory, as part of its step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-# Lengths, with [CLS] and [SEP], of the training sets as the release's vocabulary cuts them.
+# Quantiles of the training sets' lengths in the release's pieces, with [CLS] and [SEP].
 SHARES = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
 SETS = {
     "cola": (8551, (4, 7, 8, 9, 10, 11, 11, 12, 14, 17, 20, 25, 46)),
@@ -30,7 +30,7 @@ LEARNING_RATE = 1e-5
 
 
 def row_lengths(name: str, max_seq_length: int) -> np.ndarray:
-    """Returns lengths spread like those of a training set, cut at `max_seq_length`."""
+    """Returns lengths distributed like a training set's, cut at `max_seq_length`."""
     count, percentiles = SETS[name]
     shares = np.random.default_rng(0).uniform(0, 100, count)
     return np.minimum(np.interp(shares, SHARES, percentiles).astype(int), max_seq_length)
@@ -42,8 +42,8 @@ class Contestant:
 
     Attributes:
       sizes: Positions of each step's batch, padding included.
-      warm_up: Makes a step of each shape that has to be compiled.
-      step: Makes the next step; it returns when the update is done.
+      warm_up: Makes a step of each shape that must be compiled.
+      step: Makes the next step, and returns when the update is done.
     """
 
     sizes: list[int]
@@ -54,7 +54,7 @@ class Contestant:
 def albert_tf(
     row_lengths: np.ndarray, batch_size: int, max_seq_length: int, by_length: bool
 ) -> Contestant:
-    """This project: the step that the Trainer runs, on its input."""
+    """This project: the Trainer's step, on its input."""
     import tensorflow as tf
 
     from albert_tf.tasks.feature_table import FeatureTable
@@ -177,7 +177,7 @@ def _rows(row_lengths: np.ndarray) -> list[dict[str, np.ndarray]]:
     ]
 
 
-# By name, in the order of the table.
+# By name, in table order.
 CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "albert_tf, by length": partial(albert_tf, by_length=True),
     "albert_tf, padded": partial(albert_tf, by_length=False),

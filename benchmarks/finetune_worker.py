@@ -2,7 +2,7 @@
 
 python finetune_worker.py NAME SET BATCH MAX_SEQ_LENGTH
 
-Asked nothing, it builds the contestant and compiles; asked for seconds, it makes steps.
+An empty request builds the contestant and compiles; one with seconds makes steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workers import serve
 
 
 def main(name: str, rows: str, batch_size: str, max_length: str) -> None:
-    """Serves until the standard input ends."""
+    """Serves until standard input ends."""
     contestant, step = None, 0
 
     def respond(seconds: float | None = None) -> dict[str, float]:

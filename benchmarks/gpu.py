@@ -4,10 +4,10 @@
     python benchmarks/gpu.py --models base_v2 --shapes 64x128x20 16x512x77
 
 This project runs on Keras' JAX backend, Hugging Face's AlbertForPreTraining on torch (compiled,
-SDPA, fused AdamW), each in a process of its own, one after the other, on one batch. A step is
-forward, backward, clip to a global norm of 1 and AdamW, dropout as in the config. Theirs scores all
-positions, ours those that are predicted; MFU counts for both what the model needs. Without a GPU it
-runs on the CPU, which only shows that it runs: no GPU was to be had when it was written.
+SDPA, fused AdamW), each in its own process, one after the other, on one batch. A step is forward,
+backward, clip to a global norm of 1 and AdamW, dropout as in the config. Theirs scores all
+positions, ours the predicted ones; MFU counts for both what the model needs. Without a GPU it runs
+on the CPU, which only shows that it runs: it was written without access to a GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from contestants import (
 
 MODELS = ("base_v2", "large_v2", "xxlarge_v2")
 SHAPES = ("64x128x20", "16x512x77")
-# Dense bfloat16 products, TFLOP/s, of the vendor's data sheets, by what the device calls itself.
+# Peak dense bfloat16 TFLOP/s from the vendor's data sheets, by device name.
 PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
 WARM_UP_STEPS = 3
 
@@ -45,7 +45,7 @@ Step = Callable[[], float]
 
 
 def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
-    """This project on JAX: the step, the bytes that it held at most, the device's name."""
+    """This project on JAX: the step, its peak memory in bytes, the device's name."""
     import jax
     import jax.numpy as jnp
 
@@ -97,7 +97,7 @@ def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
 
 
 def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
-    """Hugging Face's model with its own loss: as albert_tf()."""
+    """Hugging Face's model with its own loss; returns the same as albert_tf()."""
     import torch
     import transformers
 

@@ -1,10 +1,10 @@
-"""Measures how many examples the input pipeline feeds, from records with masks and without.
+"""Measures the throughput of the input pipeline, on records with and without masks.
 
     python benchmarks/input_pipeline.py --input_file=text.txt --spm_model_file=30k-clean.model
 
 Generates both kinds of records from a text, and reads them back as run_pretraining.py does, on one
-core and on all, in processes of their own that take turns; a number is the median of the rounds.
-The first batches, which fill the shuffle buffer, don't count.
+core and on all, in separate processes that take turns; a figure is the median of the rounds. The
+first batches, which fill the shuffle buffer, don't count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 GENERATOR = Path(__file__).parents[1] / "data" / "create_pretraining_data.py"
 KINDS = ("static", "dynamic")
 TURN_SECONDS = 4.0
-# Of the release's dupe_factor: how often the text is in the records with masks.
+# The release's dupe_factor: passes over the text in the records with masks.
 PASSES = 40
 
 
@@ -44,12 +44,12 @@ def generate(kind: str, args: argparse.Namespace, folder: str) -> list[str]:
 
 
 def predictions(args: argparse.Namespace) -> int:
-    """Masked pieces of a full row at 15 percent."""
+    """Masked pieces in a full row, at 15 percent."""
     return math.ceil(0.15 * args.max_seq_length)
 
 
 def measure(kind: str, files: Sequence[str], args: argparse.Namespace, cores: int) -> float:
-    """Returns records a second; runs in a process of its own."""
+    """Returns records per second; runs in its own process."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     count = 0
     batches = _batches(kind, files, args)

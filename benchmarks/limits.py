@@ -1,4 +1,4 @@
-"""The fastest matrix product that a framework reaches on this machine: the limit of a step.
+"""A framework's fastest matrix product on this machine: the upper limit for a step.
 
 The products are the model's own: batches of 1,024 and 2,048 tokens times the kernels of
 ALBERT-base, and the gradient of a kernel.

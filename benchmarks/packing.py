@@ -1,12 +1,12 @@
-"""Measures what packing saves: padding, rows, and the time of a training step for its real tokens.
+"""Measures what packing saves: padding, rows, and training time per real token.
 
     python benchmarks/packing.py --input_file=text.txt --spm_model_file=spm.model
 
-The text (one sentence a line, an empty line between documents) is taken as it is, and cut into
-documents of few sentences. From each come records of the same examples, packed and not. A model of
-configs/albert_tiny.json trains on both in turns, a step each, batches of as many rows, so that
-whatever else the machine does hits both alike; a time is the median. Both steps make the same
-matrix products: what a packed row costs more is its attention mask and its [CLS] vectors.
+The text (one sentence per line, a blank line between documents) is used as it is, and cut into
+documents of few sentences. Each gives records of the same examples, packed and not. A model of
+configs/albert_tiny.json trains on both, one step each in turns, on batches of equally many rows, so
+that other load on the machine affects both alike; times are medians. Both steps make the same
+matrix products: a packed row's extra cost is its attention mask and its [CLS] vectors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from albert_tf.training import optimizers
 from albert_tf.training.train_step import TrainStep
 
 ROOT = Path(__file__).parents[1]
-# Sentences of a document, drawn evenly, where the text is cut.
+# Sentences per document when the text is cut, drawn uniformly.
 SHORT_DOCUMENT = (2, 9)
 
 
@@ -51,7 +51,7 @@ class Records:
     max_examples_per_row: int
 
     def batches(self, rows: int) -> tuple[int, float, list[dict[str, tf.Tensor]]]:
-        """Returns the number of rows, their share of padding, and some shuffled batches."""
+        """Returns the number of rows, the share of padding, and some shuffled batches."""
         files = sorted(glob.glob(f"{self.pattern}*"))
         spec = pretraining_spec(self.length, self.predictions, self.max_examples_per_row)
         counts = input_files.count_records(files)
@@ -69,7 +69,7 @@ class Records:
 
 
 class Training:
-    """A model and the batches that it is trained on."""
+    """A model and the batches it trains on."""
 
     def __init__(self, config: AlbertConfig, records: Records, rows: int, precision: str) -> None:
         self.rows, self.padding, batches = records.batches(rows)
@@ -84,7 +84,7 @@ class Training:
         self._step(next(self._batches))
 
     def take_turn(self) -> None:
-        """Makes a step and keeps its time."""
+        """Makes a step and records its time."""
         batch = next(self._batches)
         started = time.perf_counter()
         float(self._step(batch)[0])

@@ -1,19 +1,19 @@
-"""Measures data/create_pretraining_data.py, and in the same run the limits of what it can reach.
+"""Measures data/create_pretraining_data.py, and in the same run the limits on its speed.
 
     python benchmarks/pretraining_data.py --text=wikipedia.txt --spm_model=30k-clean.model
 
 The text has one sentence per line and a blank line between documents; it is repeated to the size
-that a measurement needs. All settings take turns, with the limits between them, so that whatever
-else the machine does hits all alike; a number is the median of the rounds.
+that a measurement needs. All settings take turns, interleaved with the limits, so that other load
+on the machine affects all alike; a figure is the median of the rounds.
 
-The rate of the generator is that of its own report: from the start of the work, the start of the
-worker processes included, to the last record; without the three seconds that Python and TensorFlow
-need to start. Limits: the encoding of the same lines by the SentencePiece library and nothing else,
-in one process and in several at once; and the writing of the same records, already serialized.
+The generator's rate is that of its own report: from the start of the work, including the start of
+the worker processes, to the last record; without the three seconds in which Python and TensorFlow
+start. Limits: bare SentencePiece encoding of the same lines, in one process and in several at once;
+and bare writing of the same records, already serialized.
 
-Memory is what the process and its children have for themselves: resident pages without those of
-files, many times a second; its peak is the highest sum seen. TensorFlow's code, in memory once for
-all processes of a machine, comes to some 450 MB more.
+Memory is what the process and its children have for themselves: resident pages that aren't
+file-backed, sampled many times a second; the peak is the highest sum. TensorFlow's code, shared by
+all processes of a machine, adds some 450 MB.
 
 Needs Linux. Can't see: disks slower than the page cache, remote stores, more processes than cores.
 """
@@ -49,7 +49,7 @@ MEGABYTE = 10**6
 
 
 class Setting(NamedTuple):
-    """What the generator is run with."""
+    """The generator's settings for a run."""
 
     dupe_factor: int
     max_seq_length: int
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run of the generator took."""
+    """Time and memory of a run of the generator."""
 
     seconds: float
     output_tokens: int
@@ -67,10 +67,10 @@ class Run(NamedTuple):
 def generate(
     text: Path, output: Path, spm_model: str, setting: Setting, watch_memory: bool = False
 ) -> Run:
-    """Runs the script in a process of its own.
+    """Runs the script in its own process.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: If it fails.
     """
     command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
     command += [f"--{name}={value}" for name, value in setting._asdict().items()]
@@ -95,7 +95,7 @@ def generate(
 
 
 def _sample_memory(process: subprocess.Popen[str]) -> Iterator[int]:
-    """Bytes of a process and its children, until it ends."""
+    """Samples the memory of a process and its children in bytes, until it ends."""
     parent = psutil.Process(process.pid)
     while process.poll() is None:
         total = 0
@@ -103,7 +103,7 @@ def _sample_memory(process: subprocess.Popen[str]) -> Iterator[int]:
             try:
                 memory = member.memory_info()
             except psutil.NoSuchProcess:
-                continue  # It ended in between.
+                continue  # It just ended.
             total += memory.rss - memory.shared
         yield total
         time.sleep(SECONDS_BETWEEN_SAMPLES)
@@ -117,7 +117,7 @@ def _children(parent: psutil.Process) -> list[psutil.Process]:
 
 
 def encode_bare(text: Path, spm_model: str) -> float:
-    """Tokens/s of the SentencePiece library on lines in memory."""
+    """Returns the SentencePiece library's tokens/s on lines in memory."""
     processor = sentencepiece.SentencePieceProcessor(model_file=spm_model)
     lines = text.read_text(encoding="utf-8").split("\n")
     started = time.perf_counter()
@@ -126,7 +126,7 @@ def encode_bare(text: Path, spm_model: str) -> float:
 
 
 def write_bare(records_file: Path, output: Path) -> float:
-    """Bytes/s of writing records that are serialized already."""
+    """Returns bytes/s of writing already serialized records."""
     content = records_file.read_bytes()[:RECORD_BYTES]
     records, begin = [], 0
     while begin + 12 < len(content):
@@ -183,7 +183,7 @@ def measure_speed(
 def measure_memory(
     text: Path, folder: Path, spm_model: str, sizes: Sequence[int], processes: Sequence[int]
 ) -> None:
-    """Prints a row for each number of processes, with the peaks at all sizes of the text."""
+    """Prints a row for each number of processes, with peaks at all text sizes."""
     print(f"\n| processes | {' | '.join(f'peak at {size} MB' for size in sizes)} | growth |")
     print("| --- " * (len(sizes) + 2) + "|")
     for num_processes in processes:
@@ -198,7 +198,7 @@ def measure_memory(
 
 
 def repeat(text: Path, path: Path, megabytes: int) -> Path:
-    """Writes the text again and again, and its begin, until that is about so many MB."""
+    """Repeats the text, the last time in part, until it has about so many MB."""
     content = text.read_bytes()
     wanted = megabytes * MEGABYTE
     with open(path, "wb") as file:

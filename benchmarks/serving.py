@@ -1,11 +1,11 @@
-"""Measures answers of a classifier of ALBERT-base on a CPU against other runtimes, side by side.
+"""Measures the latency of an ALBERT-base classifier on a CPU, in several runtimes.
 
     make bench-serving  or, with the peers installed,  python benchmarks/serving.py
 
-Each contestant lives in a process of its own; all are alive together and answer the same requests
-one after the other, each in an order drawn anew, so that whatever else the machine does hits all
-alike. A request is a batch of sequences of mixed lengths as ids, padded to its longest one; what
-takes raw text splits it first. See serving_contestants.py for what they are.
+Each contestant has its own process. All are alive together and answer each request one after the
+other, in a random order, so that other load on the machine affects all alike. A request is a batch
+of id sequences of mixed lengths, padded to the longest; contestants for raw text split it first.
+See serving_contestants.py for what they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCHES = (1, 8, 32)
 
 
 class Contestant(Worker):
-    """A contestant, and the seconds of its answers."""
+    """A contestant, and its answer times in seconds."""
 
     def __init__(self, name: str, folder: str) -> None:
         super().__init__(name, WORKER, name, folder)
@@ -35,20 +35,20 @@ class Contestant(Worker):
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
-    """Returns the smallest of the times that `share` of them don't exceed."""
+    """Returns the smallest time that a `share` of all don't exceed."""
     ordered = sorted(seconds)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def measure(workers: Sequence[Contestant], batch: int, requests: int) -> None:
-    """Has all answer the same requests in turns, and prints a row of each."""
+    """Has all answer the same requests in turns, and prints a row for each."""
     for worker in workers:
         worker.seconds.clear()
-        # What a length or batch costs once, as compiling for it, is not measured.
+        # One-time costs of a length or batch, such as compiling, are not measured.
         for number in range(requests):
             worker.ask(batch=batch, number=number)
     for number in range(requests):
-        # In another order each time: some keep the cores busy for a while after their answer.
+        # In random order: some keep the cores busy for a while after answering.
         for worker in random.Random(number).sample(workers, len(workers)):
             worker.seconds.append(worker.ask(batch=batch, number=number)["seconds"])
     print(f"\nbatch {batch}, {requests} requests")
@@ -60,7 +60,7 @@ def measure(workers: Sequence[Contestant], batch: int, requests: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures what the arguments say."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument(

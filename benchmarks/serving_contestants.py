@@ -1,7 +1,7 @@
-"""What benchmarks/serving.py measures: each function returns what answers a request.
+"""What serving.py measures: each function returns a function that answers requests.
 
-All hold a classifier of ALBERT-base v2 of random weights, in float32, and are used as their
-documentation tells. A request is `<int32>[B, S]` features.
+All run an ALBERT-base v2 classifier with random weights, in float32, and are used as their
+documentation says. A request is `<int32>[B, S]` features.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = Callable[[Features], np.ndarray]
 
 
 def request(batch: int, number: int) -> Features:
-    """Returns a batch whose lengths are spread evenly on a logarithmic scale."""
+    """Returns a batch with lengths spread evenly on a logarithmic scale."""
     random = np.random.default_rng([batch, number])
     lengths = np.exp(random.uniform(*np.log(LENGTHS), batch)).astype(int)
     mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int32)
@@ -42,7 +42,7 @@ def build_model():
 
 
 def prepare(folder: str) -> None:
-    """Writes the model as a SavedModel and, where that is installed, for onnxruntime."""
+    """Writes the model as a SavedModel and, if installed, for onnxruntime."""
     from albert_tf import export
     from albert_tf.serving import converted
     from albert_tf.text.vocabulary import Vocabulary
@@ -68,7 +68,7 @@ def _signature(folder: str, name: str) -> Callable[..., dict[str, Any]]:
     import tensorflow_text  # noqa: F401  The model needs its operations.
 
     loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
-    # A signature by itself doesn't keep the model's weights.
+    # A signature doesn't keep the model's weights alive.
     return lambda **inputs: loaded.signatures[name](
         **{key: tf.constant(value) for key, value in inputs.items()}
     )
@@ -81,7 +81,7 @@ def saved_model(folder: str) -> Answer:
 
 
 def saved_model_from_text(folder: str) -> Answer:
-    """The same from raw text of as many pieces."""
+    """The same, from raw text with as many pieces."""
     signature = _signature(folder, "serving_default")
 
     def answer(features: Features) -> np.ndarray:

@@ -1,12 +1,11 @@
-"""Measures pre-training steps of ALBERT-base against other implementations, side by side.
+"""Measures pre-training steps of ALBERT-base side by side with other implementations.
 
     make bench          or, with the peers installed,  python benchmarks/train_step.py
 
-Each contestant lives in a process of its own. All of one batch size and dtype are alive together
-and take turns, a few steps at a time, so that whatever else the machine does hits all alike; a
-number is the median of the rounds. The limit of a dtype is the best matrix product that any
-framework reaches here, measured in the same turns. See contestants.py for what a step is and how
-its FLOPs are counted.
+Each contestant has its own process. All of one batch size and dtype are alive together and take
+turns, a few steps at a time, so that other load on the machine affects all alike; a figure is the
+median of the rounds. A dtype's limit is the best matrix product that any framework reaches here,
+measured in the same turns. See contestants.py for what a step is and how its FLOPs are counted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from workers import Worker
 PEERS = ("torch", "transformers", "keras_hub")
 SHAPES = ("8x128", "4x512")
 DTYPES = ("float32", "bfloat16")
-# A turn makes as many steps as fit in here, at least one.
+# A turn makes as many steps as fit, at least one.
 TURN_SECONDS = 3.0
 
 
@@ -41,7 +40,7 @@ class Contestant(Worker):
         self.gflops: list[float] = []
 
     def take_turn(self) -> None:
-        """Makes some steps, or measures the limit, and keeps the figures."""
+        """Makes some steps, or measures the limit, and records the figures."""
         expected = statistics.median(self.seconds) if self.seconds else TURN_SECONDS
         answer = self.ask(do="steps", count=max(1, round(TURN_SECONDS / expected)))
         if "gflops" in answer:
@@ -56,7 +55,7 @@ def measure(shape: Shape, dtype: str, rounds: int, only: str) -> dict[str, str]:
     workers = [Contestant(d, name, shape) for d, name in CONTESTANTS if d == dtype and only in name]
     versions: dict[str, str] = {}
     try:
-        # One after the other, so that none slows down another's first step.
+        # Sequentially, so that none slows down another's first step.
         first_seconds = []
         for worker in (*limits, *workers):
             answer = worker.ask(do="start")

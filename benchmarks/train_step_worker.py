@@ -1,11 +1,11 @@
-"""One contestant (or limit) in a process of its own, told by train_step.py what to do.
+"""One contestant (or limit) in its own process, driven by train_step.py.
 
-Arguments: dtype, name, and the batch's sequences and tokens; without the latter two it is a limit.
-What it is asked to do, and what it answers:
+Arguments: dtype, name, and the batch's sequences and tokens; without those two it is a limit.
+Requests, and what it answers:
 
     start              builds the contestant and makes the first step: seconds, versions
     steps, a count     makes steps (a limit: measures once): seconds of one step, or gflops
-    memory             bytes, the most that the process held
+    memory             the process's peak memory in bytes
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGES = ("tensorflow", "keras", "keras-hub", "torch", "transformers", "numpy"
 
 
 def main(dtype: str, name: str, *shape: str) -> None:
-    """Serves until the standard input ends."""
+    """Serves until standard input ends."""
     step: Any = None
 
     def respond(do: str, count: int = 1) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A contestant in a process of its own: it answers each line of JSON with a line of JSON."""
+"""A contestant in its own process: it answers each line of JSON with a line of JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Worker:
     """A process that runs `serve`.
 
     Args:
-      name: What tables and errors call it.
-      script: File in this folder.
+      name: Its name in tables and errors.
+      script: A file in this folder.
       *arguments: Its command line.
     """
 
@@ -35,7 +35,7 @@ class Worker:
         """Sends a request and returns the answer.
 
         Raises:
-          RuntimeError: The contestant failed.
+          RuntimeError: If the contestant fails.
         """
         self._process.stdin.write(json.dumps(request) + "\n")
         line = self._process.stdout.readline()
@@ -50,16 +50,16 @@ class Worker:
 
 
 def serve(answer: Callable[..., dict[str, Any]]) -> None:
-    """Answers requests until the standard input ends, or one fails.
+    """Answers requests until standard input ends, or one fails.
 
     Args:
-      answer: Takes a request's members as keywords.
+      answer: Takes a request's members as keyword arguments.
     """
-    # What a framework prints must not get between the answers.
+    # Keeps what a framework prints out of the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
         for line in sys.stdin:
             print(json.dumps(answer(**json.loads(line))), file=answers)
-    except Exception as error:  # The parent tells which contestant failed, and how.
+    except Exception as error:  # The parent reports which contestant failed, and how.
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers)

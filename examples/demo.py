@@ -1,10 +1,9 @@
-"""Pre-trains a tiny ALBERT on the State of the Union addresses, and fine-tunes it, from text on.
+"""Pre-trains a tiny ALBERT on the State of the Union addresses and fine-tunes it, from raw text.
 
     make demo
 
-runs the project's own scripts, one after the other, and prints each command before it runs. All
-files go to demo/; what is there already is not made again, and a training that was stopped goes
-on where it stopped.
+runs the project's own scripts one after another, and prints each command first. All files go to
+demo/; what already exists is not made again, and interrupted training resumes.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from albert_tf.records.specs import pretraining_spec
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_SEQ_LENGTH = 64
 MAX_PREDICTIONS = 10
-# What this run must reach over chance, or something is broken.
+# How far above chance this run must get, or something is broken.
 LEAST_MASKED_LM_RATIO = 2.2
 LEAST_SENTENCE_ORDER_GAIN = 0.06
 
 
 def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
-    """Runs a script of the project unless its outputs are there; returns the seconds it took."""
+    """Runs a script of the project unless its outputs exist; returns the seconds it took."""
     command = [os.path.join(ROOT, script), *(f"--{name}={value}" for name, value in flags.items())]
     shown = shlex.join([os.path.relpath(command[0]), *command[1:]])
     if outputs and all(os.path.exists(path) for path in outputs):
@@ -72,7 +71,7 @@ def prepare_records(directory: str) -> dict[str, str]:
             max_seq_length=MAX_SEQ_LENGTH,
             max_predictions_per_seq=MAX_PREDICTIONS,
             dupe_factor=passes,
-            # A shorter example is often one sentence, whose order nobody could tell.
+            # Shorter examples are often one sentence, which has no order to predict.
             short_seq_prob=0.0,
         )
         paths[f"{name}_records"] = output
@@ -111,7 +110,7 @@ def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int)
 
 
 def fine_tune(directory: str, text: str, name: str, **start: object) -> float:
-    """Learns the era of a passage; returns the accuracy on passages of held-out addresses."""
+    """Learns a passage's era; returns the accuracy on passages of held-out addresses."""
     output_dir = f"{directory}/{name}"
     steps = 500
     run(
@@ -138,7 +137,7 @@ def fine_tune(directory: str, text: str, name: str, **start: object) -> float:
 
 
 def print_eras(directory: str, text: str) -> bool:
-    """Fine-tunes twice and prints what came out; returns whether the pre-training helped."""
+    """Fine-tunes twice and prints the results; returns whether pre-training helped."""
     weights = f"{directory}/albert_tiny"
     pretrained = fine_tune(directory, text, "era", init_checkpoint=weights)
     scratch = fine_tune(directory, text, "era_from_scratch", from_scratch=True)
@@ -160,7 +159,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float]:
-    """Returns the share of the most frequent masked piece, that piece, and of the larger class."""
+    """Returns the most frequent masked piece's share, that piece, and the larger class's share."""
     spec = pretraining_spec(MAX_SEQ_LENGTH, MAX_PREDICTIONS)
     pieces, orders = [], []
     for batch in tf.data.TFRecordDataset(records).batch(1024).map(spec.parse):
@@ -173,7 +172,7 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float]:
 
 
 def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: float) -> bool:
-    """Prints what came out; returns whether the model learned what it must."""
+    """Prints the results; returns whether the model learned enough."""
     results = read_results(f"{directory}/albert_tiny/eval_results.txt")
     chance, piece, majority = chance_baselines(paths["dev_records"], f"{directory}/spm.model")
     masked_lm, order = results["masked_lm_accuracy"], results["sentence_order_accuracy"]
