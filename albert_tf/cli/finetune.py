@@ -99,7 +99,7 @@ def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[s
 def make_splits(
     values: flags.FlagValues, task: SupervisedTask, examples: dict[str, list[Any]]
 ) -> dict[str, Split]:
-    """Makes the features of examples, or finds them cached."""
+    """Makes the examples' features, or finds them cached."""
     splits = {}
     for name, (_, batch_size) in SPLITS.items():
         if name in examples:

@@ -6,5 +6,5 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# The generator's modules know each other by name alone, as those of scripts do.
+# The generator's modules import each other by bare name, as scripts do.
 sys.path.append(str(ROOT / "data"))

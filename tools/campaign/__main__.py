@@ -1,9 +1,9 @@
 """Tries to lose, hang and confuse the scripts: python -m tools.campaign --help.
 
-Programs are killed at random moments and started again, every kind of file that is read is
-damaged, disks are full, a worker of two is lost, a model is asked by many. What it finds is a
-traceback, a refusal that doesn't name its file, a hang, a crash, gigabytes, other bits than those
-of a run that nobody disturbed, or a damaged file that was believed though it can be known.
+Programs are killed at random moments and restarted, every kind of input file is damaged, disks fill
+up, one of two workers is lost, a model gets many requests at once. Defects are a traceback, a
+refusal that doesn't name its file, a hang, a crash, gigabytes of memory, output that differs from
+an undisturbed run's, or a damaged file that was accepted though the damage is detectable.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _programs() -> list[str]:
 
 
 def _chosen(part: str, names: list[str], only: list[str] | None) -> list[str]:
-    """Returns which of the names of a part are asked for."""
+    """Returns the requested names of a part."""
     if not only or part in only:
         named = [name for name in names if only and name in only]
         return named or names
@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Does what the arguments say; exit code 1 if there is a defect."""
+    """Runs the campaign; exits with 1 if there is a defect."""
     args = _parser().parse_args()
     unknown = set(args.only or ()) - {*_PARTS, *_programs(), *mutations.KINDS}
     if unknown:

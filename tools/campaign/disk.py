@@ -1,7 +1,7 @@
-"""Programs on a disk that is full, and again when there is room.
+"""Programs on a full disk, and again once there is room.
 
-Root gets a small tmpfs. Others get a limit of the size of each file (RLIMIT_FSIZE), which is less:
-it does not show what becomes of many small files.
+Root gets a small tmpfs. Others get a limit on the size of each file (RLIMIT_FSIZE), which tests
+less: not what becomes of many small files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.campaign import kills, outcomes, processes, programs
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import Program, Running
 
-# Of the bytes that an undisturbed run leaves.
+# Shares of the bytes that an undisturbed run leaves.
 _SHARES = (0.0, 0.2, 0.5, 0.8)
 _ROOM = 1 << 30
 
@@ -28,8 +28,8 @@ def run(tally: Tally, names: list[str], folder: pathlib.Path) -> str:
     """Runs each program on disks of several sizes.
 
     Args:
-      tally: Gets the outcomes.
-      names: Of programs.
+      tally: Receives the outcomes.
+      names: Names of programs.
       folder: An empty folder.
 
     Returns:
@@ -46,7 +46,7 @@ def run(tally: Tally, names: list[str], folder: pathlib.Path) -> str:
 
 
 def _on_disks(program: Program, folder: pathlib.Path, mounts: bool) -> list[tuple[int, Outcome]]:
-    """Runs a program on disks of several sizes; returns these with the outcomes."""
+    """Runs a program on disks of several sizes; returns the sizes and outcomes."""
     one = kills.undisturbed(program, folder)
     out = folder / "undisturbed"
     files = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
@@ -104,7 +104,7 @@ def _with_small_files(one: kills.Undisturbed, place: pathlib.Path, size: int) ->
 
 
 def _limited(main, size: int, arguments: list[str]) -> None:
-    # Of the log, too, which is no part of the attempt: it is empty when this begins.
+    # The limit holds for the log, too, which is not part of the attempt and empty at first.
     log_size = os.fstat(1).st_size + (1 << 16)
     resource.setrlimit(resource.RLIMIT_FSIZE, (max(size, log_size),) * 2)
     main(arguments)

@@ -1,4 +1,4 @@
-"""Programs that are ended at random moments, again and again, and must end with the same bits."""
+"""Programs stopped at random moments, repeatedly, that must produce the same bits in the end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tools.campaign import outcomes, processes, programs
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import Program, Running
 
-# As a scheduler or a person would; the last is a crash of the machine, as far as files can tell.
+# As a scheduler or a user would; to files, SIGKILL is a crash of the machine.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGKILL)
-# After which a run that was asked to stop has to be gone; one processor may serve many.
+# By then a run that was asked to stop must be gone; many may share one processor.
 _STOP_SECONDS = 90.0
 _KILLS_OF_A_LIFE = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Undisturbed:
-    """What a program does if nobody disturbs it.
+    """What a program does when undisturbed.
 
     Attributes:
       program: The program.
@@ -61,13 +61,13 @@ def undisturbed(program: Program, folder: pathlib.Path) -> Undisturbed:
 
 
 def run(tally: Tally, names: list[str], count: int, seed: int, folder: pathlib.Path) -> None:
-    """Ends programs `count` times in all.
+    """Stops programs `count` times in all.
 
     Args:
-      tally: Gets the outcomes.
-      names: Of programs.
-      count: Signals to send to processes that are alive.
-      seed: Of the moments.
+      tally: Receives the outcomes.
+      names: Names of programs.
+      count: Signals to send to live processes.
+      seed: Seed of the moments.
       folder: An empty folder.
     """
     chosen = [program for program in programs.PROGRAMS if program.name in names]
@@ -95,12 +95,12 @@ def run(tally: Tally, names: list[str], count: int, seed: int, folder: pathlib.P
 
 
 class _Life:
-    """A run that is ended several times and then left alone.
+    """A run that is stopped several times and then left alone.
 
     Args:
-      one: What it should come to.
+      one: The program, undisturbed.
       number: Of this life.
-      seed: Of the moments.
+      seed: Seed of the moments.
     """
 
     def __init__(self, one: Undisturbed, number: int, seed: int) -> None:
@@ -111,7 +111,7 @@ class _Life:
         self._out.mkdir(parents=True)
 
     def outcomes(self) -> list[Outcome]:
-        """Lives; returns the outcome of each kill, and of the end."""
+        """Runs; returns the outcome of each kill, and of the end."""
         found, kills = [], 0
         while kills < _KILLS_OF_A_LIFE:
             was_alive, outcome = self._kill(kills)
@@ -136,7 +136,7 @@ class _Life:
 
     def _kill(self, number: int) -> tuple[bool, Outcome]:
         run = self._start()
-        # Long runs are ended near their end as often as near their begin.
+        # Long runs are stopped near the end as often as near the start.
         moment = self._rng.uniform(0, self._one.seconds)
         run.wait_until(lambda: False, moment)
         sent = self._rng.choice(_SIGNALS)
@@ -147,7 +147,7 @@ class _Life:
         return was_alive, dataclasses.replace(outcome, detail=detail)
 
     def _check_whole(self) -> Outcome | None:
-        """What a run has left that is over, or does not resume: all of it, or nothing."""
+        """Checks a run that is over, or can't resume: it must leave all its output, or none."""
         if not (self._out / "model").exists() and not self._one.program.resumes:
             return None
         return self._compare()
@@ -166,7 +166,7 @@ class _Life:
     def _compare(self) -> Outcome | None:
         try:
             results = self._one.program.results(self._out)
-        except Exception as error:  # Whatever a reader says of what is not whole.
+        except Exception as error:  # Readers may raise anything on incomplete files.
             return Outcome(outcomes.WRONG, f"the results can't be read: {error}"[:200])
         expected = self._one.results
         names = sorted(results.keys() ^ expected.keys())

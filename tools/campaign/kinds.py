@@ -1,4 +1,4 @@
-"""What a kind of file is to the campaign: who reads it, how it is damaged, who judges."""
+"""Kinds of files: who reads each, how it is damaged, who judges the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.campaign import outcomes
 from tools.campaign.mutators import Mutator
 from tools.campaign.outcomes import Outcome
 
-# What a file that is no larger than a few kilobytes may cost.
+# Memory that reading a file of a few kilobytes may take.
 _MOST_BYTES = 2 << 30
 
 
@@ -27,11 +27,11 @@ class Evidence:
     """An accepted file, for a judge.
 
     Attributes:
-      before: The file's bytes, whole.
+      before: The file's bytes, intact.
       after: Its bytes, damaged.
-      expected: What the reader made of the whole file.
-      result: What it made of the damaged one.
-      suffix: How the file's name ends.
+      expected: The reader's result for the intact file.
+      result: Its result for the damaged one.
+      suffix: The file name's suffix.
     """
 
     before: bytes
@@ -46,14 +46,14 @@ class Kind:
     """A kind of file.
 
     Attributes:
-      name: What the table calls it.
-      make: Writes whole files into an empty folder.
-      targets: Globs of those to damage.
-      mutators: How.
-      read: The project's own reader of the folder; what it returns can be compared.
-      judge: Says what is wrong with an accepted file; None if nothing is known to be.
-      named: Whether a refusal must name the file, or the folder where that is what was named.
-      slow: Whether it takes seconds to read: a tenth of the attempts that others get.
+      name: Its name in the table.
+      make: Writes intact files into an empty folder.
+      targets: Globs of the files to damage.
+      mutators: How to damage them.
+      read: The project's own reader of the folder; its results can be compared.
+      judge: Says what is wrong with an accepted file; None if nothing provably is.
+      named: Whether a refusal must name the file, or the folder if that was the argument.
+      slow: Whether it takes seconds to read; it then gets a tenth of the attempts.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Kind:
 
 
 def same(evidence: Evidence) -> str | None:
-    """Judges files with checksums over all that counts: another result is wrong."""
+    """Judges files with checksums over all that matters: any other result is wrong."""
     return None if evidence.result == evidence.expected else "read as something else"
 
 
 def part(evidence: Evidence) -> str | None:
-    """Judges files of items with checksums of their own: each must be one of the whole file's."""
+    """Judges files of items with their own checksums: each must be one of the intact file's."""
     known = set(evidence.expected)
     return None if known.issuperset(evidence.result) else "holds an item that the whole file hasn't"
 
@@ -83,7 +83,7 @@ class Bench:
     Args:
       kind: The kind.
       folder: An empty folder.
-      seed: Of all that is drawn.
+      seed: Seed of all draws.
     """
 
     def __init__(self, kind: Kind, folder: pathlib.Path, seed: int) -> None:
@@ -95,7 +95,7 @@ class Bench:
             {path for pattern in kind.targets for path in self._whole.rglob(pattern)}
         )
         assert self._files, f"{kind.name}: nothing to damage"
-        # Where it will always lie, for results that tell where they are from.
+        # Always in the same place: some results contain their path.
         self._restore()
         outcome, self._expected = self._read()
         assert outcome is None, f"{kind.name}: the whole file is refused: {outcome}"
@@ -123,7 +123,7 @@ class Bench:
             evidence = Evidence(before, after, self._expected, result, path.name)
             try:
                 fault = self._kind.judge(evidence)
-            except Exception as error:  # It reads the file, too, which may be no such file at all.
+            except Exception as error:  # The judge reads the file, too, which may be anything.
                 fault = f"its judge can't read it: {error!r}"[:300]
             outcome = Outcome(outcomes.WRONG, fault) if fault else Outcome(outcomes.ACCEPTED)
         return how, outcome
@@ -150,14 +150,14 @@ class Bench:
 
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
-    """What stands around the work of every script; nothing is printed beside."""
+    """The error handling of every script, printing nothing else."""
     expected = errors.in_one_line(NonFiniteLossError, ImportError)
     with contextlib.redirect_stdout(io.StringIO()), expected:
         yield
 
 
 def refusal(message: str) -> Outcome:
-    """Returns the outcome of a script that ended with a message."""
+    """Returns the outcome of a script that exited with a message."""
     if not message.startswith("error: "):
         return Outcome(outcomes.TRACEBACK, f"ended with {message!r}"[:300])
     if len(message.splitlines()) > 1 or not message.isprintable():

@@ -1,4 +1,4 @@
-"""Models as others store them, and vocabularies."""
+"""Models in others' formats, and vocabularies."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _judge_config(evidence: Evidence) -> str | None:
-    """Knows of each number what it may be, by its name in the release."""
+    """Knows each number's valid range, by its name in the release."""
     given = json.loads(evidence.after)
     for name, value in evidence.result.items():
         if name in given and given[name] != value:

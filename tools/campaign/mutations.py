@@ -1,4 +1,4 @@
-"""Damaged files, read by processes that are watched."""
+"""Damaged files, read by watched processes."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ KINDS: Mapping[str, Kind] = {
         *export_kinds.KINDS,
     )
 }
-# Of one file. The first attempt of a kind also makes the whole files.
+# Timeouts for one file. The first attempt of a kind also makes the intact files.
 _SECONDS, _SECONDS_TO_BEGIN = 30, 120
-# Beyond what the process has when it begins: what asks for more gets no memory.
+# Memory on top of what the process starts with; allocating more fails.
 _MOST_BYTES = 6 << 30
 _BATCH = 25
 
 
 def run(tally: Tally, names: Sequence[str], count: int, seed: int, folder: pathlib.Path) -> None:
-    """Damages `count` files of the kinds that are named; those that are slow get fewer.
+    """Damages `count` files of the named kinds; slow kinds get fewer.
 
     Args:
-      tally: Gets the outcomes.
+      tally: Receives the outcomes.
       names: Keys of KINDS.
-      count: Attempts.
-      seed: Of all that is drawn.
-      folder: Where the files lie.
+      count: Number of attempts.
+      seed: Seed of all draws.
+      folder: Where the files are.
     """
     work: queue.SimpleQueue[tuple[str, range]] = queue.SimpleQueue()
     for name, numbers in _shares(names, count):
@@ -95,12 +95,12 @@ def _work(
 
 
 class Watched:
-    """A process that reads damaged files; another takes its place when it hangs or dies.
+    """A process that reads damaged files, replaced when it hangs or dies.
 
     Args:
-      folder: Of its files.
-      seed: Of all that is drawn.
-      kinds: By name; they must be importable where the process is another one's child.
+      folder: Its files.
+      seed: Seed of all draws.
+      kinds: By name; they must be importable in a child process.
     """
 
     def __init__(self, folder: pathlib.Path, seed: int, kinds: str = __name__) -> None:
@@ -155,13 +155,13 @@ def _serve(connection: Connection, folder: pathlib.Path, seed: int, kinds: str) 
                 if name not in benches:
                     benches[name] = Bench(known[name], folder / _plain(name), seed)
                 answer = benches[name].attempt(number)
-            except Exception as error:  # Of the campaign, not of what it looks at.
+            except Exception as error:  # A fault of the campaign, not of the reader.
                 answer = "the campaign", Outcome(outcomes.TRACEBACK, repr(error)[:300])
             connection.send(answer)
 
 
 def _plain(name: str) -> str:
-    """Of letters and digits: a comma, say, parts names in --input_file."""
+    """Only letters and digits: a comma, for one, separates names in --input_file."""
     return re.sub(r"\W+", "_", name)
 
 

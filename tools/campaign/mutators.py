@@ -1,4 +1,4 @@
-"""Ways to damage the bytes of a file. Each takes the bytes and draws from a random.Random."""
+"""Ways to damage a file's bytes. Each takes the bytes and a random.Random to draw from."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _VALUES: tuple[Any, ...] = (
 
 
 def truncate(content: bytes, rng: random.Random) -> bytes:
-    """Leaves out the end."""
+    """Cuts off the end."""
     return content[: rng.randrange(len(content))] if content else content
 
 
 def empty(content: bytes, rng: random.Random) -> bytes:
-    """Leaves nothing."""
+    """Removes everything."""
     del content, rng
     return b""
 
@@ -63,7 +63,7 @@ def flip(content: bytes, rng: random.Random) -> bytes:
 
 
 def overwrite(content: bytes, rng: random.Random) -> bytes:
-    """Puts noise or zeros in place of up to 64 bytes."""
+    """Overwrites up to 64 bytes with noise or zeros."""
     length = min(rng.randint(1, 64), len(content))
     at = rng.randrange(len(content) - length + 1)
     noise = rng.randbytes(length) if rng.random() < 0.5 else bytes(length)
@@ -71,26 +71,26 @@ def overwrite(content: bytes, rng: random.Random) -> bytes:
 
 
 def cut(content: bytes, rng: random.Random) -> bytes:
-    """Leaves out a part within."""
+    """Removes a part from the middle."""
     at = rng.randrange(len(content) + 1)
     return content[:at] + content[at + rng.randint(1, 64) :]
 
 
 def append(content: bytes, rng: random.Random) -> bytes:
-    """Adds noise, or a part of itself, to the end."""
+    """Appends noise, or a part of itself."""
     if rng.random() < 0.5:
         return content + rng.randbytes(rng.randint(1, 64))
     return content + content[rng.randrange(len(content) + 1) :]
 
 
 def insert(content: bytes, rng: random.Random) -> bytes:
-    """Inserts NUL, half a character, a mark of byte order, a line end, a tab..."""
+    """Inserts NUL, half a character, a byte order mark, a line end, a tab..."""
     at = rng.choice((0, len(content), rng.randrange(len(content) + 1)))
     return content[:at] + rng.choice(_BYTES) + content[at:]
 
 
 def lines(content: bytes, rng: random.Random) -> bytes:
-    """Drops, doubles or swaps lines."""
+    """Drops, duplicates or swaps lines."""
     parts = content.splitlines(keepends=True)
     if not parts:
         return content
@@ -106,7 +106,7 @@ def lines(content: bytes, rng: random.Random) -> bytes:
 
 
 def cells(content: bytes, rng: random.Random) -> bytes:
-    """Drops, doubles or changes a cell of a table's line."""
+    """Drops, duplicates or changes a cell of a table's line."""
     parts = content.split(b"\n")
     i = rng.randrange(len(parts))
     separator = b"\t" if b"\t" in content else b","
@@ -127,7 +127,7 @@ def cells(content: bytes, rng: random.Random) -> bytes:
 
 
 def number(content: bytes, rng: random.Random) -> bytes:
-    """Replaces a number by one that is negative, huge, none..."""
+    """Replaces a number by one that is negative, huge, not a number..."""
     found = list(re.finditer(rb"-?\d+(\.\d+)?(e-?\d+)?", content))
     if not found:
         return insert(content, rng)
@@ -137,7 +137,7 @@ def number(content: bytes, rng: random.Random) -> bytes:
 
 
 def member(content: bytes, rng: random.Random) -> bytes:
-    """Replaces, deletes or adds a member of JSON, or of a line of JSON."""
+    """Replaces, deletes or adds a member of a JSON object or line."""
     parts = content.splitlines() if not _parses(content) else [content]
     parts = [part for part in parts if part.strip()]
     if not parts:

@@ -1,16 +1,16 @@
-"""What became of each attempt, counted, and which of it is a defect."""
+"""Outcomes of attempts, counted, and which of them are defects."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 
-# What a program should do.
+# What programs should do.
 ACCEPTED = "accepted"
 REFUSED = "refused"
 STOPPED = "stopped"
 FINISHED = "finished"
-# What it should not: the last line of its own, no matter what came in.
+# What they should not, whatever the input.
 TRACEBACK = "traceback"
 NAMELESS = "nameless"
 HANG = "hang"
@@ -22,7 +22,7 @@ DEFECTS = (TRACEBACK, NAMELESS, HANG, CRASH, MEMORY, WRONG)
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of an attempt.
+    """The outcome of an attempt.
 
     Attributes:
       what: One of the names above.
@@ -34,14 +34,14 @@ class Outcome:
 
 
 class Tally:
-    """Outcomes by subject, as a table, and those that are defects."""
+    """Outcomes by subject, as a table, and the defects among them."""
 
     def __init__(self) -> None:
         self._counts: dict[str, collections.Counter[str]] = {}
         self.defects: list[str] = []
 
     def add(self, subject: str, outcome: Outcome, attempt: str = "") -> None:
-        """Counts an outcome; a defect is kept with what it takes to see it again."""
+        """Counts an outcome; a defect is kept with what is needed to reproduce it."""
         self._counts.setdefault(subject, collections.Counter())[outcome.what] += 1
         if outcome.what in DEFECTS:
             self.defects.append(f"{outcome.what}: {subject} {attempt}: {outcome.detail}")
@@ -51,7 +51,7 @@ class Tally:
         return sum(counts.total() for counts in self._counts.values())
 
     def lines(self) -> list[str]:
-        """The table: a row for each subject, a column for each outcome that there was."""
+        """The table: a row per subject, a column per outcome that occurred."""
         order = (ACCEPTED, REFUSED, STOPPED, FINISHED, *DEFECTS)
         seen = [what for what in order if any(counts[what] for counts in self._counts.values())]
         rows = [["", *seen]]

@@ -1,4 +1,4 @@
-"""One exported model that many ask at the same time: each must get what one alone gets."""
+"""An exported model under concurrent requests: all must get what one alone gets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _predict(arguments: list[str]) -> None:
 
 
 def _predict_in_threads(arguments: list[str]) -> None:
-    """Prints what one thread gets, if all get the same."""
+    """Prints one thread's answer, if all threads get the same."""
     directory = arguments[0].removeprefix("--model=")
     exported = tf.saved_model.load(directory)
     predictor = predict.Predictor(exported.signatures["serving_default"], exported)
@@ -57,10 +57,10 @@ _THREADED = Program("predict in threads", _predict_in_threads, _make, _arguments
 
 
 def run(tally: Tally, folder: pathlib.Path) -> None:
-    """Asks from processes, and then from threads of one.
+    """Asks from processes, then from threads of one.
 
     Args:
-      tally: Gets the outcomes.
+      tally: Receives the outcomes.
       folder: An empty folder.
     """
     folder.mkdir(parents=True)
@@ -82,7 +82,7 @@ def run(tally: Tally, folder: pathlib.Path) -> None:
 
 
 def _answered(outcome: Outcome) -> Outcome:
-    """A whole model may not be refused."""
+    """An intact model must not be refused."""
     return outcome if outcome.what != outcomes.REFUSED else Outcome(outcomes.WRONG, outcome.detail)
 
 

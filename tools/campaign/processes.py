@@ -1,6 +1,6 @@
-"""Processes of the scripts that can be killed, and how they end.
+"""Killable processes of the scripts, and how they end.
 
-They come from a fork server that has imported TensorFlow once and started nothing of it.
+They are forked from a server that has imported TensorFlow but run none of it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests import pretraining_runs as runs
 from tools.campaign import outcomes
 from tools.campaign.outcomes import Outcome
 
-# Far more than any run takes: what hangs fails.
+# Far more than any run takes: beyond it, a run hangs.
 TIMEOUT_SECONDS = 240
 _BEGUN = "begun by the campaign"
 _LEFT_BEHIND = ("*.tmp", "*tempstate*", "*.unfinished*", ".write_test", "*.part")
 CONTEXT = multiprocessing.get_context("forkserver")
-# A process that starts also asks how others ended, which only one thread may at a time: the exit
-# code comes through a pipe, once.
+# Starting a process also polls the others, which only one thread may do at a time: an exit code
+# comes through a pipe, once.
 _ASKING = threading.Lock()
 
 
@@ -33,12 +33,12 @@ class Program:
     """A script and its inputs.
 
     Attributes:
-      name: What the table calls it.
+      name: Its name in the table.
       main: Takes the command line.
       make: Writes the inputs into an empty folder.
-      arguments: The command line, of the folders of inputs and outputs.
-      results: Of the folder of outputs, what must be the same bit by bit.
-      resumes: Whether it goes on where it was killed; else its output is whole or not there.
+      arguments: Makes the command line from the folders of inputs and outputs.
+      results: What in the output folder must be bitwise reproducible.
+      resumes: Whether it resumes after a kill; else its output is complete or absent.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Running:
     Args:
       program: The program.
       arguments: Its command line.
-      log_file: For its stdout and stderr; what was there before is lost.
+      log_file: For its stdout and stderr; overwritten.
       env: Additions to its environment.
     """
 
@@ -76,11 +76,11 @@ class Running:
 
     @property
     def log(self) -> str:
-        """What it has written."""
+        """What it has printed."""
         return self._log_file.read_text(errors="replace").partition(_BEGUN)[2]
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
-        """Waits for something or the process's end; returns whether it came in time."""
+        """Waits for a condition or the process's end; returns whether it came in time."""
         end = time.monotonic() + seconds
         while not condition() and self._is_alive():
             if time.monotonic() > end:
@@ -93,14 +93,14 @@ class Running:
         self.wait_until(lambda: _BEGUN in self._log_file.read_text(errors="replace"))
 
     def signal(self, number: int) -> bool:
-        """Sends a signal; returns whether the process was still there."""
+        """Sends a signal; returns whether the process was still alive."""
         alive = self._is_alive()
         if alive:
             os.kill(self._process.pid, number)
         return alive
 
     def end(self, seconds: float = TIMEOUT_SECONDS) -> int | None:
-        """Waits for the end; returns the exit code, or None for what had to be killed."""
+        """Waits for the end; returns the exit code, or None if it had to be killed."""
         if self.wait_until(lambda: False, seconds):
             return self._process.exitcode
         self._process.kill()
@@ -132,7 +132,7 @@ def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outco
 
     Args:
       run: The process.
-      exit_code: Its own; None is a hang.
+      exit_code: Its exit code; None is a hang.
       sent: The signal that was sent to it, if any.
     """
     last = (run.log.strip().splitlines() or [""])[-1]

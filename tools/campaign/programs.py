@@ -1,4 +1,4 @@
-"""The scripts on tiny inputs, and what they must leave."""
+"""The scripts on tiny inputs, and what they must output."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _shards(out: pathlib.Path) -> dict[str, bytes]:
 
 
 def _make_trained(folder: pathlib.Path) -> None:
-    """Stores a tiny pre-trained model with its vocabulary, in this process's TensorFlow."""
+    """Writes a tiny pre-trained model and its vocabulary, with this process's TensorFlow."""
     process = CONTEXT.Process(target=_store_model, args=(folder,))
     process.start()
     process.join()
@@ -130,7 +130,7 @@ def _export(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
 
 
 def _exported(out: pathlib.Path) -> dict[str, bytes]:
-    """Weights to the bit; of other files, whose order and time differ, that they are there."""
+    """Returns weights bit by bit; other files, whose order and times vary, only by name."""
     model = out / "model"
     files = {str(path.relative_to(model)): path for path in model.rglob("*") if path.is_file()}
     data = {name for name in files if name.startswith("variables/") and ".data-" in name}

@@ -23,7 +23,7 @@ _BATCH = 8
 
 
 def records(content: bytes) -> list[bytes]:
-    """The records of a whole TFRecord file; its checksums are not looked at."""
+    """The records of an intact TFRecord file; checksums are not verified."""
     found, at = [], 0
     while at + 12 <= len(content):
         (length,) = struct.unpack_from("<Q", content, at)
@@ -37,11 +37,11 @@ def _frame(serialized: list[bytes]) -> bytes:
 
 
 def rewrite(content: bytes, rng: random.Random) -> bytes:
-    """Changes a value, or the number of them, of one record, and its checksums with it."""
+    """Changes a value, or the number of values, in one record, and updates its checksums."""
     serialized = records(content)
     if not serialized:
         return content
-    # In the last third, too: not only the first records of a file count.
+    # Anywhere, the last third included: not only a file's first records matter.
     number = rng.randrange(len(serialized))
     example = tf.train.Example.FromString(serialized[number])
     features = example.features.feature
@@ -63,7 +63,7 @@ def rewrite(content: bytes, rng: random.Random) -> bytes:
 
 
 def reorder(content: bytes, rng: random.Random) -> bytes:
-    """Drops, doubles or swaps whole records, which leaves a whole file."""
+    """Drops, duplicates or swaps whole records, which leaves a valid file."""
     serialized = records(content)
     i, j = rng.randrange(len(serialized)), rng.randrange(len(serialized))
     serialized[i], serialized[j] = serialized[j], serialized[i]
@@ -71,7 +71,7 @@ def reorder(content: bytes, rng: random.Random) -> bytes:
 
 
 def _read(changes: dict[str, Any], folder: pathlib.Path) -> list[bytes]:
-    """Checks a folder as a run does and feeds it once; returns the records as they lie there."""
+    """Checks a folder as a run does and reads it once; returns the stored records."""
     values = runs.parse(runs.command(folder, **changes))
     found = input_files.find_files(values.input_file)
     checked = pretrain.check_records(values, found, runs.config(), None)
@@ -99,7 +99,7 @@ def _judge(evidence: Evidence) -> str | None:
 
 
 def _is_bad(record: bytes, model: bytes) -> bool:
-    """Whether a record differs from those that are well-formed in a way that nothing allows."""
+    """Whether a record is malformed beyond what is allowed, compared with a well-formed one."""
     features = tf.train.Example.FromString(record).features.feature
     expected = tf.train.Example.FromString(model).features.feature
     for name in expected:
@@ -127,7 +127,7 @@ def _is_bad(record: bytes, model: bytes) -> bool:
 def _make(masking: str, folder: pathlib.Path) -> None:
     runs.write_config(folder / "albert_config.json")
     path = folder / "a.tfrecord"
-    count = 90  # More than are looked at before a run.
+    count = 90  # More than are checked before a run.
     if masking == "dynamic":
         runs.write_compact_records(path, runs.compact_examples(count))
     elif masking == "packed":

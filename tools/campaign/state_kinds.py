@@ -1,4 +1,4 @@
-"""What runs leave for those that go on behind them."""
+"""Files that runs leave for later runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _judge_list(evidence: Evidence) -> str | None:
 
 
 class _Trainer(types.SimpleNamespace):
-    """As much of a Trainer as an evaluation needs."""
+    """The part of a Trainer that an evaluation needs."""
 
     task = types.SimpleNamespace(key_metric="accuracy")
     strategy = property(lambda self: tf.distribute.get_strategy())

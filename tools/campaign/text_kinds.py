@@ -1,4 +1,4 @@
-"""What people write: data of tasks, and the generator's text."""
+"""Files that users write: task data, and the generator's text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS = [("A text, of one.", "Its pair.", "yes"), ('It says "no".', "Another", "
 
 
 def _bad_text(value: Any) -> bool:
-    """Whether there is text in it that no UTF-8 file can hold."""
+    """Whether it contains text that UTF-8 can't encode."""
     return any("\ud800" <= character <= "\udfff" for character in str(value))
 
 
@@ -44,7 +44,7 @@ def _read_glue(name: str, folder: pathlib.Path) -> list[glue.TextExample]:
 
 
 def _judge_glue(name: str, evidence: Evidence) -> str | None:
-    """Counts rows and cells by itself: whatever is quoted, lines and tabs part them."""
+    """Counts rows and cells on its own: lines and tabs separate them, quoted or not."""
     task = glue.GLUE_TASKS[name]
     rows = evidence.after.decode("utf-8-sig").removesuffix("\n").split("\n")
     headless = "train" in task.headless
@@ -136,7 +136,7 @@ def _judge_race(evidence: Evidence) -> str | None:
 
 # --- the generator's text -----------------------------------------------------------------------
 
-# Ends with an empty line: twice the text is twice the documents.
+# Ends with a blank line: twice the text is twice the documents.
 _TEXT = (
     "One sentence here.\nAnother, with 1,990 words.\n\nA second document.\nIt ends: ünï.\n\n" * 4
 )

@@ -1,4 +1,4 @@
-"""Two workers, one of which is lost: the other one must end, and say which."""
+"""Two workers, one of which is lost: the other must exit, and say which."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SECONDS = 180.0
 
 
 def run(tally: Tally, folder: pathlib.Path) -> None:
-    """Kills the first worker of two, and then the second.
+    """Kills the first of two workers, then the second.
 
     Args:
-      tally: Gets the outcomes.
+      tally: Receives the outcomes.
       folder: An empty folder.
     """
     inputs = folder / "inputs"
@@ -30,7 +30,7 @@ def run(tally: Tally, folder: pathlib.Path) -> None:
 
 
 def _lose(program: Program, inputs: pathlib.Path, out: pathlib.Path, lost: int) -> Outcome:
-    # Longer than anybody waits: only the loss ends it.
+    # Would run far too long: only the loss ends it.
     flags = [*program.arguments(inputs, out), "--num_train_steps=1000000"]
     environments = two_workers.environments()
     running = [

@@ -1,1 +1,1 @@
-"""Lowers train steps for TPU and compiles them ahead of time, on a machine that has none."""
+"""Lowers train steps for TPU and compiles them ahead of time, without a TPU."""

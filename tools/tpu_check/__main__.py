@@ -1,12 +1,12 @@
-"""Checks that the Trainer's step runs on Cloud TPU, as far as that shows without a TPU.
+"""Checks that the Trainer's step runs on Cloud TPU, as far as possible without a TPU.
 
     make tpu-check
     make tpu-check ARGS='--models base_v2 --length 512 --batch 16 --chips v5e'
 
-For each task, model and chip it traces the step of one replica (forward, backward, sum over
-replicas, clip, update), lowers it with TensorFlow's TPU kernels and has libtpu compile it, and
-prints a line: HBM used of what there is, GFLOP of a step, sums over replicas, seconds. It ends with
-1 if a line fails. Nothing is executed: numbers, speed, input and several hosts stay unchecked.
+For each task, model and chip it traces the step of one replica (forward, backward, all-reduce,
+clip, update), lowers it with TensorFlow's TPU kernels, compiles it with libtpu, and prints a line:
+HBM used and available, GFLOP per step, all-reduces, seconds. It exits with 1 if a line fails.
+Nothing is executed: numerics, speed, input and multiple hosts are not checked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# Before TensorFlow is imported: else it asks Google Cloud what TPU this machine has, for minutes,
-# and of two programs with libtpu the second does without it.
+# Before TensorFlow is imported: otherwise it queries Google Cloud for this machine's TPU, for
+# minutes, and a second program can't use libtpu.
 os.environ |= {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -44,9 +44,9 @@ from tools.tpu_check.steps import TASKS, features, make_step
 CONFIGS = Path(__file__).parents[2] / "configs"
 DTYPES = ("float32", "bfloat16")
 RECOMPUTE = {"no": (False,), "yes": (True,), "both": (False, True)}
-# All chips have eight of these, as one host or four: memory hardly depends on their number.
+# Every chip type comes with eight, on one host or four: memory hardly depends on their number.
 NUM_REPLICAS = 8
-# Batches of a core that --largest_batch tries.
+# Batch sizes per core that --largest_batch tries.
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 TITLES = (
     f"{'task':<15} {'model':<11} {'dtype':<9} {'recompute':<9} {'B x S':>9} {'chip':<4}"
@@ -56,7 +56,7 @@ TITLES = (
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What is lowered: once, for all chips."""
+    """What is lowered, once for all chips."""
 
     task: str
     model: str
@@ -73,7 +73,7 @@ class Step:
 
 @functools.lru_cache(maxsize=4)
 def lowered(step: Step) -> tuple[Program, float]:
-    """Lowers a step; returns it and the seconds that took."""
+    """Lowers a step; returns it and the seconds taken."""
     start = time.monotonic()
     config = AlbertConfig.from_json_file(str(CONFIGS / f"albert_{step.model}.json"))
     make = functools.partial(make_step, step.task, config, step.dtype, step.recompute)
@@ -82,7 +82,7 @@ def lowered(step: Step) -> tuple[Program, float]:
 
 
 def check(step: Step, chip: str) -> Compiled | None:
-    """Lowers and compiles a step for a chip, prints the line; None if either fails."""
+    """Lowers and compiles a step for a chip and prints its line; None if either fails."""
     line = f"{step} {chip:<4}"
     try:
         program, seconds = lowered(step)
@@ -104,7 +104,7 @@ def check(step: Step, chip: str) -> Compiled | None:
 
 
 def largest_batch(step: Step, chip: str, guess: int) -> int:
-    """Returns the largest of BATCHES with which a step fits a chip, 0 if none; tries guess first.
+    """Returns the largest of BATCHES whose step fits a chip, 0 if none does; tries guess first.
 
     The step's own batch is not used.
     """
@@ -119,7 +119,7 @@ def largest_batch(step: Step, chip: str, guess: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a line for each step and chip; ends with 1 if one fails."""
+    """Prints a line for each step and chip; exits with 1 if one fails."""
     args = _parse(arguments)
     print(TITLES, flush=True)
     passed = True

@@ -1,4 +1,4 @@
-"""libtpu as a compiler: for chips that are not there, with their memory as the limit."""
+"""libtpu as a compiler: for chips that are absent, with their memory as the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Chip:
 
     Attributes:
       topology: Name of a slice with at least eight cores.
-      hbm_gib: Memory that a program may use on a core: what libtpu says when it refuses one.
+      hbm_gib: Memory that a program may use on a core, from libtpu's message when it refuses one.
     """
 
     topology: str
@@ -41,13 +41,13 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What libtpu says of a program that it has compiled.
+    """What libtpu reports about a compiled program.
 
     Attributes:
       hbm_gib: Memory that a core uses: weights, moments, batch, activations and code.
-      gflop: Floating-point operations of a step, as XLA counts them; a loop's body counts once.
-      seconds: What compiling took.
-      all_reduces: Sums over replicas that are left once XLA has combined them.
+      gflop: GFLOP of a step, as XLA counts them; a loop's body counts once.
+      seconds: Compilation time.
+      all_reduces: All-reduces left after XLA has combined them.
     """
 
     hbm_gib: float
@@ -64,8 +64,8 @@ def compile_for(chip: Chip, program: Program) -> Compiled:
     """Compiles a program ahead of time for the replicas that it was lowered for.
 
     Raises:
-      DoesNotFitError: It needs more memory than there is.
-      ValueError: libtpu refuses it for another reason.
+      DoesNotFitError: If it needs more memory than the chip has.
+      ValueError: If libtpu refuses it for another reason.
     """
     topology = topologies.get_topology_desc(chip.topology, platform="tpu")
     devices = topology.devices[: program.num_replicas]
@@ -94,7 +94,7 @@ def compile_for(chip: Chip, program: Program) -> Compiled:
         + memory.generated_code_size_in_bytes
     )
     hbm_gib = hbm / 2**30
-    if hbm_gib > chip.hbm_gib:  # For a v3 libtpu does not refuse it.
+    if hbm_gib > chip.hbm_gib:  # libtpu does not refuse it for a v3.
         raise DoesNotFitError(f"needs {hbm_gib:.2f}G of {chip.hbm_gib}G")
     (module,) = executable.hlo_modules()
     return Compiled(
@@ -109,7 +109,7 @@ def _module(program: Program) -> Any:
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program.hlo))
     main = next(f for f in module.body.operations if f.attributes["sym_name"].value == "main")
     i32 = ir.IntegerType.get_signless(32)
-    # Else a variable would take its room twice: before the step and after it.
+    # Otherwise a variable would occupy memory twice: before and after the step.
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(
         [
             ir.DictAttr.get(

@@ -1,4 +1,4 @@
-"""A train step as one core of a TPU gets it: traced, without variables, lowered to HLO."""
+"""A train step as a TPU core receives it: traced, without variables, lowered to HLO."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tools.tpu_check.pure import without_variables
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What TensorFlow hands to the compiler of a TPU.
+    """What TensorFlow passes to the TPU compiler.
 
     Attributes:
       hlo: Serialized HloModuleProto.
-      aliases: By argument, the result that takes its place in memory.
-      num_replicas: Cores that share a batch.
+      aliases: By argument, the result that reuses its memory.
+      num_replicas: Number of cores that share a batch.
     """
 
     hlo: bytes
@@ -28,17 +28,16 @@ class Program:
 
 
 class AbsentTPUStrategy(tf.distribute.TPUStrategy):
-    """Stands where TPUStrategy would while a step is traced, on a machine that has no TPU.
+    """Stands in for TPUStrategy while a step is traced on a machine without a TPU.
 
-    Variables are made on the CPU, and a sum over replicas is the operation that TPUStrategy puts
-    there.
+    Variables are on the CPU, and a sum over replicas is the operation that TPUStrategy uses.
 
     Args:
-      num_replicas: Cores that share a batch.
+      num_replicas: Number of cores that share a batch.
     """
 
     def __init__(self, num_replicas: int) -> None:
-        # Not TPUStrategy's: it looks for the TPU.
+        # Not TPUStrategy's, which looks for a TPU.
         tf.distribute.Strategy.__init__(self, _Extended(self, num_replicas))
 
 
@@ -68,19 +67,19 @@ def lower(
     features: Mapping[str, tf.TensorSpec],
     num_replicas: int,
 ) -> Program:
-    """Lowers a step for TPU with TensorFlow's own kernels of it.
+    """Lowers a step for TPU with TensorFlow's own TPU kernels.
 
     Args:
       make_step: Makes model and optimizer, and returns the function of features that a replica
         runs.
-      features: Of one replica, with static shapes.
-      num_replicas: Cores that share a batch.
+      features: Specs for one replica, with static shapes.
+      num_replicas: Number of cores that share a batch.
 
     Returns:
       The program of every replica.
 
     Raises:
-      tf.errors.OpError: An operation can't run on a TPU.
+      tf.errors.OpError: If an operation can't run on a TPU.
     """
     strategy = AbsentTPUStrategy(num_replicas)
     with strategy.scope():
@@ -92,7 +91,7 @@ def lower(
             with tf.distribute.ReplicaContext(strategy, replica):
                 return step(dict(zip(names, values, strict=True)))
 
-        # The functions inside are traced into this graph: what reads a variable is then seen.
+        # Inlines inner functions into this graph, to see what reads a variable.
         tf.config.run_functions_eagerly(True)
         try:
             traced = replica_step.get_concrete_function(

@@ -1,4 +1,4 @@
-"""From a traced function with variables to a function of their values."""
+"""Turns a traced function with variables into a function of their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PureFunction:
     Attributes:
       function: Maps arguments, then the variables' values, to results, then the new values.
       arguments: Their shapes and dtypes.
-      aliases: By argument, the result that is a variable's new value, for variables that change.
+      aliases: By argument, the result with the variable's new value, for variables that change.
     """
 
     function: Callable[..., list[tf.Tensor]]
@@ -25,17 +25,17 @@ class PureFunction:
 
 
 def without_variables(traced: Any) -> PureFunction:
-    """Makes a function's variables arguments and results, for a compiler that takes no others.
+    """Turns a function's variables into arguments and results, all that the compiler accepts.
 
-    The operations are made again in the order they were traced in, which is the order of the
-    program; those on a variable become what they mean for its current value.
+    The operations are recreated in the order they were traced in, which is program order; those on
+    a variable become the equivalent on its current value.
 
     Args:
-      traced: A ConcreteFunction whose variables are used at its top level only, not in branches,
-        loops or functions inside.
+      traced: A ConcreteFunction that uses its variables only at top level, not in branches, loops
+        or inner functions.
 
     Raises:
-      NotImplementedError: A variable is used otherwise.
+      NotImplementedError: If a variable is used in any other way.
     """
     by_handle = {id(variable.handle): variable for variable in traced.graph.variables}
     constants, variables = {}, {}
@@ -71,7 +71,7 @@ def without_variables(traced: Any) -> PureFunction:
 
 
 def _replay(graph: Any, known: dict[str, tf.Tensor], state: dict[str, tf.Tensor]) -> None:
-    """Makes a graph's operations again; adds their results to known, and changes state."""
+    """Recreates a graph's operations; adds their results to known, and updates state."""
     target = tf.compat.v1.get_default_graph()
     for inner in graph._functions.values():
         target._add_function_recursive(inner)
@@ -79,7 +79,7 @@ def _replay(graph: Any, known: dict[str, tf.Tensor], state: dict[str, tf.Tensor]
     def make(op: tf.Operation) -> None:
         if op.outputs and op.outputs[0].name in known:
             return
-        # A loop that was given a gradient takes lists that were made after it.
+        # A loop that got a gradient takes lists that were created after it.
         for x in op.inputs:
             if x.dtype != tf.resource:
                 make(x.op)
@@ -106,7 +106,7 @@ def _replay(graph: Any, known: dict[str, tf.Tensor], state: dict[str, tf.Tensor]
 def _on_variable(
     op: tf.Operation, state: dict[str, tf.Tensor], known: dict[str, tf.Tensor], handles: list[str]
 ) -> list[tf.Tensor]:
-    """Returns the results of an operation on a variable, and changes its value."""
+    """Returns the results of an operation on a variable, and updates its value."""
     name = handles[0]
     operands = [known[x.name] for x in op.inputs if x.dtype != tf.resource]
     if len(handles) > 1 or name not in state:

@@ -1,4 +1,4 @@
-"""The train steps that are checked: a row for each task."""
+"""The train steps to check: a row for each task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Row:
 
     Attributes:
       make: Makes the task from the model's options.
-      shapes: By sequence length, shape and dtype of an example's features.
+      shapes: Shape and dtype of an example's features, by sequence length.
       optimizer: "lamb" or "adamw".
     """
 
@@ -67,7 +67,7 @@ TASKS = {
         lambda options: MultipleChoiceTask(options, None, 0, CHOICES, max_qa_length=0),
         lambda length: _shapes(len(CHOICES), length, **_LABEL),
     ),
-    # Beams, windows and answers as run_finetune.py's defaults have them; a step reads the beams.
+    # Beams, windows and answers are run_finetune.py's defaults; a step reads the beams.
     "squad_v2": Row(
         lambda options: SquadV2Task(SquadSettings(), options, None, 0),
         lambda length: _shapes(length, p_mask=((length,), tf.float32), **_ANSWER),
@@ -78,7 +78,7 @@ TASKS = {
 def make_step(
     task_name: str, config: AlbertConfig, dtype: str, recompute: bool
 ) -> Callable[[Any], Any]:
-    """Makes what the Trainer runs on a replica: model, optimizer, step."""
+    """Makes model and optimizer, and the step that the Trainer runs on a replica."""
     row = TASKS[task_name]
     policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
     task = row.make(ModelOptions(config, dtype=policy, recompute=recompute))
