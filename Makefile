@@ -1,4 +1,4 @@
-# `make test` and `make demo` need Debian's python3 and python3-venv, and set up the rest in .venv.
+# `make test` and `make demo` need Debian's python3 and python3-venv; the rest they set up in .venv.
 # `make test TF=2.20` tests with that release of TensorFlow and whatever else is newest, in
 # .venv-tf2.20.
 
@@ -10,7 +10,7 @@ PEERS := $(VENV)/.peers-installed
 TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
 
-# TensorFlow's notes on start-up say nothing about this project.
+# TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test test-peers lint format bench bench-finetune bench-serving campaign tpu-check
@@ -21,8 +21,8 @@ demo: $(INSTALLED)
 test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Against the real transformers, torch, KerasHub and onnxruntime: 1 GB where pip finds torch's build
-# for CPUs, several without. Those tests alone that need them or see more beside them.
+# Against the real transformers, torch, KerasHub and onnxruntime: 1 GB if pip finds torch's CPU
+# build, several GB otherwise. Runs only the tests that need these or check more with them.
 test-peers: $(PEERS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/peers tests/conversion \
 	  tests/serving/test_converted.py tests/serving/test_formats.py tests/benchmarks
@@ -45,11 +45,11 @@ bench-finetune: $(PEERS)
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py
 
-# Some twenty minutes on two cores; ARGS='--seed 2', '--only kills', '--only squad_v1'...
+# About twenty minutes on two cores; ARGS='--seed 2', '--only kills', '--only squad_v1'...
 campaign: $(INSTALLED)
 	$(BIN)/python -m tools.campaign $(ARGS)
 
-# 3 GB of its own: TensorFlow's kernels for TPU come with another TensorFlow. Needs no TPU.
+# Installs 3 GB: TensorFlow's TPU kernels come with another TensorFlow build. Needs no TPU.
 tpu-check: $(TPU_INSTALLED)
 	$(TPU_BIN)/python -m tools.tpu_check $(ARGS)
 
@@ -62,7 +62,7 @@ else
 endif
 	@touch $@
 
-# torch is pinned: each new release is gigabytes more to download, and another peer to compare with.
+# torch is pinned: each release means gigabytes to download, and another peer to compare with.
 $(PEERS): $(INSTALLED)
 	$(BIN)/pip install --quiet -e '.[onnx,peers]' 'torch==2.13.*'
 	@touch $@
