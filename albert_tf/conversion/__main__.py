@@ -18,24 +18,24 @@ def _parser() -> argparse.ArgumentParser:
         "--from", dest="source", required=True, help="Directory, checkpoint prefix or file."
     )
     parser.add_argument("--to", required=True, choices=convert.LAYOUTS, help="Layout to write.")
-    parser.add_argument("--output_dir", required=True, help="Empty, or not there yet.")
-    parser.add_argument("--albert_config_file", help="Where none is beside the weights.")
-    parser.add_argument("--spm_model_file", help="Where no vocabulary is beside the weights.")
+    parser.add_argument("--output_dir", required=True, help="An empty or new directory.")
+    parser.add_argument("--albert_config_file", help="Needed if there is none beside the weights.")
+    parser.add_argument("--spm_model_file", help="Needed if there is none beside the weights.")
     parser.add_argument("--vocab_file", help="A WordPiece vocabulary instead.")
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
-        help="Whether the model is uncased; if left out, what is beside the weights tells.",
+        help="Whether the model is uncased; by default as stored with the weights.",
     )
     parser.add_argument(
         "--architecture",
         choices=tuple(huggingface.ARCHITECTURES),
-        help="Hugging Face's class; follows from the heads if left out.",
+        help="Hugging Face class; inferred from the heads by default.",
     )
     parser.add_argument(
         "--drop",
         default="",
-        help="Weights to leave out: beginnings of the release's names, separated by commas.",
+        help="Weights to leave out: comma-separated prefixes of the release's names.",
     )
     return parser
 

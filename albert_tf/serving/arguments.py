@@ -33,36 +33,35 @@ _OPTIONS = {
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments; those not given keep the defaults of the task's class."""
     for name in _BESIDE:
-        parser.add_argument(f"--{name}", help="Where none is beside the weights.")
+        parser.add_argument(f"--{name}", help="If there is none beside the weights.")
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
-        help="Whether the model is uncased, as it is if nothing says otherwise.",
+        help="Whether the model is uncased; by default as stored with the weights, else yes.",
     )
     add = parser.add_argument_group("for some tasks").add_argument
     add(
         "--labels",
-        help="classify: names of the classes by id, separated by commas, where none are beside the "
-        "weights.",
+        help="classify: comma-separated class names by id, if there are none beside the weights.",
     )
-    add("--pairs", action="store_true", default=None, help="classify: pairs of texts.")
+    add("--pairs", action="store_true", default=None, help="classify: inputs are pairs of texts.")
     add(
         "--threshold_to_export",
         dest="threshold",
         type=float,
-        help="classify: of two labels, the probability that makes it the second one.",
+        help="classify: with two labels, the least probability for the second to be the answer.",
     )
-    add("--top_k", type=int, help="fill_mask: pieces for each [MASK].")
-    add("--num_choices", type=int, help="choose: endings of an example.")
-    add("--max_qa_length", type=int, help="choose: most pieces of an ending.")
-    add("--null_threshold", type=float, help="answer_v2: null odds from which on none is given.")
-    add("--start_n_top", type=int, help="answer_v2: beam of starts.")
-    add("--end_n_top", type=int, help="answer_v2: beam of ends for each start.")
+    add("--top_k", type=int, help="fill_mask: number of pieces per [MASK].")
+    add("--num_choices", type=int, help="choose: number of endings per example.")
+    add("--max_qa_length", type=int, help="choose: maximum pieces in an ending.")
+    add("--null_threshold", type=float, help="answer_v2: null odds at which there is no answer.")
+    add("--start_n_top", type=int, help="answer_v2: beam size of starts.")
+    add("--end_n_top", type=int, help="answer_v2: beam size of ends per start.")
     add("--doc_stride", type=int, help="answer: pieces from one window to the next.")
-    add("--max_query_length", type=int, help="answer: most pieces of a question.")
-    add("--max_answer_length", type=int, help="answer: most pieces of an answer.")
-    add("--n_best_size", type=int, help="answer: number of answers.")
-    add("--max_seq_length", type=int, help="Most pieces of a sequence; by default the model's.")
+    add("--max_query_length", type=int, help="answer: maximum pieces in a question.")
+    add("--max_answer_length", type=int, help="answer: maximum pieces in an answer.")
+    add("--n_best_size", type=int, help="answer: number of best answers.")
+    add("--max_seq_length", type=int, help="Maximum pieces in a sequence; by default the model's.")
 
 
 def serve(args: argparse.Namespace) -> ServedModel:

@@ -191,11 +191,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model",
         required=True,
-        help="An exported model, which is a program: one that you trust; or a trained one.",
+        help="An exported model (it is a program: only use one you trust), or a trained one.",
     )
     parser.add_argument("--task", choices=choices.TASKS, help="What a trained model is for.")
-    parser.add_argument("--input_file", help="A text file; standard input if left out.")
-    parser.add_argument("--json", action="store_true", help="Each answer as a line of JSON.")
+    parser.add_argument("--input_file", help="A text file; standard input by default.")
+    parser.add_argument("--json", action="store_true", help="Print each answer as a line of JSON.")
     arguments.add(parser)
     return parser
 
