@@ -134,14 +134,14 @@ def load_tensors(model: keras.Model, prefix: str, tensors: Mapping[str, np.ndarr
 
     Args:
       model: A built model.
-      prefix: The checkpoint's.
+      prefix: Its prefix.
       tensors: What checkpoint.read returned for it.
 
     Returns:
       What was loaded, missing and unused.
 
     Raises:
-      ValueError: As `load_weights`, whose second half this is.
+      ValueError: As for `load_weights`, whose second half this is.
     """
     return _fill(model, prefix, bundles, bundles.weights_of(tensors, prefix))
 

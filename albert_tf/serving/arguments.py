@@ -33,7 +33,7 @@ _OPTIONS = {
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments; those not given keep the defaults of the task's class."""
     for name in _BESIDE:
-        parser.add_argument(f"--{name}", help="If there is none beside the weights.")
+        parser.add_argument(f"--{name}", help="Needed if there is none beside the weights.")
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,

@@ -15,7 +15,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes a trained model for serving, by default one that takes raw text.",
     )
     parser.add_argument("--model", required=True, help="Directory, checkpoint prefix or file.")
-    parser.add_argument("--task", required=True, choices=choices.TASKS, help="What the model is for.")
+    parser.add_argument("--task", required=True, choices=choices.TASKS, help="What it is for.")
     parser.add_argument("--export_dir", required=True, help="An empty or new directory.")
     parser.add_argument(
         "--format",
