@@ -10,7 +10,7 @@ def check_not_compressed(path: str) -> None:
     """Checks that a zip archive takes no more memory than disk; Keras and torch don't compress.
 
     Raises:
-      ValueError: If it does, or is damaged.
+      ValueError: If it takes more, or is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:

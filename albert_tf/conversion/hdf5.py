@@ -71,7 +71,7 @@ def _read_dataset(dataset: h5py.Dataset, path: str, where: str) -> np.ndarray:
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"{path}: {where} is stored in another file, which is not read")
     held = dataset.id.get_storage_size()
-    # A filter would run plug-in code of this machine that the file names.
+    # A filter would run plug-in code from this machine, chosen by the file.
     if held != dataset.nbytes or dataset.id.get_create_plist().get_nfilters():
         raise ValueError(
             f"{path}: {where} declares {dataset.nbytes:,} bytes and holds {held:,}: it is damaged, "

@@ -117,7 +117,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def read_labels(path: str) -> tuple[str, ...]:
-    """Reads a directory's class names by id; () if they have none of their own.
+    """Reads a directory's class names by id; () if it has none of its own.
 
     Raises:
       ValueError: If they are not names by id, or not distinct.
@@ -141,7 +141,7 @@ def check_schedule(config: AlbertConfig, path: str) -> None:
     """Checks that Hugging Face applies the same group at each layer.
 
     Raises:
-      ValueError: If it rounds differently, or shares weights differently.
+      ValueError: If not: its rounding or its sharing of weights differs.
     """
     if config.parameter_sharing != "all":
         raise ValueError(

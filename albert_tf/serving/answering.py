@@ -47,8 +47,8 @@ class QuestionAnswerer(ServedModel):
         is wider than a sequence.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
-    Differs: the characters of a piece are known from normalisation, not found by alignment, so none
-    fails. No answer is "", not "empty". Equal answers are merged among the N best.
+    Differs: the characters of a piece are known from normalisation, not found by alignment, which
+    can fail. No answer is "", not "empty". Equal answers are merged among the N best.
     """
 
     text_names = ("question", "context")
