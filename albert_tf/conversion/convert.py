@@ -17,7 +17,6 @@ from albert_tf.conversion import bundles, huggingface, kerashub, labels, layouts
 from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.text import vocabulary
-from albert_tf.text.vocabulary import Vocabulary
 
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 
@@ -48,7 +47,7 @@ class Source:
     path: str
     config: AlbertConfig
     weights: Mapping[str, np.ndarray]
-    vocabulary: Vocabulary | None
+    vocabulary: vocabulary.Vocabulary | None
     labels: tuple[str, ...]
 
     @property

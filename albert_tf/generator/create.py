@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import quiet, scripts
+from albert_tf import errors, quiet, scripts
 from albert_tf.files import list_files
 from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
@@ -165,8 +165,6 @@ def _ended_by_sigterm() -> Iterator[None]:
 def main(values: flags.FlagValues) -> None:
     """Writes the records that the flags describe, and logs what they are."""
     quiet.import_tensorflow()
-    from albert_tf import errors  # Worker processes don't load TensorFlow.
-
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     with errors.in_one_line(ImportError, flags=values), _ended_by_sigterm():
         report = create_pretraining_data(values)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import sentencepiece
 from absl import flags
 
-from albert_tf import files, quiet, scripts
+from albert_tf import errors, files, quiet, scripts
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings
 from albert_tf.scripts import FlagGroup
@@ -162,8 +162,6 @@ def write_model(model: bytes, model_prefix: str) -> None:
 def main(values: flags.FlagValues) -> None:
     """Trains and writes the model that the flags describe."""
     quiet.import_tensorflow()
-    from albert_tf import errors  # --help needs no TensorFlow.
-
     with errors.in_one_line(flags=values):
         texts = files.list_files(values.input_file)
         # Bytes that are not UTF-8 are dropped: a few are no reason to fail.

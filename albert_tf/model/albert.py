@@ -10,6 +10,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.model import functional, layers
 from albert_tf.model.encoder import Encoder
+from albert_tf.types import Array
 
 
 class ConfiguredModel(keras.Model):
@@ -97,8 +98,8 @@ class AlbertModel(ConfiguredModel):
         self,
         inputs: dict[str, Any],
         training: bool | None = None,
-        dropout_seed: Any = None,
-        positions: Any = None,
+        dropout_seed: Array = None,
+        positions: Array = None,
     ) -> dict[str, Any]:
         """Encodes a batch.
 

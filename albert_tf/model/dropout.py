@@ -11,11 +11,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.types import Array
+
 # Sites of one forward pass: the embeddings take site 0, each block the next three.
 SITES_PER_BLOCK = 3
 
 
-def fold_in(seed: Any, site: Any) -> Any:
+def fold_in(seed: Array, site: Any) -> Any:
     """Derives the seed of a dropout site from the seed of the forward pass.
 
     Args:
@@ -30,7 +32,7 @@ def fold_in(seed: Any, site: Any) -> Any:
     return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
 
 
-def apply(x: Any, rate: float, seed: Any) -> Any:
+def apply(x: Array, rate: float, seed: Array) -> Array:
     """Zeroes a fraction `rate` of x and scales the rest by 1 / (1 - rate).
 
     Args:
@@ -60,7 +62,7 @@ def apply(x: Any, rate: float, seed: Any) -> Any:
 class _GivenSeed(keras.random.SeedGenerator):
     """Passes a seed tensor to keras.random, which accepts a generator instead."""
 
-    def __init__(self, seed: Any) -> None:  # No super().__init__: it would create a variable.
+    def __init__(self, seed: Array) -> None:  # No super().__init__: it would create a variable.
         self._seed = seed
 
     def next(self, ordered: bool = True) -> Any:

@@ -12,6 +12,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout, functional, layers
 from albert_tf.model.repetition import loop, unroll
+from albert_tf.types import Array
 
 # Deeper models apply their layers in a loop, whose compile time does not grow with their number. Up
 # to this depth, the paper's largest, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
@@ -70,12 +71,12 @@ class Encoder(layers.AlbertLayer):
 
     def call(
         self,
-        embeddings: Any,
-        input_mask: Any,
-        positions: Any,
-        starts: Any = None,
-        seed: Any = None,
-    ) -> tuple[list[Any], Any]:
+        embeddings: Array,
+        input_mask: Array,
+        positions: Array,
+        starts: Array = None,
+        seed: Array = None,
+    ) -> tuple[list[Array], Array]:
         """Applies all blocks, and the last one also at a few positions only.
 
         A caller that reads only these positions saves most of the last block: a graph drops
@@ -118,18 +119,18 @@ class Encoder(layers.AlbertLayer):
             for (attention, ffn, _), same in itertools.groupby(groups)
         ]
 
-    def _to_hidden_size(self, x: Any) -> Any:
+    def _to_hidden_size(self, x: Array) -> Array:
         if self.config.embedding_size == self.config.hidden_size:
             return x
         kernel = ops.cast(self.mapping_kernel, x.dtype)
         return ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
 
     def _apply_layer(
-        self, apply_block: _BlockCaller, layer: list[Block], times: int, outputs: list[Any]
-    ) -> list[Any]:
+        self, apply_block: _BlockCaller, layer: list[Block], times: int, outputs: list[Array]
+    ) -> list[Array]:
         """Returns the outputs of the layer's blocks for each time it is applied."""
 
-        def step(x: Any, turn: Any, block: Block, first: int) -> Any:
+        def step(x: Array, turn: Array, block: Block, first: int) -> Any:
             return apply_block(block, first + len(layer) * turn, x)
 
         steps = [
@@ -147,14 +148,14 @@ class _BlockCaller:
     Each weight is read once, however many layers share it.
     """
 
-    def __init__(self, encoder: Encoder, masked_scores: Any, seed: Any) -> None:
+    def __init__(self, encoder: Encoder, masked_scores: Array, seed: Array) -> None:
         self._attention = [(sublayer, sublayer.read()) for sublayer in encoder.attention]
         self._ffn = [(sublayer, sublayer.read()) for sublayer in encoder.ffn]
         self._recompute = encoder.recompute
         self._masked_scores = masked_scores
         self._seed = seed
 
-    def __call__(self, block: Block, number: Any, x: Any, positions: Any = None) -> Any:
+    def __call__(self, block: Block, number: Array, x: Array, positions: Array = None) -> Array:
         """Applies a block to x; `number` is its place in the order of application."""
         attention, attention_weights = self._attention[block.attention]
         ffn, ffn_weights = self._ffn[block.ffn]
@@ -162,7 +163,9 @@ class _BlockCaller:
 
         # Seed and positions are captured: recomputation takes only differentiable tensors as
         # arguments.
-        def apply(x: Any, attention_weights: Any, ffn_weights: Any, masked_scores: Any) -> Any:
+        def apply(
+            x: Array, attention_weights: Any, ffn_weights: Any, masked_scores: Array
+        ) -> Array:
             x = attention(x, attention_weights, masked_scores, seed, positions)
             return ffn(x, ffn_weights, seed)
 

@@ -11,6 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
+from albert_tf.types import Array
 
 
 class FineTunedModel(ConfiguredModel):
@@ -55,7 +56,7 @@ class FineTunedModel(ConfiguredModel):
         return {**super().get_config(), "classifier_dropout_prob": self.classifier_dropout_prob}
 
     def encode(
-        self, inputs: dict[str, Any], training: bool | None, dropout_seed: Any
+        self, inputs: dict[str, Any], training: bool | None, dropout_seed: Array
     ) -> tuple[dict[str, Any], Any]:
         """Encodes a batch.
 
@@ -121,8 +122,8 @@ class AlbertForSequenceClassification(FineTunedModel):
         return {**super().get_config(), "num_labels": self.num_labels}
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
-    ) -> Any:
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
+    ) -> Array:
         """Scores the classes of a batch; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         return self.classifier(outputs["pooled_output"], seed=seed)
@@ -138,8 +139,8 @@ class AlbertForTokenClassification(AlbertForSequenceClassification):
     """
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
-    ) -> Any:
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
+    ) -> Array:
         """Scores the classes of each position; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         return self.classifier(outputs["sequence_output"], seed=seed)
@@ -170,8 +171,8 @@ class AlbertForMultipleChoice(FineTunedModel):
         self.build()
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
-    ) -> Any:
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
+    ) -> Array:
         """Scores the choices of a batch; see AlbertModel.call."""
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
@@ -210,7 +211,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
         self.build()
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Any]:
         """Scores all positions of a batch; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
@@ -272,7 +273,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         return {**super().get_config(), **beam}
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Any]:
         """Scores a batch; see the class and AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)

@@ -10,6 +10,7 @@ from keras import ops
 
 from albert_tf.model import dropout
 from albert_tf.model.fusion import fused
+from albert_tf.types import Array
 
 LAYER_NORM_EPSILON = 1e-12
 # What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
@@ -24,7 +25,7 @@ def get_activation(name: str) -> Any:
     return keras.activations.get(name)
 
 
-def masked_scores(input_mask: Any, starts: Any = None) -> Any:
+def masked_scores(input_mask: Array, starts: Array = None) -> Array:
     """Returns the additive attention mask: 0, or MASKED_SCORE for keys not to attend to.
 
     Args:
@@ -43,7 +44,7 @@ def masked_scores(input_mask: Any, starts: Any = None) -> Any:
     return masked * MASKED_SCORE
 
 
-def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
+def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
     """Normalises the last axis, in float32 whatever the dtype of x.
 
     Args:
@@ -66,28 +67,34 @@ def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
 
 @fused
 def add_and_norm(
-    x: Any, y: Any, bias: Any, gamma: Any, beta: Any, rate: float = 0.0, seed: Any = None
-) -> Any:
+    x: Array,
+    y: Array,
+    bias: Array,
+    gamma: Array,
+    beta: Array,
+    rate: float = 0.0,
+    seed: Array = None,
+) -> Array:
     """Ends a sublayer: normalises x `<float>[..., H]` plus dropout of its product y plus bias."""
     y = dropout.apply(ops.cast(y, "float32") + ops.cast(bias, "float32"), rate, seed)
     return ops.cast(layer_norm(ops.cast(x, "float32") + y, gamma, beta), x.dtype)
 
 
 @fused
-def biased_activation(x: Any, bias: Any, name: str) -> Any:
+def biased_activation(x: Array, bias: Array, name: str) -> Array:
     """Applies `hidden_act`, in float32, to a product x `<float>[..., I]` plus its bias."""
     x_and_bias = ops.cast(x, "float32") + ops.cast(bias, "float32")
     return ops.cast(get_activation(name)(x_and_bias), x.dtype)
 
 
 def attention_probs(
-    scores: Any, scale: float, masked_scores: Any, rate: float = 0.0, seed: Any = None
-) -> Any:
+    scores: Array, scale: float, masked_scores: Array, rate: float = 0.0, seed: Array = None
+) -> Array:
     """Turns query-key products `<float>[B, N, P, S]` into attention probabilities."""
     return dropout.apply(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
 
 
-def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: Any) -> Any:
+def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: Array) -> Any:
     del masked_scores  # Where they are large, the probabilities are 0.
     probs = ops.cast(probs, "float32")
     products = probs * ops.cast(upstream, "float32")
@@ -96,12 +103,12 @@ def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: An
 
 
 @functools.partial(fused, gradient=_softmax_gradient)
-def _softmax(scores: Any, scale: float, masked_scores: Any) -> Any:
+def _softmax(scores: Array, scale: float, masked_scores: Array) -> Any:
     probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
     return ops.cast(probs, scores.dtype)
 
 
-def example_starts(cls_positions: Any, length: int) -> Any:
+def example_starts(cls_positions: Any, length: int) -> Array:
     """Returns for each position of a packed row where its example begins.
 
     Args:
@@ -116,7 +123,7 @@ def example_starts(cls_positions: Any, length: int) -> Any:
     return ops.max(ops.where(begun, firsts, 0), axis=1)
 
 
-def gather_positions(sequence: Any, positions: Any) -> Any:
+def gather_positions(sequence: Any, positions: Array) -> Array:
     """Gathers the vectors at given positions of each sequence.
 
     Args:

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from albert_tf.types import Array
+
 # For fewer elements TensorFlow is as fast, and XLA takes a while to compile a chain.
 WORTH_COMPILING = 65_536
 
@@ -26,7 +28,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     by_xla = tf.function(function, jit_compile=True)
 
-    def call(*tensors: Any, **keywords: Any) -> Any:
+    def call(*tensors: Any, **keywords: Any) -> Array:
         return (by_xla if _gains(tensors) else function)(*tensors, **keywords)
 
     return call
@@ -68,7 +70,7 @@ def fused(
 
     backward = tf.function(gradient or differentiate, jit_compile=True)
 
-    def call(*tensors: Any, **keywords: Any) -> Any:
+    def call(*tensors: Any, **keywords: Any) -> Array:
         if not _gains(tensors):
             return function(*tensors, **keywords)
 

@@ -10,6 +10,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout, functional, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
+from albert_tf.types import Array
 
 # As in the release for classes and spans, whatever the config's initializer_range.
 _CLASSIFIER_STDDEV = 0.02
@@ -37,7 +38,7 @@ class MaskedLMHead(layers.AlbertLayer):
         self.output_bias = self.add_bias("output_bias", config.vocab_size)
         self.built = True
 
-    def call(self, x: Any, word_embeddings: Any) -> Any:
+    def call(self, x: Array, word_embeddings: Any) -> Array:
         """Scores all pieces at the given positions.
 
         Args:
@@ -66,7 +67,7 @@ class SentenceOrderHead(layers.AlbertLayer):
         self.output_bias = self.add_bias("output_bias", 2)
         self.built = True
 
-    def call(self, pooled_output: Any) -> Any:
+    def call(self, pooled_output: Any) -> Array:
         """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
         return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
@@ -99,7 +100,7 @@ class ClassifierHead(layers.AlbertLayer):
         self.output_bias = self.add_bias("output_bias", self.num_outputs)
         self.built = True
 
-    def call(self, x: Any, seed: Any = None) -> Any:
+    def call(self, x: Array, seed: Array = None) -> Array:
         """Maps `<float>[..., H]` to `<float32>[..., C]` logits; dropout if a seed `<int>[2]`."""
         x = dropout.apply(x, self.dropout_prob, seed)
         weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
@@ -121,7 +122,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         self.end_1 = _add_dense(self, "end_1", width, 1)
         self.built = True
 
-    def call(self, sequence_output: Any, p_mask: Any) -> Any:
+    def call(self, sequence_output: Any, p_mask: Any) -> Array:
         """Scores all positions as starts.
 
         Args:
@@ -134,7 +135,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         logits = _dense(sequence_output, self.start)[..., 0]
         return _mask(ops.cast(logits, "float32"), p_mask)
 
-    def end_logits(self, sequence_output: Any, starts: Any, p_mask: Any) -> Any:
+    def end_logits(self, sequence_output: Any, starts: Array, p_mask: Any) -> Any:
         """Scores all positions as ends of answers that start at K given positions.
 
         Args:
@@ -182,7 +183,7 @@ class AnswerabilityHead(layers.AlbertLayer):
         self.dense_1_kernel = self.add_matrix("dense_1_kernel", width, 1)
         self.built = True
 
-    def call(self, sequence_output: Any, start_logits: Any, seed: Any = None) -> Any:
+    def call(self, sequence_output: Any, start_logits: Any, seed: Array = None) -> Array:
         """Maps `<float>[B, S, H]` and masked `<float32>[B, S]` to `<float32>[B]` logits."""
         start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
         start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
@@ -197,7 +198,7 @@ def _add_dense(layer: layers.AlbertLayer, name: str, inputs: int, outputs: int) 
     return kernel, layer.add_bias(f"{name}_bias", outputs)
 
 
-def _dense(x: Any, weights: tuple[Any, Any]) -> Any:
+def _dense(x: Array, weights: tuple[Any, Any]) -> Any:
     kernel, bias = weights
     # A product of two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its
     # memory on a CPU (Keras 3.13 and later avoid it themselves).
@@ -205,7 +206,7 @@ def _dense(x: Any, weights: tuple[Any, Any]) -> Any:
     return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
 
 
-def _mask(logits: Any, p_mask: Any) -> Any:
+def _mask(logits: Array, p_mask: Any) -> Any:
     return ops.where(ops.cast(p_mask, "bool"), _MASKED_LOGIT, logits)
 
 
@@ -246,7 +247,7 @@ class AlbertForPreTraining(ConfiguredModel):
             self.built = True
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Any = None
+        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Any]:
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
         outputs = self.albert(

@@ -10,6 +10,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout, functional
+from albert_tf.types import Array
 
 
 class AlbertLayer(keras.layers.Layer):
@@ -69,7 +70,9 @@ class Embeddings(AlbertLayer):
         self.norm = self.add_norm("LayerNorm", width)
         self.built = True
 
-    def call(self, input_ids: Any, segment_ids: Any, starts: Any = None, seed: Any = None) -> Any:
+    def call(
+        self, input_ids: Array, segment_ids: Array, starts: Array = None, seed: Array = None
+    ) -> Array:
         """Embeds tokens.
 
         Args:
@@ -115,12 +118,12 @@ class SublayerWeights(NamedTuple):
       beta: `<float32>[H]`.
     """
 
-    inner_kernel: Any
-    inner_bias: Any
-    output_kernel: Any
-    output_bias: Any
-    gamma: Any
-    beta: Any
+    inner_kernel: Array
+    inner_bias: Array
+    output_kernel: Array
+    output_bias: Array
+    gamma: Array
+    beta: Array
 
 
 class SelfAttention(AlbertLayer):
@@ -155,12 +158,12 @@ class SelfAttention(AlbertLayer):
 
     def call(
         self,
-        x: Any,
+        x: Array,
         weights: SublayerWeights,
-        masked_scores: Any,
-        seed: Any = None,
-        positions: Any = None,
-    ) -> Any:
+        masked_scores: Array,
+        seed: Array = None,
+        positions: Array = None,
+    ) -> Array:
         """Attends from each position to all unmasked ones.
 
         Args:
@@ -242,7 +245,7 @@ class FeedForward(AlbertLayer):
             *(ops.cast(weight, "float32") for weight in self.norm),
         )
 
-    def call(self, x: Any, weights: SublayerWeights, seed: Any = None) -> Any:
+    def call(self, x: Array, weights: SublayerWeights, seed: Array = None) -> Array:
         """Transforms each position independently.
 
         Args:
@@ -279,7 +282,7 @@ class Pooler(AlbertLayer):
         self.bias = self.add_bias("bias", self.config.hidden_size)
         self.built = True
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Array) -> Array:
         """Maps `<float>[..., H]` to `<float>[..., H]`."""
         pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
         return ops.tanh(pooled + ops.cast(self.bias, x.dtype))

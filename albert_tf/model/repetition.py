@@ -8,10 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.types import Array
+
 Block = Callable[[Any, Any], Any]
 
 
-def loop(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
+def loop(blocks: Sequence[Block], x: Array, times: int) -> list[Array]:
     """Applies blocks in sequence, and the whole sequence `times` times.
 
     A block is traced once, whatever `times` is: neither the size of the program nor the time to
@@ -36,7 +38,7 @@ def loop(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
     return [*results[:-1], last]
 
 
-def unroll(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
+def unroll(blocks: Sequence[Block], x: Array, times: int) -> list[Array]:
     """Like `loop`, but unrolled: each block is traced again in each iteration."""
     results = [x]
     for number in range(times):
@@ -44,19 +46,19 @@ def unroll(blocks: Sequence[Block], x: Any, times: int) -> list[Any]:
     return results[1:]
 
 
-def _run(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, list[Any]]:
-    def turn(x: Any, number: Any) -> tuple[Any, list[Any]]:
+def _run(blocks: Sequence[Block], x: Array, times: int) -> tuple[Any, list[Any]]:
+    def turn(x: Array, number: Array) -> tuple[Any, list[Any]]:
         results = _in_turn(blocks, x, number)
         return results[-1], results
 
     return ops.scan(turn, x, ops.arange(times))
 
 
-def _run_tensorflow(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, list[Any]]:
+def _run_tensorflow(blocks: Sequence[Block], x: Array, times: int) -> tuple[Any, list[Any]]:
     # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
     import tensorflow as tf
 
-    def turn(number: Any, x: Any, arrays: list[Any]) -> tuple[Any, Any, list[Any]]:
+    def turn(number: Array, x: Array, arrays: list[Any]) -> tuple[Any, Any, list[Any]]:
         results = [tf.ensure_shape(y, x.shape) for y in _in_turn(blocks, x, number)]
         written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
         return number + 1, results[-1], written
@@ -68,7 +70,7 @@ def _run_tensorflow(blocks: Sequence[Block], x: Any, times: int) -> tuple[Any, l
     return last, [array.stack() for array in arrays]
 
 
-def _in_turn(blocks: Sequence[Block], x: Any, number: Any) -> list[Any]:
+def _in_turn(blocks: Sequence[Block], x: Array, number: Array) -> list[Array]:
     results = []
     for block in blocks:
         x = block(x, number)

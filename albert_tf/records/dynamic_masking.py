@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.records import masking, rows, specs
+from albert_tf.types import Features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class DynamicMasking:
     settings: masking.MaskingSettings
     seed: int
 
-    def __call__(self, examples: dict[str, tf.Tensor], places: tf.Tensor) -> dict[str, tf.Tensor]:
+    def __call__(self, examples: Features, places: tf.Tensor) -> Features:
         """Lays out and masks a batch; works eagerly and inside Dataset.map.
 
         Args:

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.records.feature_spec import FeatureSpec
+from albert_tf.types import Features
 
-Features = dict[str, tf.Tensor]
 # Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
 Finish = Callable[[Features, tf.Tensor], Features]
 

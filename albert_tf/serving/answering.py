@@ -10,11 +10,11 @@ import tensorflow as tf
 from albert_tf.model.finetuning import AlbertForQuestionAnsweringV2
 from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.normalization import SPACES
-from albert_tf.serving.sequences import Features
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.serving.tables import dense
 from albert_tf.serving.windows import Windows, make_windows
 from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.types import Features
 
 # Candidate spans for each wanted answer.
 _CANDIDATES = 8

@@ -5,10 +5,11 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from albert_tf.serving.sequences import Features, first, last
+from albert_tf.serving.sequences import first, last
 from albert_tf.serving.served_models import ServedModel, parse_examples
 from albert_tf.serving.tables import dense
 from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.types import Features
 
 
 class Chooser(ServedModel):

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from albert_tf.conversion import labels
 from albert_tf.serving.choices import FORMATS
 from albert_tf.serving.served_models import FEATURES, ServedModel
 from albert_tf.text import vocabulary
+from albert_tf.types import Features
 
 # What the program that runs them must do itself.
 NOT_KEPT = "how text is split into features, and answers made of numbers (thresholds, windows)"
@@ -27,8 +28,6 @@ _OPSET = 17
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
-
-Features = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import directories, quiet, scripts
+from albert_tf import directories, errors, quiet, scripts
 from albert_tf.serving import arguments, choices
 
 
@@ -31,7 +31,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
     quiet.import_tensorflow()
-    from albert_tf import errors  # --help needs no TensorFlow.
     from albert_tf.serving import converted, saved_model
 
     with errors.in_one_line(flags=vars(args)):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files, quiet, scripts, text_files
+from albert_tf import errors, files, quiet, scripts, text_files
 from albert_tf.serving import answers, arguments, choices
 from albert_tf.serving.answers import Answer
 
@@ -230,7 +230,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
     quiet.import_tensorflow()
-    from albert_tf import errors  # --help needs no TensorFlow.
 
     with errors.in_one_line(flags=vars(args)):
         if args.input_file and not os.path.isfile(args.input_file):

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from albert_tf.serving.tables import dense, keep, of_rows, places
 from albert_tf.text.tokenization import Tokenizer
-
-Features = dict[str, tf.Tensor]
+from albert_tf.types import Features
 
 # Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
 _LENGTH_MULTIPLE = 8

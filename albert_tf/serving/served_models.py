@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.normalization import SPACES
-from albert_tf.serving.sequences import Features, Joiner
+from albert_tf.serving.sequences import Joiner
 from albert_tf.serving.tables import RowTable, dense, of_rows, places, with_origins
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_starts import SPACE_MARK
+from albert_tf.types import Features
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 _MASK = "[MASK]"

@@ -20,7 +20,7 @@ from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import json_member, parse_json
-from albert_tf.training.task import Features
+from albert_tf.types import Features
 
 
 class ScoringTask(SupervisedTask):

@@ -6,20 +6,20 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.training.task import Features
+from albert_tf.types import Array, Features
 
 
-def classification_loss(labels: Any, logits: Any) -> Any:
+def classification_loss(labels: Array, logits: Array) -> Array:
     """Returns the cross entropy `<float32>[B]` of labels `<int32>[B]` and logits `[B, C]`."""
     return position_loss(labels, ops.log_softmax(logits, axis=-1))
 
 
-def regression_loss(labels: Any, logits: Any) -> Any:
+def regression_loss(labels: Array, logits: Array) -> Array:
     """Returns the squared error `<float32>[B]` of labels `<float32>[B]` and logits `[B, 1]`."""
     return ops.square(logits[:, 0] - labels)
 
 
-def position_loss(positions: Any, log_probs: Any) -> Any:
+def position_loss(positions: Array, log_probs: Array) -> Array:
     """Returns the negative log-likelihood of positions.
 
     Args:
@@ -56,7 +56,7 @@ def span_losses(outputs: dict[str, Any], features: Features) -> dict[str, Any]:
     return losses
 
 
-def answerability_loss(outputs: dict[str, Any], features: Features) -> Any:
+def answerability_loss(outputs: dict[str, Any], features: Features) -> Array:
     """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
 
     Args:

@@ -9,7 +9,8 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.training.task import Features, Task
+from albert_tf.training.task import Task
+from albert_tf.types import Array, Features
 
 
 class PretrainingTask(Task):
@@ -72,28 +73,28 @@ class PretrainingTask(Task):
         return {name: (sums[name], weights[name]) for name in sums}
 
 
-def _nll(labels: Any, logits: Any) -> Any:
+def _nll(labels: Array, logits: Array) -> Array:
     return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
-def _hits(labels: Any, logits: Any) -> Any:
+def _hits(labels: Array, logits: Array) -> Array:
     return ops.cast(
         ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels), "float32"
     )
 
 
-def _row_weights(features: Features) -> Any:
+def _row_weights(features: Features) -> Array:
     weights = features.get("example_weights")
     if weights is None:
         weights = ops.ones_like(features["masked_lm_weights"][:, 0])
     return ops.cast(weights, "float32")
 
 
-def _piece_weights(features: Features) -> Any:
+def _piece_weights(features: Features) -> Array:
     return features["masked_lm_weights"] * _row_weights(features)[:, None]
 
 
-def _order_weights(features: Features) -> Any:
+def _order_weights(features: Features) -> Array:
     weights = _row_weights(features)
     if "sentence_order_weights" in features:
         return features["sentence_order_weights"] * weights[:, None]

@@ -22,7 +22,7 @@ from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import parse_json
-from albert_tf.training.task import Features
+from albert_tf.types import Features
 
 # Where a window's pieces are in the paragraph, stored per position like all sequences.
 _PLACES = ("char_starts", "char_ends", "is_max_context")

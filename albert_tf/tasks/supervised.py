@@ -12,7 +12,8 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.training.task import Features, Task
+from albert_tf.training.task import Task
+from albert_tf.types import Features
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.training.feeding import InputFn, all_batches
-from albert_tf.training.task import Features
+from albert_tf.types import Features
 
 
 class RowOutputs:

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-Features = Mapping[str, Any]
+from albert_tf.types import Features
 
 
 class Task(abc.ABC):

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.training.task import Features, Task
+from albert_tf.training.task import Task
+from albert_tf.types import Features
 
 # Upper bound on the dropout sites of one forward pass, so that two passes never share a seed.
 _SITES_PER_PASS = 4096

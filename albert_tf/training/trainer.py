@@ -18,8 +18,9 @@ from albert_tf.training import distribution, feeding, state
 from albert_tf.training.feeding import InputByLength, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.stop_signals import StopSignals
-from albert_tf.training.task import Features, Task
+from albert_tf.training.task import Task
 from albert_tf.training.train_step import TrainStep
+from albert_tf.types import Features
 
 # An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress
 # line, and after SIGTERM a process has some 30 seconds to save.
