@@ -151,6 +151,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     checks.check_same_model(config, values.output_dir)
     # Before any other TensorFlow operation: workers can't be connected later.
     strategy = create_strategy(values)
+    finetune_tasks.find_vocabulary(values)
     task, read = finetune_tasks.make_task(values, config)
     if values.export_dir:
         finetune_export.check(values, task)

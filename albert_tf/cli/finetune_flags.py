@@ -115,7 +115,11 @@ def _define_model(values: flags.FlagValues) -> None:
         False,
         "Train from random initialisation. Without it, missing weights are an error.",
     )
-    group.string("spm_model_file", None, "The model's SentencePiece vocabulary.")
+    group.string(
+        "spm_model_file",
+        None,
+        "The model's SentencePiece vocabulary. By default the one beside init_checkpoint.",
+    )
     group.string(
         "vocab_file", None, "The model's WordPiece vocabulary; only read without spm_model_file."
     )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import flags
+from absl import flags, logging
 
 from albert_tf import checkpoint
-from albert_tf.cli import shared_flags
+from albert_tf.cli import finetune_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
 from albert_tf.tasks import table
@@ -23,8 +23,8 @@ from albert_tf.tasks.race import LETTERS, LEVELS, read_race
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.vocabulary import Vocabulary
 
 # A split -> the flag that needs it.
 _STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
@@ -114,6 +114,23 @@ _MAKERS = {
 }
 
 
+def find_vocabulary(values: flags.FlagValues) -> None:
+    """Sets the flags of the vocabulary to the one beside the initial weights, if none is named.
+
+    Raises:
+      ValueError: If several lie there, or it is damaged.
+    """
+    initial = finetune_flags.initial_weights(values)
+    if values.spm_model_file or values.vocab_file or not initial:
+        return
+    given = values.do_lower_case if values["do_lower_case"].present else None
+    found = vocabulary.find(initial, given)
+    if found:
+        values["vocab_file" if found.is_word_piece else "spm_model_file"].value = found.path
+        values["do_lower_case"].value = found.tokenizer.do_lower_case
+        logging.info("vocabulary: %s", found.path)
+
+
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
     """Writes a classifier's class names beside its checkpoints, for their later users."""
     if isinstance(task, SequenceClassificationTask) and task.classes:
@@ -195,9 +212,12 @@ def _folder(values: flags.FlagValues) -> str:
 def _tokenizer(values: flags.FlagValues, config: AlbertConfig) -> Tokenizer:
     """Reads the vocabulary, which must be the model's."""
     if not values.spm_model_file and not values.vocab_file:
-        raise ValueError("no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one")
+        raise ValueError(
+            "no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one, or put it "
+            "beside the weights of --init_checkpoint"
+        )
     # The release prefers the SentencePiece model if both are named.
     path = values.spm_model_file or values.vocab_file
-    vocabulary = Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
-    vocabulary.check(config)
-    return vocabulary.tokenizer
+    words = vocabulary.Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
+    words.check(config)
+    return words.tokenizer

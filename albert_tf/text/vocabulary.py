@@ -16,7 +16,8 @@ from albert_tf.text_files import read_json_object
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
-_WORD_PIECE = ("vocab.txt", "assets/vocab.txt")
+# The last is what the release's Chinese models have.
+_WORD_PIECE = ("vocab.txt", "assets/vocab.txt", "vocab_chinese.txt")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 # Written by Hugging Face's fast tokenizers, since transformers 5 without the model beside it.
 _FAST_TOKENIZER = "tokenizer.json"

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint
-from albert_tf.cli import finetune
+from albert_tf.cli import finetune, finetune_tasks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.tasks.glue import read_glue
@@ -260,6 +260,24 @@ def test_a_fresh_run_takes_the_config_beside_its_weights(mrpc, tmp_path):
     for flag, layers in {"do_train": 1, "do_predict": 7}.items():
         values = runs.parse(runs.command("mrpc", tmp_path, **changes, **{flag: True}))
         assert finetune.load_config(values).num_hidden_layers == layers
+
+
+def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
+    weights = tmp_path / "albert-base-v2"
+    weights.mkdir()
+    (weights / "spiece.model").symlink_to(runs.GOLDEN / "spm/en_small.model")
+    (weights / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    changes = {"from_scratch": None, "init_checkpoint": weights, "spm_model_file": None}
+
+    def found(*flags: str) -> tuple[str | None, bool]:
+        values = runs.parse([*runs.command("mrpc", tmp_path, **changes), *flags])
+        finetune_tasks.find_vocabulary(values)
+        return values.spm_model_file, values.do_lower_case
+
+    assert found() == (str(weights / "spiece.model"), False)
+    assert found("--do_lower_case") == (str(weights / "spiece.model"), True)
+    assert found("--spm_model_file=other.model") == ("other.model", True)
+    assert found(f"--init_checkpoint={tmp_path}/none/model.ckpt-best") == (None, True)
 
 
 def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
