@@ -48,6 +48,17 @@ def import_tensorflow() -> None:
             )
 
 
+@contextlib.contextmanager
+def only_warnings() -> Iterator[None]:
+    """Leaves out what TensorFlow's Python logs as information: exports list their internals."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(min(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
 def _has_gpu() -> bool:
     """Returns whether there is an NVIDIA device that the user has not hidden."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")

@@ -119,7 +119,7 @@ def test_from_text_to_predictions(commands, tmp_path):
     run("albert-finetune", "--recipe=cola", "--task_name=classification", "--train_file=rows.csv",
         "--eval_file=rows.csv", "--nodo_predict", "--init_checkpoint=pretrained", vocabulary,
         "--output_dir=tuned", "--max_seq_length=16", "--train_step=4", "--warmup_step=1",
-        "--save_checkpoints_steps=4", "--train_batch_size=8")  # fmt: skip
+        "--save_checkpoints_steps=4", "--train_batch_size=8", "--export_dir=best")  # fmt: skip
     run("albert-export", "--model=tuned", "--task=classify", "--export_dir=exported",
         vocabulary)  # fmt: skip
     (tmp_path / "texts.txt").write_text("good and fine\nbad\n")

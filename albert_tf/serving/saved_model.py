@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import directories
+from albert_tf import directories, quiet
 from albert_tf.serving.served_models import ServedModel
 
 
@@ -19,5 +19,5 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     """
     directory = os.fspath(directory)
     directories.check_free(directory)
-    with directories.whole_directory(directory) as temporary:
+    with directories.whole_directory(directory) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
