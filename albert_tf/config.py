@@ -14,6 +14,8 @@ from albert_tf import files, shipped, text_files
 # Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+# Of every normalisation; the release's own.
+LAYER_NORM_EPSILON = 1e-12
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 # No trained model comes near this; much deeper ones could not even be built.
 _MOST_LAYERS = 4096

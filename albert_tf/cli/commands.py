@@ -56,8 +56,7 @@ def train_sentencepiece() -> None:
 
 
 def convert() -> None:
-    """`albert-convert`."""
-    quiet.import_tensorflow()
+    """`albert-convert`, and `python -m albert_tf.conversion`."""
     from albert_tf.conversion import __main__
 
     __main__.main()

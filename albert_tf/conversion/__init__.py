@@ -7,9 +7,8 @@ import os
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 from absl import logging
 
@@ -17,7 +16,11 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, layouts
 from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.names import ENCODER, POOLER, tf1_name
-from albert_tf.model.albert import ConfiguredModel
+
+if TYPE_CHECKING:
+    import keras
+
+    from albert_tf.model.albert import ConfiguredModel
 
 __all__ = [
     "LoadReport",
@@ -264,6 +267,10 @@ def _check_encoder(
 
 def _config_of(model: keras.Model) -> AlbertConfig | None:
     """Returns the config of one of our models, or of one nested in the model; None without one."""
+    import keras  # Not at the top: a command's --help needs no framework.
+
+    from albert_tf.model.albert import ConfiguredModel
+
     if isinstance(model, ConfiguredModel):
         return model.config
     found = [_config_of(layer) for layer in model.layers if isinstance(layer, keras.Model)]

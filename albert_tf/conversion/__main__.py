@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import errors, scripts
-from albert_tf.conversion import convert, huggingface
+from albert_tf import errors, quiet, scripts
+from albert_tf.conversion import huggingface, layouts
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=scripts.program("albert_tf.conversion"),
-        description=convert.convert.__doc__.split("\n")[0],
+        description="Writes a stored model in another layout.",
     )
     parser.add_argument(
         "--from", dest="source", required=True, help="Directory, checkpoint prefix or file."
     )
-    parser.add_argument("--to", required=True, choices=convert.LAYOUTS, help="Layout to write.")
+    parser.add_argument("--to", required=True, choices=layouts.LAYOUTS, help="Layout to write.")
     parser.add_argument("--output_dir", required=True, help="An empty or new directory.")
     parser.add_argument("--albert_config_file", help="Needed if there is none beside the weights.")
     parser.add_argument("--spm_model_file", help="Needed if there is none beside the weights.")
@@ -43,6 +43,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
+    quiet.import_tensorflow()
+    from albert_tf.conversion import convert
+
     with errors.in_one_line(flags=vars(args)):
         done = convert.convert(
             args.source,

@@ -14,11 +14,10 @@ from absl import logging
 from albert_tf import conversion, directories
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, kerashub, labels, layouts
+from albert_tf.conversion.layouts import LAYOUTS
 from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.text import vocabulary
-
-LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 
 # Prefixes of the release's names of heads.
 _HEADS = (

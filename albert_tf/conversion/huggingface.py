@@ -12,9 +12,8 @@ import safetensors.numpy
 from absl import logging
 
 from albert_tf import directories, text_files
-from albert_tf.config import AlbertConfig
+from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.conversion import names, torch_files, values
-from albert_tf.model.functional import LAYER_NORM_EPSILON
 from albert_tf.text.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"

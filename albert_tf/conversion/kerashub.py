@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import h5py
-import keras
 import numpy as np
 
 from albert_tf import directories, text_files
@@ -200,6 +199,8 @@ def write(
             backbone[dataset] = values.with_head_axis(name, value, config.num_attention_heads)
         else:
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
+    import keras  # Not at the top: reading needs no framework.
+
     configs = {_CONFIG: _backbone(config), "metadata.json": {"keras_version": keras.version()}}
     tokenizer = _serialized("AlbertTokenizer", {"proto": None}) if has_tokenizer else None
     if tokenizer:

@@ -13,6 +13,8 @@ from albert_tf import files
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
+# What convert writes.
+LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 _LAYOUTS = (huggingface, kerashub, bundles, keras_files)
 # Fields that don't change what trained weights compute.
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.config import LAYER_NORM_EPSILON
 from albert_tf.model import dropout
 from albert_tf.model.fusion import fused
 from albert_tf.types import Array
 
-LAYER_NORM_EPSILON = 1e-12
 # What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
 # masked must still give finite numbers, and the release's.
 MASKED_SCORE = -10000.0
