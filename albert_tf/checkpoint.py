@@ -235,7 +235,7 @@ def copy_to_best(prefix: str) -> dict[str, str]:
 
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     # One that the release or an earlier version wrote may have no .meta.
-    endings = [_META] if tf.io.gfile.exists(prefix + _META) else []
+    endings = [_META] if files.exists(prefix + _META) else []
     endings += [_DATA, _INDEX]
     for ending in endings:
         tf.io.gfile.copy(prefix + ending, f"{target}{ending}.tmp", overwrite=True)
@@ -257,5 +257,5 @@ def _delete(prefix: str) -> None:
     import tensorflow as tf
 
     for ending in (_INDEX, _DATA, _META):
-        if tf.io.gfile.exists(prefix + ending):
+        if files.exists(prefix + ending):
             tf.io.gfile.remove(prefix + ending)

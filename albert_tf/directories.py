@@ -105,9 +105,6 @@ def _check_free_remote(path: str) -> None:
             raise ValueError(
                 f"{path} is there already: name a directory that is empty, or a new one"
             )
-        probe = f"{path.rstrip('/')}.write_test"
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
+        files.try_to_write(f"{path.rstrip('/')}.write_test")
     except tf.errors.OpError as error:
         raise ValueError(f"{path} can't be written: {error.message}") from None

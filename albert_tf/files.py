@@ -134,6 +134,13 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
         raise
 
 
+def try_to_write(path: str) -> None:
+    """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
+    with _gfile().GFile(path, "w") as file:
+        file.write("")
+    _gfile().remove(path)
+
+
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     """Returns the paths in a directory that match a pattern, sorted by name."""
     within = os.path.join(glob.escape(os.fspath(directory)), pattern)

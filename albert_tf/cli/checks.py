@@ -23,7 +23,7 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
       ValueError: If it is another model's, even if the weights would fit.
     """
     stored = os.path.join(output_dir, CONFIG_FILE)
-    if not checkpoint.latest(output_dir) or not tf.io.gfile.exists(stored):
+    if not checkpoint.latest(output_dir) or not files.exists(stored):
         return
     before = AlbertConfig.from_json_file(stored)
     changed = [
@@ -110,12 +110,9 @@ def make_output_dir(path: str) -> None:
     Raises:
       ValueError: If it can't be made or written to.
     """
-    probe = os.path.join(path, ".write_test")
     try:
         tf.io.gfile.makedirs(path)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
+        files.try_to_write(os.path.join(path, ".write_test"))
     except tf.errors.OpError as error:
         raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
-import importlib.util
-import pathlib
+import inspect
+from collections.abc import Callable
 
 from absl import flags
 
@@ -15,29 +14,44 @@ from albert_tf.cli import recipes
 
 
 def pretrain() -> None:
-    """`albert-pretrain`, and run_pretraining.py in a clone."""
+    r"""Pre-trains ALBERT on the records of create_pretraining_data.py, and evaluates it.
+
+    Takes all flags of the release's run_pretraining.py, with its names and defaults, and more:
+
+        albert-pretrain --albert_config_file=albert_base_v2 --input_file='*.tfrecord' \
+            --output_dir=out
+
+    In a clone `python run_pretraining.py` is the same.
+    """
     from albert_tf.cli import pretrain_flags
 
-    _run("albert_tf.cli.pretrain", pretrain_flags.define_flags, "pretraining")
+    _run(pretrain, pretrain_flags.define_flags, "pretraining")
 
 
 def finetune() -> None:
-    """`albert-finetune`, and run_finetune.py in a clone."""
+    r"""Fine-tunes ALBERT on a task, evaluates and predicts: GLUE, RACE, SQuAD, your own table.
+
+    Takes all flags of the release's run_classifier.py, run_race.py, run_squad_v1.py and
+    run_squad_v2.py, with their names and defaults, and more:
+
+        albert-finetune --task_name=mrpc --data_dir=glue --init_checkpoint=albert_base \
+            --output_dir=out --do_train --do_eval
+
+    In a clone `python run_finetune.py` is the same.
+    """
     from albert_tf.cli import finetune_flags
 
-    _run("albert_tf.cli.finetune", finetune_flags.define_flags, "finetuning")
+    _run(finetune, finetune_flags.define_flags, "finetuning")
 
 
-def _run(module: str, define: scripts.Define, recipes_of: str) -> None:
-    """Runs a module's `main` on the command line; --help shows the module's docstring."""
+def _run(command: Callable[[], None], define: scripts.Define, recipes_of: str) -> None:
+    """Runs `main` of the command's module on the command line; --help shows its docstring."""
 
     def main(values: flags.FlagValues) -> None:
         quiet.import_tensorflow()
-        importlib.import_module(module).main(values)
+        importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 
-    # Read, not imported: --help needs no TensorFlow.
-    source = pathlib.Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
-    doc = ast.get_docstring(ast.parse(source))
+    doc = inspect.getdoc(command) or ""
     scripts.run_script(main, define, doc, functools.partial(recipes.expand, recipes_of))
 
 

@@ -1,11 +1,4 @@
-r"""Fine-tunes ALBERT on a task, evaluates and predicts: GLUE, RACE, SQuAD, your own table.
-
-Takes all flags of the release's run_classifier.py, run_race.py, run_squad_v1.py and
-run_squad_v2.py, with their names and defaults, and a few more:
-
-    python run_finetune.py --task_name=mrpc --data_dir=glue --init_checkpoint=albert_base \
-        --spm_model_file=albert_base/30k-clean.model --output_dir=out --do_train --do_eval
-"""
+"""Fine-tuning: from flags to checks, a task, a Trainer. What users read is in commands.py."""
 
 from __future__ import annotations
 
@@ -18,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf import checkpoint, conversion, errors
+from albert_tf import checkpoint, conversion, errors, files
 from albert_tf.cli import (
     checks,
     finetune_checks,
@@ -83,7 +76,7 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
     if values.albert_config_file:
         return AlbertConfig.from_json_file(values.albert_config_file)
     beside = os.path.join(values.output_dir, CONFIG_FILE)
-    if _stored(values) and tf.io.gfile.exists(beside):
+    if _stored(values) and files.exists(beside):
         return AlbertConfig.from_json_file(beside)
     initial = finetune_flags.initial_weights(values)
     if not initial:

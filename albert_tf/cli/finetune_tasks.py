@@ -8,10 +8,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, files
 from albert_tf.cli import finetune_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
@@ -151,7 +150,7 @@ def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str,
     if values.ensemble_dirs:
         return _shared_labels(values.ensemble_dirs)
     path = os.path.join(values.output_dir, labels_file.LABELS_FILE)
-    goes_on = checkpoint.latest(values.output_dir) and tf.io.gfile.exists(path)
+    goes_on = checkpoint.latest(values.output_dir) and files.exists(path)
     if values.do_train and not goes_on:
         return table.find_labels(_file(values, "train"), columns)
     return labels_file.read(values.output_dir)

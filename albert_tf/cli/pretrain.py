@@ -1,10 +1,4 @@
-r"""Pre-trains ALBERT on the records of create_pretraining_data.py, and evaluates it.
-
-Takes all flags of the release's run_pretraining.py, with its names and defaults, and a few more:
-
-    python run_pretraining.py --albert_config_file=albert_config.json --input_file='*.tfrecord' \
-        --output_dir=out
-"""
+"""Pre-training: from flags to checks, records, a Trainer. What users read is in commands.py."""
 
 from __future__ import annotations
 

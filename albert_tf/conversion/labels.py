@@ -6,8 +6,6 @@ import json
 import os
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from albert_tf import files
 from albert_tf.conversion import huggingface
 from albert_tf.text_files import parse_json
@@ -29,10 +27,9 @@ def read(directory: str) -> tuple[str, ...]:
       ValueError: If it is damaged; the message names file and line.
     """
     path = os.path.join(directory, LABELS_FILE)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        lines = file.read().splitlines()
+    lines = files.read_bytes(path).splitlines()
     labels = []
     for number, line in enumerate(lines, start=1):
         label = parse_json(line, f"{path}:{number}")
@@ -57,8 +54,8 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
     """
     if num_labels < 2:
         return ()
-    directory = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-    if tf.io.gfile.exists(os.path.join(directory, LABELS_FILE)):
+    directory = path if files.is_dir(path) else os.path.dirname(path)
+    if files.exists(os.path.join(directory, LABELS_FILE)):
         labels = read(directory)
     else:
         labels = huggingface.read_labels(directory) if huggingface.matches(directory) else ()

@@ -140,9 +140,7 @@ def check_writable(model_prefix: str) -> None:
 
     try:
         tf.io.gfile.makedirs(os.path.dirname(model_prefix) or ".")
-        with tf.io.gfile.GFile(model_prefix + ".model.tmp", "wb") as file:
-            file.write(b"")
-        tf.io.gfile.remove(model_prefix + ".model.tmp")
+        files.try_to_write(model_prefix + ".model.tmp")
     except tf.errors.OpError as error:
         raise OSError(
             f"`model_prefix` {model_prefix} can't be written ({error.message}): name another place"

@@ -42,7 +42,7 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     """
     paths = output_file.split(",")
     for path in paths:
-        if not path or tf.io.gfile.isdir(path):
+        if not path or files.is_dir(path):
             raise ValueError(f"`output_file`: expected names of files, got {path!r}")
     if len(set(paths)) < len(paths):
         raise ValueError("`output_file`: a file is named twice")
@@ -140,7 +140,7 @@ class ShardRun:
             self._complete_shard()
         check_filled(self.num_whole, len(self._paths), self.start.documents)
         for path in self._paths:
-            if tf.io.gfile.exists(unfinished(path)):
+            if files.exists(unfinished(path)):
                 tf.io.gfile.rename(unfinished(path), path, overwrite=True)
         tf.io.gfile.remove(self._state_path)
 
@@ -172,7 +172,7 @@ class ShardRun:
         self._num_bytes, self._report, self._since = 0, Report(), time.monotonic()
 
     def _find_whole_shards(self) -> list[_Whole]:
-        if not tf.io.gfile.exists(self._state_path):
+        if not files.exists(self._state_path):
             return []
         try:
             state = files.load_sealed(files.read_bytes(self._state_path))
@@ -272,4 +272,4 @@ def unfinished(path: str) -> str:
 
 
 def _size(path: str) -> int | None:
-    return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+    return tf.io.gfile.stat(path).length if files.exists(path) else None

@@ -126,7 +126,26 @@ class SublayerWeights(NamedTuple):
     beta: Array
 
 
-class SelfAttention(AlbertLayer):
+class Sublayer(AlbertLayer):
+    """Base of the two sublayers of a block: both end alike."""
+
+    def project_and_norm(
+        self, x: Array, inner: Array, weights: SublayerWeights, seed: Array
+    ) -> Array:
+        """Projects inner `<float>[B * P, ...]` to x's shape; dropout, residual, normalisation."""
+        output = ops.reshape(ops.matmul(inner, weights.output_kernel), ops.shape(x))
+        return functional.add_and_norm(
+            x,
+            output,
+            weights.output_bias,
+            weights.gamma,
+            weights.beta,
+            rate=self.config.hidden_dropout_prob,
+            seed=seed,
+        )
+
+
+class SelfAttention(Sublayer):
     """Multi-head self-attention, its output projection, residual and normalisation.
 
     The encoder calls it many times per forward pass, with weights that it `read` once.
@@ -202,19 +221,11 @@ class SelfAttention(AlbertLayer):
         )
         context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
 
-        output = ops.matmul(ops.reshape(context, (-1, width)), weights.output_kernel)
-        return functional.add_and_norm(
-            x,
-            ops.reshape(output, ops.shape(x)),
-            weights.output_bias,
-            weights.gamma,
-            weights.beta,
-            rate=config.hidden_dropout_prob,
-            seed=dropout.fold_in(seed, 1),
-        )
+        context = ops.reshape(context, (-1, width))
+        return self.project_and_norm(x, context, weights, dropout.fold_in(seed, 1))
 
 
-class FeedForward(AlbertLayer):
+class FeedForward(Sublayer):
     """Two dense layers with an activation in between, residual and normalisation.
 
     Used like SelfAttention: `read` once, called many times.
@@ -261,16 +272,7 @@ class FeedForward(AlbertLayer):
         inner = functional.biased_activation(
             inner, weights.inner_bias, name=config.hidden_act
         )  # [B * S, I]
-        output = ops.reshape(ops.matmul(inner, weights.output_kernel), ops.shape(x))
-        return functional.add_and_norm(
-            x,
-            output,
-            weights.output_bias,
-            weights.gamma,
-            weights.beta,
-            rate=config.hidden_dropout_prob,
-            seed=dropout.fold_in(seed, 2),
-        )
+        return self.project_and_norm(x, inner, weights, dropout.fold_in(seed, 2))
 
 
 class Pooler(AlbertLayer):

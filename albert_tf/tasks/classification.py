@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.model import finetuning
@@ -207,7 +206,7 @@ def _stored_file(directory: str, split: str) -> str:
 
 
 def _read_stored(path: str, ids: list[str]) -> np.ndarray:
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         raise FileNotFoundError(
             f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
         )

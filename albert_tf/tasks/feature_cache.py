@@ -47,7 +47,7 @@ def load_or_make(
       ValueError: If the examples give no row at all; also whatever `make_rows` raises.
     """
     path = f"{stem}-{_digest(examples, settings)}.npz"
-    if tf.io.gfile.exists(path):
+    if files.exists(path):
         stored = _read(path)
         if stored is not None:
             logging.info("features of %d examples are those of %s", len(examples), path)
@@ -91,8 +91,7 @@ def _write(path: str, table: FeatureTable) -> None:
 
 def _read(path: str) -> FeatureTable | None:
     """Reads a file; returns None if it is damaged."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
+    content = files.read_bytes(path)
     if not _is_whole(content):
         return None
     with np.load(io.BytesIO(content)) as stored:

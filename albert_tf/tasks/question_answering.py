@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from albert_tf import files
@@ -283,7 +282,7 @@ def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any
 
 def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict[str, Any]:
     path = _json_file(directory, split, name)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist: run prediction (`do_predict`) there first")
     content = parse_json(files.read_bytes(path), path)
     if not isinstance(content, dict) or content.keys() != qas_ids:

@@ -90,7 +90,7 @@ class Trial:
           ValueError: If the file is not a valid best_trial.txt.
         """
         path = os.path.join(directory, TRIAL_FILE)
-        if not tf.io.gfile.exists(path):
+        if not files.exists(path):
             return cls()
         content = files.read_bytes(path)
         try:
@@ -113,7 +113,7 @@ def begin(directory: str) -> None:
     checkpoint.claim(directory)
     for name in (TRIAL_FILE, RESULTS_FILE):
         path = os.path.join(directory, name)
-        if tf.io.gfile.exists(path):
+        if files.exists(path):
             tf.io.gfile.remove(path)
 
 
@@ -171,7 +171,7 @@ def append_results(path: str, lines: Sequence[str]) -> None:
     If the file ends with metrics of the same step, they are replaced: a killed run left them.
     """
     blocks = []
-    if tf.io.gfile.exists(path):
+    if files.exists(path):
         blocks = files.read_bytes(path).decode(errors="replace").split(_RULE)[:-1]
     step = [line for line in lines if line.startswith("global_step = ")]
     if blocks and step and step[0] in blocks[-1].splitlines():

@@ -28,14 +28,6 @@ SCALARS = RATES | {"loss", "masked_lm_loss", "sentence_order_loss", "learning_ra
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("pretraining")
-    runs.write_records(folder / "a.tfrecord", runs.examples(31))
-    runs.write_config(folder / "albert_config.json")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def messages() -> list[str]:
     """What the run of `trained` logs."""
     return []

@@ -17,15 +17,6 @@ from albert_tf.training import run_lock
 from tests import goldens
 from tests import pretraining_runs as runs
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("pretraining")
-    runs.write_records(folder / "a.tfrecord", runs.examples(31))
-    runs.write_config(folder / "albert_config.json")
-    return folder
-
-
 # Flags (formatted with the folder of the module and one for this test), and the error.
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "missing file": ({"input_file": "{tmp}/none"}, "input file .*none does not exist"),

@@ -23,7 +23,7 @@ from tests.random_weights import randomise
 @pytest.fixture(scope="module")
 def served(golden):
     vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-    # More layers than stand side by side: the converters must take the loop, too.
+    # More layers than are unrolled: the converters must take the loop, too.
     config = goldens.config(
         "base",
         vocab_size=vocabulary.tokenizer.vocab_size,

@@ -1,4 +1,4 @@
-"""Outputs on all rows. Several replicas: test_training_input.py."""
+"""Outputs on all rows. Several replicas: test_feeding.py."""
 
 from __future__ import annotations
 
