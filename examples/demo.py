@@ -19,10 +19,8 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf import Tokenizer
-from albert_tf.records.specs import pretraining_spec
+from albert_tf import Tokenizer, quiet
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_SEQ_LENGTH = 64
@@ -160,6 +158,11 @@ def read_results(path: str) -> dict[str, float]:
 
 def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float]:
     """Returns the most frequent masked piece's share, that piece, and the larger class's share."""
+    quiet.import_tensorflow()
+    import tensorflow as tf
+
+    from albert_tf.records.specs import pretraining_spec
+
     spec = pretraining_spec(MAX_SEQ_LENGTH, MAX_PREDICTIONS)
     pieces, orders = [], []
     for batch in tf.data.TFRecordDataset(records).batch(1024).map(spec.parse):

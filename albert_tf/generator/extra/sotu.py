@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf import files, scripts
+from albert_tf import files, quiet, scripts
 
 # 20 of 229 years, 8 % of the text. All addresses of a year are in the same split: a message may
 # have both a spoken and a written version.
@@ -141,6 +141,7 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
 
 def main(values: flags.FlagValues) -> None:
     """Writes the addresses to --output_dir."""
+    quiet.import_tensorflow()
     try:
         addresses = load_addresses()
         write_addresses(addresses, values.output_dir)
