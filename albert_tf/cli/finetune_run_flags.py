@@ -1,0 +1,94 @@
+"""The flags of run_finetune.py for training, evaluation, prediction and export."""
+
+from __future__ import annotations
+
+import math
+
+from absl import flags
+
+from albert_tf.cli import shared_flags
+from albert_tf.scripts import FlagGroup
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds these flags."""
+    _define_training(values)
+    _define_evaluation(values)
+    _define_export(values)
+
+
+def _define_training(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, shared_flags.TRAINING)
+    group.boolean("do_train", False, "Train the model. True by default for race.")
+    shared_flags.define_batch_size(group, "train_batch_size", 32)
+    group.integer(
+        "train_step",
+        1000,
+        "Number of training steps. 1000 is the release's; 12000 for race, and 3 epochs for SQuAD.",
+        lower_bound=1,
+    )
+    group.number(
+        "num_train_epochs",
+        None,
+        "Number of epochs to train, instead of train_step. 3 by default for SQuAD.",
+        "(0, inf)",
+    )
+    group.integer(
+        "warmup_step",
+        0,
+        "Number of steps during which the learning rate rises to its peak. 0 is the release's; "
+        "1000 for race, and a tenth of all steps for SQuAD.",
+        lower_bound=0,
+    )
+    group.number(
+        "warmup_proportion",
+        None,
+        "Share of all steps that are warm-up, instead of warmup_step. 0.1 by default for SQuAD.",
+        "[0, 1]",
+    )
+    shared_flags.define_optimizer(
+        values,
+        optimizer="adamw",
+        learning_rate=5e-5,
+        reason="5e-5 is the release's; 1e-5 for race.",
+    )
+    shared_flags.define_checkpoints(
+        values, save_checkpoints_steps=1000, reason="1000 is the release's; 100 for race."
+    )
+    group.alias("num_keep_checkpoint", "keep_checkpoint_max")
+
+
+def _define_evaluation(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Evaluation and prediction")
+    group.boolean(
+        "do_eval",
+        False,
+        "Evaluate each checkpoint and keep the best one. True by default for race, and for SQuAD "
+        "with do_predict.",
+    )
+    group.boolean("do_predict", False, "Predict the test set with the best checkpoint.")
+    shared_flags.define_batch_size(group, "eval_batch_size", 8)
+    shared_flags.define_batch_size(group, "predict_batch_size", 8)
+    group.list(
+        "ensemble_dirs",
+        None,
+        "Output directories of several runs, separated by commas: their predictions are averaged, "
+        "and no model is loaded.",
+    )
+
+
+def _define_export(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Export")
+    group.string(
+        "export_dir",
+        None,
+        "New directory in which the best checkpoint is written as a SavedModel that takes raw "
+        "text. By default nothing is exported.",
+    )
+    group.number(
+        "threshold_to_export",
+        math.nan,
+        "Decision threshold stored in the SavedModel: of two classes, the probability from which "
+        "on it answers the second one; for squad_v2, the null odds from which on it gives no "
+        "answer. By default (nan) the likelier one.",
+    )
