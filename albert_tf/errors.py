@@ -33,15 +33,15 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
     Likewise for Ctrl-C. The traceback is logged on request: in scripts, with --verbosity=1.
 
     Args:
-      *others: Exceptions to handle besides ValueError, OSError and TensorFlow's, which it also
-        raises for files.
+      *others: Exceptions to handle besides ValueError, ImportError (of an extra), OSError and
+        TensorFlow's, which it also raises for files.
       flags: The names of the script's flags; see `with_dashes`.
     """
     try:
         yield
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
-    except files.errors(ValueError, *others) as error:
+    except files.errors(ValueError, ImportError, *others) as error:
         logging.debug("where the error is from:", exc_info=True)
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
         text = reason(error) if is_tensorflows else str(error)

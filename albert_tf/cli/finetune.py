@@ -244,11 +244,12 @@ def main(values: flags.FlagValues) -> None:
     """Runs what the flags describe."""
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     finetune_flags.set_task_defaults(values)
-    expected = errors.in_one_line(ImportError, NonFiniteLossError, flags=values)
+    expected = errors.in_one_line(NonFiniteLossError, flags=values)
     with expected, contextlib.ExitStack() as held:
         finetune_checks.check_flags(values)
         if values.ensemble_dirs:
             combine(values)
             return
+        shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle")
         run, num_train_steps = prepare(values, held)
         do_steps(values, run, num_train_steps)

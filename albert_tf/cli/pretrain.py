@@ -111,6 +111,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     checks.check_same_model(config, values.output_dir)
     if values.do_train:
         checks.check_fresh_or_own(values.output_dir)
+        shared_flags.fetch_weights(values, "init_checkpoint")
     elif values.init_checkpoint:
         logging.warning("evaluation alone is of --output_dir's checkpoints: no --init_checkpoint")
     files = input_files.find_files(values.input_file)

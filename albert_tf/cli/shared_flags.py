@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from albert_tf import hub
 from albert_tf.scripts import FlagGroup
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
@@ -42,9 +43,17 @@ def define_model(values: flags.FlagValues, required: bool) -> None:
         "init_checkpoint",
         None,
         "Weights to start from while output_dir holds no checkpoint: a checkpoint prefix, file or "
-        "directory, in any layout that albert_tf.conversion reads. By default "
+        "directory, in any layout that albert_tf.conversion reads, or hf://OWNER/NAME on the "
+        "Hugging Face Hub. By default "
         + ("weights are random." if required else "there are none: see from_scratch."),
     )
+
+
+def fetch_weights(values: flags.FlagValues, *names: str) -> None:
+    """Downloads the weights that flags name hf://OWNER/NAME, and sets the flags to where."""
+    for name in names:
+        if values[name].value:
+            values[name].value = hub.local(values[name].value)
 
 
 def define_batch_size(group: FlagGroup, name: str, default: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import logging
 
+from albert_tf import hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, layouts
 from albert_tf.conversion.layouts import load_config
@@ -98,7 +99,7 @@ def load_weights(
 
     Args:
       model: A built model.
-      path: A directory, a checkpoint's prefix, or a file.
+      path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.local.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
       strict: Whether a difference in the encoder, or between the model's config and the one
         beside the weights, is an error. A shape mismatch always is.
@@ -118,7 +119,7 @@ def load_weights(
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
     Differs: the release loads what happens to match and says nothing about the rest.
     """
-    path = os.fspath(path)
+    path = hub.local(path)
     layout = layouts.find(path)
     return _fill(
         model,

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf import conversion, directories
+from albert_tf import conversion, directories, hub
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, kerashub, labels, layouts
 from albert_tf.conversion.layouts import LAYOUTS
@@ -100,6 +100,7 @@ def convert(
     if architecture and layout != "huggingface":
         raise ValueError("an architecture is Hugging Face's: leave it out, or convert to that")
     directories.check_free(output_dir)
+    path = hub.local(path)
     source = _read(path, config_file, drop)
     words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
     if words is None:

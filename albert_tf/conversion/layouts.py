@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 from absl import logging
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
@@ -67,7 +67,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       ValueError: If the config is not an ALBERT's, not valid, or of a model larger than the
         weights.
     """
-    path = os.fspath(path)
+    path = hub.local(path)
     config = find(path).read_config(path)
     # Before anyone builds the model. A number takes at least two bytes.
     held = _held_bytes(path)

@@ -166,7 +166,7 @@ def main(values: flags.FlagValues) -> None:
     """Writes the records that the flags describe, and logs what they are."""
     quiet.import_tensorflow()
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with errors.in_one_line(ImportError, flags=values), _ended_by_sigterm():
+    with errors.in_one_line(flags=values), _ended_by_sigterm():
         report = create_pretraining_data(values)
     for line in report.lines():
         logging.info("%s", line)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import conversion
+from albert_tf import conversion, hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels, layouts
 from albert_tf.conversion.names import POOLER
@@ -70,6 +70,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
       FileNotFoundError: If there is no such model, config or vocabulary.
       ValueError: If it is damaged or lacks the task's head, or an option doesn't fit.
     """
+    stored = dataclasses.replace(stored, path=hub.local(stored.path))
     model_class, served_class = _TASKS[task]
     config = (
         AlbertConfig.from_json_file(stored.albert_config_file)

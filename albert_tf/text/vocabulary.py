@@ -8,9 +8,10 @@ import json
 import os
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, hub
 from albert_tf.config import AlbertConfig
 from albert_tf.directories import write_text
+from albert_tf.text import fast_tokenizer
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import read_json_object
 
@@ -92,9 +93,10 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
       The vocabulary, or None.
 
     Raises:
-      ValueError: If there are several, or only a tokenizer.json, or the tokenizer's config is
-        damaged.
+      ValueError: If there are several, or only a tokenizer.json that can't be read exactly, or the
+        tokenizer's config is damaged.
     """
+    path = hub.local(path)
     directory = _directory(path)
     if do_lower_case is None:
         do_lower_case = _says_lower_case(path)
@@ -109,12 +111,8 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
             if found:
                 return Vocabulary.read(found[0], is_word_piece, do_lower_case)
     fast = os.path.join(directory, _FAST_TOKENIZER)
-    if os.path.isfile(fast):
-        raise ValueError(
-            f"{fast} is not read, and there is no spiece.model or vocab.txt beside it: put the one "
-            "that the model was trained with there, or name it with `spm_model_file` or "
-            "`vocab_file`"
-        )
+    if files.is_file(fast):
+        return Vocabulary.read(*fast_tokenizer.extract(fast), do_lower_case)
     return None
 
 

@@ -1,0 +1,124 @@
+"""Models named hf://OWNER/NAME: what is fetched, kept and refused; see stub_hub.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf import hub
+from albert_tf.conversion.convert import convert
+from tests import goldens, stub_hub
+
+ROOT = pathlib.Path(__file__).parents[1]
+NAME = "someone/tiny"
+WANTED = {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"}
+# What a model's page may hold besides.
+OTHERS = ("pytorch_model.bin", "modeling.py", "tf_model.h5", "onnx/model.safetensors", "README.md")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Returns the content of a model's files by name."""
+    directory = tmp_path_factory.mktemp("hub") / "model"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(995))]
+    vocabulary = directory.parent / "vocab.txt"
+    vocabulary.write_text("\n".join(pieces))
+    source = str(goldens.FOLDER / "base")
+    convert(source, "huggingface", str(directory), vocab_file=str(vocabulary))
+    found = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert set(found) == WANTED
+    return {**found, **dict.fromkeys(OTHERS, b"not to be fetched")}
+
+
+def run(code: str, cache: pathlib.Path, endpoint: str, **environment: str):
+    """Runs Python code in a process of its own: huggingface_hub reads its environment on import."""
+    environment = {
+        **os.environ,
+        "HF_HOME": str(cache),
+        "HF_ENDPOINT": endpoint,
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        **environment,
+    }
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+LOCAL = "from albert_tf import hub; print(hub.local('hf://{}'))"
+MODEL = """
+import json
+from albert_tf import conversion
+from albert_tf.text import vocabulary
+name = "hf://someone/tiny@main"
+words, config = vocabulary.find(name), conversion.load_config(name)
+words.check(config)
+print(json.dumps(config.to_dict()))
+"""
+
+
+def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    with stub_hub.serve(NAME, files) as (endpoint, fetched):
+        found = run(LOCAL.format(NAME), tmp_path, endpoint)
+        assert found.returncode == 0, found.stderr
+        assert sorted(fetched) == sorted(WANTED)
+        # A second time, from the cache.
+        again = run(LOCAL.format(f"{NAME}@{stub_hub.COMMIT}"), tmp_path, endpoint)
+        assert again.stdout == found.stdout
+        assert len(fetched) == len(WANTED)
+    directory = pathlib.Path(found.stdout.strip())
+    assert {path.name for path in directory.iterdir()} == WANTED
+    # The server is gone, as a network may be.
+    for environment in ({}, {"HF_HUB_OFFLINE": "1"}):
+        offline = run(MODEL, tmp_path, endpoint, **environment)
+        assert offline.returncode == 0, offline.stderr
+        ours = json.loads((goldens.FOLDER / "base" / "albert_config.json").read_bytes())
+        assert json.loads(offline.stdout)["hidden_size"] == ours["hidden_size"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("someone/unknown", "the Hub has no such model for you"),
+        ("someone/tiny@v9", "the model has no revision 'v9'"),
+        ("someone/pickled", "has no model.safetensors"),
+    ],
+)
+def test_what_the_hub_lacks_is_one_line(name, message, files, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    served = {n: c for n, c in files.items() if n != "model.safetensors"}
+    with stub_hub.serve("someone/pickled" if "pickled" in name else NAME, served) as (endpoint, _):
+        command = [f"--from=hf://{name}", "--to=tf1", f"--output_dir={tmp_path}/out"]
+        code = f"from albert_tf.conversion import __main__ as c; c.main({command})"
+        found = run(code, tmp_path, endpoint)
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: hf://someone/")
+    assert message in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["albert-base-v2", "a/b/c", "/b", "a/", "a/b@"])
+def test_other_forms_of_names_are_refused(name):
+    with pytest.raises(ValueError, match="expected hf://OWNER/NAME"):
+        hub.local(f"hf://{name}")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"pip install 'albert_tf\[hub\]'"):
+        hub.local(f"hf://{NAME}")
+
+
+def test_local_paths_stay_as_they_are(tmp_path):
+    assert hub.local(tmp_path) == str(tmp_path)
+    assert hub.local("gs://bucket/model.ckpt-1") == "gs://bucket/model.ckpt-1"
