@@ -17,16 +17,20 @@ Keras models, on any backend:
 
 Weights and training:
 
+  Preprocessor    texts -> a model's inputs; lists, tables and datasets -> batches for fit
   load_weights    fills a model from a checkpoint of the release or of ours, TF-Hub, Hugging Face,
                   KerasHub or Keras, and says what it did
   load_config     reads the config beside such weights
+  export_saved_model    writes a fitted model as a SavedModel that takes raw text
   optimization    LAMB and AdamW as released, with their schedule
 
 For example:
 
-  config = albert_tf.load_config("downloads/albert_base_v2")
-  model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
-  albert_tf.load_weights(model, "downloads/albert_base_v2")
+  path = "hf://albert/albert-base-v2"
+  preprocess = albert_tf.Preprocessor.from_weights(path, max_seq_length=128)
+  model = albert_tf.AlbertForSequenceClassification.from_weights(path, num_labels=2)
+  model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+  model.fit(preprocess.dataset(texts, labels, batch_size=32))
 
 Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
 albert-train-sentencepiece, albert-convert, albert-export, albert-predict; see their --help.
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
         AlbertForTokenClassification,
     )
     from albert_tf.model.heads import AlbertForPreTraining
+    from albert_tf.serving.fitted import export_saved_model
+    from albert_tf.tasks.preprocessor import Preprocessor
     from albert_tf.text.tokenization import Tokenizer
 
 __version__ = "1.0.0"
@@ -65,6 +71,8 @@ _HOMES = {
     "AlbertForMultipleChoice": "model.finetuning",
     "AlbertForQuestionAnswering": "model.finetuning",
     "AlbertForQuestionAnsweringV2": "model.finetuning",
+    "Preprocessor": "tasks.preprocessor",
+    "export_saved_model": "serving.fitted",
     "load_config": "conversion",
     "load_weights": "conversion",
 }
@@ -79,7 +87,9 @@ __all__ = [
     "AlbertForSequenceClassification",
     "AlbertForTokenClassification",
     "AlbertModel",
+    "Preprocessor",
     "Tokenizer",
+    "export_saved_model",
     "load_config",
     "load_weights",
     "optimization",

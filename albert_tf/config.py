@@ -249,6 +249,11 @@ class AlbertConfig:
         return self.num_hidden_groups if shared else self.num_hidden_layers
 
 
+# What models take: a config; its file, or the name of a model that comes with the package; or its
+# dictionary, as stored in .keras files.
+ConfigSource = AlbertConfig | str | os.PathLike[str] | dict[str, Any]
+
+
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -61,6 +61,44 @@ def test_weights_are_loaded_and_used_on_jax(tmp_path):
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.OUTPUT, err_msg=name)
 
 
+FITTED = """
+import sys
+sys.modules["tensorflow"] = None
+import keras
+import numpy as np
+import albert_tf
+path, outputs = sys.argv[1:]
+preprocess = albert_tf.Preprocessor.from_weights(path, max_seq_length=16)
+model = albert_tf.AlbertForSequenceClassification.from_weights(path, num_labels=2)
+texts, labels = ["in the beginning", "the earth was void and without form"] * 3, [0, 1] * 3
+dataset = preprocess.dataset(texts, labels, batch_size=3, static_lengths=1)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("sgd", loss)
+model.fit(dataset, verbose=0)
+assert len(model.predict(preprocess.dataset(texts, batch_size=3), verbose=0)) == 6
+np.savez(outputs, **preprocess(texts))
+"""
+
+
+def test_strings_are_fitted_on_jax(tmp_path):
+    pytest.importorskip("jax")
+    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+    albert_tf.AlbertModel(config).save(tmp_path / "model.keras")
+    vocabulary = GOLDEN / "spm/en_small.model"
+    model = tmp_path / "model"
+    convert(
+        str(tmp_path / "model.keras"), "huggingface", str(model), spm_model_file=str(vocabulary)
+    )
+    outputs = tmp_path / "outputs.npz"
+    run(FITTED, model, outputs, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    texts = ["in the beginning", "the earth was void and without form"] * 3
+    expected = albert_tf.Preprocessor.from_weights(model, max_seq_length=16)(texts)
+    found = goldens.arrays(outputs)
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
 def test_there_are_bundles():
     assert len(BUNDLES) > 10
 

@@ -52,18 +52,18 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
     Raises:
       ValueError: If they are damaged, or there are not `num_labels`.
     """
-    if num_labels < 2:
-        return ()
-    directory = path if files.is_dir(path) else os.path.dirname(path)
-    if files.exists(os.path.join(directory, LABELS_FILE)):
-        labels = read(directory)
-    else:
-        labels = huggingface.read_labels(directory) if huggingface.matches(directory) else ()
-        if not labels:
-            return ()
-    if len(labels) != num_labels:
+    labels = stored(path) if num_labels > 1 else ()
+    if labels and len(labels) != num_labels:
         raise ValueError(
             f"the labels beside the weights of {path} ({', '.join(labels)}) are {len(labels)}, and "
             f"the model has {num_labels} classes: they are another model's, or damaged"
         )
     return labels
+
+
+def stored(path: str) -> tuple[str, ...]:
+    """Returns the class names beside a model's weights, however many; see `find`."""
+    directory = path if files.is_dir(path) else os.path.dirname(path)
+    if files.exists(os.path.join(directory, LABELS_FILE)):
+        return read(directory)
+    return huggingface.read_labels(directory) if huggingface.matches(directory) else ()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, ConfigSource
 from albert_tf.model import functional, layers
 from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
+
+_Model = TypeVar("_Model", bound="ConfiguredModel")
 
 
 class ConfiguredModel(keras.Model):
     """Base class of the models: built on construction, and rebuilt from its config when loaded.
 
     Args:
-      config: The AlbertConfig, or its dictionary (as stored in .keras files).
+      config: The AlbertConfig; or its file, the name of a model that comes with the package, or
+        its dictionary (as stored in .keras files).
       recompute: Whether the backward pass recomputes the inside of each block instead of
         storing it: only the outputs of blocks then take memory.
       **kwargs: Passed to keras.Model; `dtype="mixed_bfloat16"` computes in bfloat16.
@@ -25,14 +29,55 @@ class ConfiguredModel(keras.Model):
 
     # Whether any output of the model depends on the pooler.
     reads_pooler = True
+    # Rank of the inputs.
+    input_rank = 2
     built: bool
 
     def __init__(
-        self, config: AlbertConfig | dict[str, Any], recompute: bool = False, **kwargs: Any
+        self,
+        config: ConfigSource,
+        recompute: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
+        if isinstance(config, dict):
+            config = AlbertConfig.from_dict(config)
+        elif isinstance(config, (str, os.PathLike)):
+            config = AlbertConfig.from_json_file(config)
+        self.config = config
         self.recompute = recompute
+
+    @classmethod
+    def from_weights(cls: type[_Model], path: str | os.PathLike[str], **arguments: Any) -> _Model:
+        """Builds the model from the config beside stored weights, and fills it with them.
+
+        Args:
+          path: A directory, checkpoint prefix or file in any layout that `load_weights` reads, or
+            hf://OWNER/NAME on the Hugging Face Hub.
+          **arguments: Arguments of the class besides `config`. `num_labels` may be left out if the
+            weights have a classifier. A head that isn't stored is randomly initialised.
+
+        Raises: what conversion.built.build raises.
+        """
+        from albert_tf.conversion import built
+
+        return built.build(cls, path, **arguments)
+
+    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
+        """Returns the model's inputs by name, of any batch and length, for a functional model."""
+        names, shape = ("input_ids", "input_mask", "segment_ids"), (None,) * self.input_rank
+        return {name: keras.Input(batch_shape=shape, dtype="int32", name=name) for name in names}
+
+    def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Writes a SavedModel that takes features by name; see keras.Model.export.
+
+        It answers what the model returns, except the list `all_encoder_layers`.
+        """
+        inputs = self.symbolic_inputs()
+        outputs = self(inputs)
+        if isinstance(outputs, dict):
+            outputs = {name: v for name, v in outputs.items() if not isinstance(v, list)}
+        keras.Model(inputs, outputs).export(os.fspath(filepath), *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -69,7 +114,7 @@ class AlbertModel(ConfiguredModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         recompute: bool = False,
         name: str = "albert",
         **kwargs: Any,
@@ -84,14 +129,20 @@ class AlbertModel(ConfiguredModel):
             self.seed_generator = keras.random.SeedGenerator()
         else:
             self.seed_generator = None
-        self.build()
+        self.build((None, None))
+
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """The shape of `sequence_output`, for summary()."""
+        return self.encoder.output_shape
 
     def build(self, input_shape: Any = None) -> None:
         """Creates all weights; their shapes follow from the config alone."""
         if not self.built:
-            self.embeddings.build()
-            self.encoder.build()
-            self.pooler.build()
+            config = self.config
+            self.embeddings.build((None, None))
+            self.encoder.build((None, None, config.embedding_size))
+            self.pooler.build((None, None, config.hidden_size))
             self.built = True
 
     def call(

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import ConfigSource
 from albert_tf.model import dropout
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
@@ -18,7 +18,7 @@ class FineTunedModel(ConfiguredModel):
     """Base class of the models here: an encoder, and a head with its own dropout.
 
     Args:
-      config: The AlbertConfig, or its dictionary (as stored in .keras files).
+      config: See ConfiguredModel.
       classifier_dropout_prob: Dropout rate of the head, separate from the config's
         `hidden_dropout_prob` and `attention_probs_dropout_prob`.
       recompute: See ConfiguredModel.
@@ -30,7 +30,7 @@ class FineTunedModel(ConfiguredModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         classifier_dropout_prob: float = 0.1,
         recompute: bool = False,
         **kwargs: Any,
@@ -46,9 +46,11 @@ class FineTunedModel(ConfiguredModel):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates all weights; their shapes follow from the config alone."""
+        width = self.config.hidden_size
+        of_head = (None, width) if self.reads_pooler else (None, None, width)
         for layer in self.layers:
             if not layer.built:
-                layer.build()
+                layer.build(of_head)
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
@@ -105,7 +107,7 @@ class AlbertForSequenceClassification(FineTunedModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         num_labels: int,
         classifier_dropout_prob: float = 0.1,
         recompute: bool = False,
@@ -158,9 +160,11 @@ class AlbertForMultipleChoice(FineTunedModel):
     Source: race_utils.py, create_model.
     """
 
+    input_rank = 3
+
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         classifier_dropout_prob: float = 0.1,
         recompute: bool = False,
         name: str = "albert_for_multiple_choice",
@@ -200,7 +204,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         classifier_dropout_prob: float = 0.0,
         recompute: bool = False,
         name: str = "albert_for_question_answering",
@@ -249,7 +253,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         start_n_top: int = 5,
         end_n_top: int = 5,
         classifier_dropout_prob: float = 0.1,
@@ -266,6 +270,11 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
             self.config, classifier_dropout_prob, name="answerability", dtype=policy
         )
         self.build()
+
+    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
+        """See ConfiguredModel; without start positions the model answers a beam."""
+        p_mask = keras.Input(batch_shape=(None, None), dtype="int32", name="p_mask")
+        return {**super().symbolic_inputs(), "p_mask": p_mask}
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

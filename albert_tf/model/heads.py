@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, ConfigSource
 from albert_tf.model import dropout, functional, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.types import Array
@@ -26,6 +26,11 @@ class MaskedLMHead(layers.AlbertLayer):
 
     Source: run_pretraining.py, get_masked_lm_output.
     """
+
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """See AlbertLayer."""
+        return (None, None, self.config.vocab_size)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the transform `<float32>[H, E]` and the output bias `<float32>[V]`."""
@@ -61,6 +66,11 @@ class SentenceOrderHead(layers.AlbertLayer):
     Source: run_pretraining.py, get_sentence_order_output.
     """
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """See AlbertLayer."""
+        return (None, 2)
+
     def build(self, input_shape: Any = None) -> None:
         """Creates the weights `<float32>[2, H]`, as the release lays them out, and a bias."""
         self.output_weights = self.add_matrix("output_weights", 2, self.config.hidden_size)
@@ -92,12 +102,18 @@ class ClassifierHead(layers.AlbertLayer):
         self.num_outputs = num_outputs
         self.dropout_prob = dropout_prob
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """See AlbertLayer."""
+        return (*self._input_shape[:-1], self.num_outputs)
+
     def build(self, input_shape: Any = None) -> None:
         """Creates the weights `<float32>[C, H]`, as the release lays them out, and a bias."""
         self.output_weights = self.add_matrix(
             "output_weights", self.num_outputs, self.config.hidden_size, stddev=_CLASSIFIER_STDDEV
         )
         self.output_bias = self.add_bias("output_bias", self.num_outputs)
+        self._input_shape = input_shape or (None, self.config.hidden_size)
         self.built = True
 
     def call(self, x: Array, seed: Array = None) -> Array:
@@ -112,6 +128,11 @@ class ConditionalSpanHead(layers.AlbertLayer):
 
     Source: squad_utils.py, create_v2_model.
     """
+
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """See AlbertLayer."""
+        return (None, None)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the maps of the start `[H, 1]` and of the end `[2H, H]`, `[H, 1]`."""
@@ -176,6 +197,11 @@ class AnswerabilityHead(layers.AlbertLayer):
         super().__init__(config, **kwargs)
         self.dropout_prob = dropout_prob
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """See AlbertLayer."""
+        return (None,)
+
     def build(self, input_shape: Any = None) -> None:
         """Creates the maps `[2H, H]` and, without a bias, `[H, 1]`."""
         width = self.config.hidden_size
@@ -225,7 +251,7 @@ class AlbertForPreTraining(ConfiguredModel):
 
     def __init__(
         self,
-        config: AlbertConfig | dict[str, Any],
+        config: ConfigSource,
         recompute: bool = False,
         name: str = "albert_for_pretraining",
         **kwargs: Any,
@@ -242,9 +268,15 @@ class AlbertForPreTraining(ConfiguredModel):
     def build(self, input_shape: Any = None) -> None:
         """Creates all weights; their shapes follow from the config alone."""
         if not self.built:
-            self.predictions.build()
-            self.seq_relationship.build()
+            self.predictions.build((None, None, self.config.hidden_size))
+            self.seq_relationship.build((None, self.config.hidden_size))
             self.built = True
+
+    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
+        """See ConfiguredModel."""
+        name = "masked_lm_positions"
+        positions = keras.Input(batch_shape=(None, None), dtype="int32", name=name)
+        return {**super().symbolic_inputs(), name: positions}
 
     def call(
         self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None

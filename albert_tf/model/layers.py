@@ -26,6 +26,11 @@ class AlbertLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.config = config
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """The output's shape, for summary(): None stands for the batch and for positions."""
+        return (None, None, self.config.hidden_size)
+
     def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
         """Adds a truncated normal weight; its stddev is `initializer_range` by default.
 
@@ -55,6 +60,11 @@ class Embeddings(AlbertLayer):
 
     Source: albert/modeling.py, embedding_lookup and embedding_postprocessor.
     """
+
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """See AlbertLayer."""
+        return (None, None, self.config.embedding_size)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the three tables `<float32>[..., E]` and the normalisation."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
 
 _BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
 # Arguments, as the serving classes name them -> the tasks that take them.
-_OPTIONS = {
+TASKS_OF = {
     "labels": ("classify",),
     "pairs": ("classify",),
     "threshold": ("classify",),
@@ -88,7 +88,7 @@ def check_none(args: argparse.Namespace) -> None:
     Raises:
       ValueError: If one is.
     """
-    for name in (*_BESIDE, "do_lower_case", *_OPTIONS):
+    for name in (*_BESIDE, "do_lower_case", *TASKS_OF):
         if getattr(args, name) is not None:
             raise ValueError(
                 f"--{_flag(name)} is for trained models, whose --task is named: leave it out, as "
@@ -101,11 +101,11 @@ def _flag(name: str) -> str:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in TASKS_OF if getattr(args, name) is not None}
     for name in given:
-        if args.task not in _OPTIONS[name]:
+        if args.task not in TASKS_OF[name]:
             raise ValueError(
-                f"--{_flag(name)} is for {' and '.join(_OPTIONS[name])}, not {args.task}"
+                f"--{_flag(name)} is for {' and '.join(TASKS_OF[name])}, not {args.task}"
             )
     if "labels" in given:
         given["labels"] = tuple(label.strip() for label in given["labels"].split(","))

@@ -25,7 +25,7 @@ from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
 from albert_tf.text import vocabulary
 
 # What a model is for -> its class, and the class that serves it.
-_TASKS = {
+TASKS = {
     "fill_mask": (AlbertForPreTraining, MaskFiller),
     "classify": (AlbertForSequenceClassification, Classifier),
     "choose": (AlbertForMultipleChoice, Chooser),
@@ -71,7 +71,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
       ValueError: If it is damaged or lacks the task's head, or an option doesn't fit.
     """
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
-    model_class, served_class = _TASKS[task]
+    model_class, served_class = TASKS[task]
     config = (
         AlbertConfig.from_json_file(stored.albert_config_file)
         if stored.albert_config_file

@@ -75,8 +75,7 @@ def choice_features(
         ids = tokenizer.encode(ending)[-min(max_qa_length, longest) :]
         rows.append(join_ids(tokenizer, context_ids[: longest - len(ids)], ids))
     longest = max(len(row["input_ids"]) for row in rows)
-    rows = [pad_features(row, longest) for row in rows]
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return stack(rows, longest)
 
 
 def join_ids(
@@ -92,6 +91,15 @@ def join_ids(
     }
 
 
+def stack(rows: Sequence[Mapping[str, np.ndarray]], length: int) -> dict[str, np.ndarray]:
+    """Stacks rows `<int32>[..., L]`, padded to one length, to features `<int32>[N, ..., length]`.
+
+    Features without an axis, `[]`, become `[N]`.
+    """
+    padded = [pad_features(row, length) for row in rows]
+    return {name: np.stack([row[name] for row in padded]) for name in padded[0]}
+
+
 def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
     """Pads the last axis of each feature `<int32>[..., L]` to `length`.
 
@@ -100,6 +108,9 @@ def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, n
     """
     padded = {}
     for name, value in features.items():
+        if not value.ndim:
+            padded[name] = value
+            continue
         missing = length - value.shape[-1]
         if missing < 0:
             raise ValueError(f"{name} has {value.shape[-1]} positions, more than {length}")

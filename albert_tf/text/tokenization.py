@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -91,6 +92,23 @@ class Tokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
             self._vocabulary, path
         )
+
+    def __call__(self, texts: str | bytes | Iterable[str | bytes]) -> list:
+        """Returns the ids of a raw text, or of each of several; without special pieces."""
+        if isinstance(texts, (str, bytes)):
+            return self.encode(texts)
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Sequence) -> Any:
+        """Returns the text of ids, or of each of several rows of ids.
+
+        Padding, [CLS] and [SEP] are left out. The text is normalised: case and accents are gone.
+        """
+        if len(ids) and np.ndim(ids[0]):
+            return [self.decode(row) for row in ids]
+        special = {self.pad_id, self.cls_id, self.sep_id}
+        pieces = self.convert_ids_to_tokens(int(i) for i in ids if i not in special)
+        return self._vocabulary.join(pieces)
 
     def preprocess(self, text: str | bytes) -> str:
         """Normalises text for `tokenize`; for WordPiece, which does so itself, only decodes it."""
@@ -226,6 +244,9 @@ class _SentencePiece:
     def _split_comma(self, piece: str) -> list[str]:
         number = piece[:-1].replace(SPACE_MARK, "")
         return [*self._processor.encode(number, out_type=str), ","]
+
+    def join(self, pieces: list[str]) -> str:
+        return "".join(pieces).replace(SPACE_MARK, " ").strip()
 
     def word_starts(self, letters: str) -> np.ndarray:
         return word_starts.find_in_sentencepiece(self.pieces, letters)

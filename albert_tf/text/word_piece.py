@@ -76,6 +76,10 @@ class WordPiece:
             start = end
         return pieces if start == len(word) else ["[UNK]"]
 
+    def join(self, pieces: list[str]) -> str:
+        """Returns the text of pieces, with a space between words."""
+        return " ".join(pieces).replace(f" {_CONTINUATION_MARK}", "")
+
     def word_starts(self, letters: str) -> np.ndarray:
         """See Tokenizer."""
         return word_starts.find_in_wordpiece(self.pieces)

@@ -105,6 +105,25 @@ def training_batches(
     return LengthBatches(rows, _batch_lengths(rows, buckets, static_lengths), weights)
 
 
+def epoch_batches(
+    row_lengths: np.ndarray,
+    batch_size: int,
+    static_lengths: Sequence[int],
+    seed: int,
+    epoch: int,
+) -> list[np.ndarray]:
+    """Returns the rows of each batch of an epoch, as in training_batches.
+
+    The rows that are left, fewer than `batch_size`, are a last batch.
+
+    Args: see training_batches; `epoch` counts from 0.
+    """
+    buckets = _buckets(row_lengths, static_lengths)
+    whole = _epoch(buckets, batch_size, len(buckets) // batch_size, seed, epoch)
+    rest = np.setdiff1d(np.arange(len(buckets)), whole)
+    return [*whole, *([rest] if len(rest) else [])]
+
+
 def evaluation_batches(
     row_lengths: np.ndarray, batch_size: int, static_lengths: Sequence[int]
 ) -> LengthBatches:

@@ -352,3 +352,16 @@ def test_vocabulary_without_special_pieces(tmp_path):
 def test_text_of_another_type(small):
     with pytest.raises(ValueError, match="text must be str or bytes, got int: 7"):
         small.encode(7)
+
+
+def test_a_tokenizer_is_called_and_decodes(golden, tmp_path):
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    texts = ["In the beginning, 1990.", "", "the earth"]
+    ids = [tokenizer.encode(text) for text in texts]
+    assert tokenizer(texts) == ids and tokenizer(texts[0]) == ids[0]
+    assert tokenizer.decode(ids) == ["in the beginning, 1990.", "", "the earth"]
+    row = [tokenizer.cls_id, *ids[2], tokenizer.mask_id, tokenizer.sep_id, tokenizer.pad_id]
+    assert tokenizer.decode(np.array(row)) == "the earth[MASK]"
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##real\nit\n")
+    words = Tokenizer(vocab_file=tmp_path / "vocab.txt")
+    assert words.decode(words(["Unreal it", "real"])) == ["unreal it", "[UNK]"]

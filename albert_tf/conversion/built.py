@@ -1,0 +1,56 @@
+"""A model of a given class, built and filled from stored weights."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from absl import logging
+
+from albert_tf import conversion, hub
+from albert_tf.conversion import layouts
+
+if TYPE_CHECKING:
+    from albert_tf.model.albert import ConfiguredModel
+
+_Model = TypeVar("_Model", bound="ConfiguredModel")
+
+
+def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any) -> _Model:
+    """Builds a model from the config beside stored weights, and fills it with them.
+
+    A head that isn't stored, or is of another shape, keeps its random initialisation: a warning
+    names it.
+
+    Args:
+      model_class: One of our models.
+      path: What `load_weights` takes.
+      **arguments: Arguments of the class besides `config`. `num_labels` defaults to the number of
+        classes stored.
+
+    Raises:
+      FileNotFoundError: If there are no such weights, or no config beside them.
+      ValueError: If they are damaged or don't fit, or `num_labels` is needed.
+    """
+    path = hub.local(path)
+    config = conversion.load_config(path)
+    names = inspect.signature(model_class).parameters
+    if "num_labels" in names and "num_labels" not in arguments:
+        arguments["num_labels"] = _stored_labels(path)
+    model = model_class(config, **arguments)
+    report = conversion.load_weights(model, path, replace_heads=True)
+    lacking = conversion.lacking(model, report)
+    if lacking:
+        logging.warning(
+            "not in %s, and randomly initialised, so train it first: %s", path, ", ".join(lacking)
+        )
+    return model
+
+
+def _stored_labels(path: str) -> int:
+    bias = layouts.find(path).read_weights(path).get("output_bias")
+    if bias is None:
+        raise ValueError(f"{path} has no classifier: say how many classes with `num_labels`")
+    return np.size(bias)

@@ -1,0 +1,52 @@
+"""A model in memory, fitted with Keras, as a SavedModel that takes raw text."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from albert_tf import directories
+from albert_tf.serving import arguments, saved_model, trained
+from albert_tf.serving.served_models import ServedModel
+from albert_tf.tasks.preprocessor import Preprocessor
+
+
+def export_saved_model(
+    model: keras.Model,
+    preprocess: Preprocessor,
+    directory: str | os.PathLike[str],
+    **options: Any,
+) -> None:
+    """Writes a SavedModel that takes raw text; `albert-predict --model=directory` answers with it.
+
+    Args:
+      model: One of our models with a head.
+      preprocess: What it was trained with: its vocabulary, lengths and labels go along.
+      directory: A new or empty directory.
+      **options: Further arguments of the class that serves the model, for example `threshold` of
+        serving.served_models.Classifier.
+
+    Raises:
+      ValueError: If the directory holds something, the model is of another class, or an option or
+        the vocabulary doesn't fit.
+    """
+    directories.check_free(os.fspath(directory))
+    saved_model.save(_served(model, preprocess, options), directory)
+
+
+def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any]) -> ServedModel:
+    found = [task for task, (kind, _) in trained.TASKS.items() if type(model) is kind]
+    if not found:
+        known = ", ".join(kind.__name__ for kind, _ in trained.TASKS.values())
+        raise ValueError(f"a {type(model).__name__} can't be served with raw text, only {known}")
+    (task,) = found
+    settings = {
+        name: getattr(preprocess, name)
+        for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
+        if task in arguments.TASKS_OF[name]
+    }
+    if task in arguments.TASKS_OF["labels"] and model.num_labels > 1:
+        settings["labels"] = preprocess.labels or tuple(map(str, range(model.num_labels)))
+    return trained.TASKS[task][1](model, preprocess.vocabulary, **{**settings, **options})

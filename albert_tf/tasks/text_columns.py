@@ -1,0 +1,133 @@
+"""A caller's texts and labels, in whatever holds them, as lists of one length."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class TextColumns:
+    """N examples, column by column.
+
+    Attributes:
+      texts: The texts.
+      pairs: Second texts, if there are any.
+      choices: The choices of each text, if there are any.
+      contexts: The context of each question, if the texts are questions.
+      labels: Classes, their names or numbers, if there are any.
+      weights: `<float32>[N]`, weights of the examples, if there are any.
+    """
+
+    texts: list[str]
+    pairs: list[str] | None = None
+    choices: list[list[str]] | None = None
+    contexts: list[str] | None = None
+    labels: list[Any] | None = None
+    weights: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, texts: Any, labels: Any = None, weights: Any = None, **others: Any) -> TextColumns:
+        """Reads what a caller gives.
+
+        Args:
+          texts: A text; a sequence of them; a table with columns `text`, perhaps `text_pair` and
+            `label`; or a tf.data.Dataset, see Preprocessor.dataset.
+          labels: Sequence of labels.
+          weights: Sequence of numbers.
+          **others: `pairs`, `choices`, `contexts`.
+
+        Raises:
+          ValueError: If there is no text, numbers of texts differ, or one is no string.
+        """
+        if hasattr(texts, "as_numpy_iterator"):
+            texts, labels, weights = _from_dataset(texts, labels, weights)
+        if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+            if "text" not in texts:
+                raise ValueError(
+                    f"expected a column 'text', got {', '.join(map(repr, texts))}: give the columns"
+                )
+            labels = texts["label"] if labels is None and "label" in texts else labels
+            if others.get("pairs") is None and "text_pair" in texts:
+                others["pairs"] = texts["text_pair"]
+            texts = texts["text"]
+        columns: dict[str, Any] = {"texts": _texts(texts, "texts")}
+        for name, given in others.items():
+            if given is not None and name == "choices":
+                columns[name] = [_texts(choices, name) for choices in given]
+            elif given is not None:
+                columns[name] = _texts(given, name)
+        columns["labels"] = None if labels is None else list(labels)
+        columns["weights"] = None if weights is None else np.asarray(weights, np.float32)
+        count = len(columns["texts"])
+        if not count:
+            raise ValueError("there is no text")
+        for name, column in columns.items():
+            if column is not None and len(column) != count:
+                raise ValueError(f"there are {count} texts, and {len(column)} {name}")
+        if len({len(choices) for choices in columns.get("choices") or ()}) > 1:
+            raise ValueError("all texts must have the same number of choices")
+        return cls(**columns)
+
+    def label_ids(self, names: Sequence[str]) -> np.ndarray | None:
+        """Returns the labels, `<int32>[N]` for classes and `<float32>[N]` for other numbers.
+
+        Args:
+          names: The names of the classes, for labels that are strings.
+
+        Raises:
+          ValueError: If a label is none of the names, or no finite number.
+        """
+        if self.labels is None:
+            return None
+        if isinstance(self.labels[0], (str, bytes)):
+            given = [_text(label, i, "labels") for i, label in enumerate(self.labels)]
+            known = {name: i for i, name in enumerate(names)}
+            unknown = sorted(set(given) - set(known))
+            if unknown:
+                raise ValueError(
+                    f"label {unknown[0]!r} is none of `labels` ({', '.join(names) or 'none given'})"
+                    ": give the names of all classes in the order of their ids"
+                )
+            return np.array([known[label] for label in given], np.int32)
+        numbers = np.asarray(self.labels)
+        if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+            raise ValueError("labels must be finite numbers, or strings that are all in `labels`")
+        return numbers.astype(np.float32 if numbers.dtype.kind == "f" else np.int32)
+
+
+def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Reads a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights)."""
+    elements = list(dataset.as_numpy_iterator())
+    if not elements:
+        raise ValueError("there is no text")
+    if not isinstance(elements[0], tuple):
+        elements = [(element,) for element in elements]
+    texts, *others = (_joined(column) for column in zip(*elements, strict=True))
+    labels, weights = [*others, labels, weights][:2]
+    return texts, labels, weights
+
+
+def _joined(column: Sequence[Any]) -> Any:
+    """Joins the elements of a dataset's column: single values, batches, or named ones."""
+    if isinstance(column[0], Mapping):
+        return {name: _joined([row[name] for row in column]) for name in column[0]}
+    return np.concatenate([np.atleast_1d(np.asarray(value)) for value in column])
+
+
+def _texts(values: Any, name: str) -> list[str]:
+    values = [values] if isinstance(values, (str, bytes)) else values
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be strings, not {values!r}")
+    return [_text(value, i, name) for i, value in enumerate(values)]
+
+
+def _text(value: Any, place: int, name: str) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "ignore")
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be strings, and number {place} is {value!r}")
+    return str(value)

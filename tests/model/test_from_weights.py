@@ -1,0 +1,100 @@
+"""What Keras users expect of the models: from_weights, a config by name, summary, export."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from tests import goldens
+from tests import pretraining_runs as runs
+
+MODELS = {
+    albert_tf.AlbertModel: {},
+    albert_tf.AlbertForPreTraining: {},
+    albert_tf.AlbertForSequenceClassification: {"num_labels": 3},
+    albert_tf.AlbertForTokenClassification: {"num_labels": 3},
+    albert_tf.AlbertForMultipleChoice: {},
+    albert_tf.AlbertForQuestionAnswering: {},
+    albert_tf.AlbertForQuestionAnsweringV2: {},
+}
+BASE = str(goldens.FOLDER / "base")
+
+
+@pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
+def test_every_model_is_built_from_weights(model_class, caplog):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        model = model_class.from_weights(BASE, **MODELS[model_class])
+    assert model.config == albert_tf.load_config(BASE)
+    encoder = model if model_class is albert_tf.AlbertModel else model.albert
+    expected = albert_tf.AlbertModel(model.config)
+    albert_tf.load_weights(expected, BASE)
+    for ours, theirs in zip(encoder.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    # The release's tiny checkpoint has the heads of pre-training.
+    trained = model_class in (albert_tf.AlbertModel, albert_tf.AlbertForPreTraining)
+    assert ("randomly initialised, so train it first" in caplog.text) != trained
+
+
+def test_a_stored_classifier_says_its_number_of_classes(tmp_path):
+    model = albert_tf.AlbertForSequenceClassification(runs.config(), num_labels=5)
+    model.save(tmp_path / "model.keras")
+    found = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
+    assert found.num_labels == 5
+    np.testing.assert_array_equal(found.classifier.output_weights, model.classifier.output_weights)
+    other = albert_tf.AlbertForSequenceClassification.from_weights(
+        tmp_path / "model.keras", num_labels=2, dtype="mixed_bfloat16"
+    )
+    assert other.num_labels == 2 and other.compute_dtype == "bfloat16"
+    with pytest.raises(ValueError, match="has no classifier: say how many classes with `num_lab"):
+        albert_tf.AlbertForSequenceClassification.from_weights(BASE)
+
+
+def test_a_config_may_be_named_or_a_file(tmp_path):
+    named = albert_tf.AlbertModel("albert_tiny")
+    assert named.config == albert_tf.AlbertConfig.from_json_file("albert_tiny")
+    (tmp_path / "albert_config.json").write_text(named.config.to_json())
+    assert albert_tf.AlbertModel(tmp_path / "albert_config.json").config == named.config
+    with pytest.raises(FileNotFoundError, match="no name of a model: known are"):
+        albert_tf.AlbertModel("albert_small")
+
+
+@pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
+def test_summary_shows_shapes(model_class, capsys):
+    model = model_class(runs.config(), **MODELS[model_class])
+    model.summary()
+    text = capsys.readouterr().out
+    assert "?" not in text
+    assert "(None, None, " in text
+    if "num_labels" in MODELS[model_class]:
+        assert ("(None, None, 3)" if model.reads_pooler is False else "(None, 3)") in text
+
+
+@pytest.mark.parametrize(
+    "model_class",
+    [
+        albert_tf.AlbertModel,
+        albert_tf.AlbertForMultipleChoice,
+        albert_tf.AlbertForQuestionAnsweringV2,
+    ],
+    ids=lambda model: model.__name__,
+)
+def test_export_needs_no_call_before(model_class, tmp_path):
+    model = model_class(runs.config(num_hidden_layers=1), **MODELS[model_class])
+    model.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
+    shape = (2, 3, 8) if model_class is albert_tf.AlbertForMultipleChoice else (2, 8)
+    inputs = {
+        name: tf.constant(np.random.default_rng(1).integers(0, 2, shape), tf.int32)
+        for name in served.structured_input_signature[1]
+    }
+    assert {"input_ids", "input_mask", "segment_ids"} <= set(inputs)
+    expected, found = model(inputs), served(**inputs)
+    expected = expected if isinstance(expected, dict) else {"output_0": expected}
+    expected.pop("all_encoder_layers", None)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-6)

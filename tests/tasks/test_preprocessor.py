@@ -1,0 +1,195 @@
+"""Strings to `fit`: features are those of run_finetune.py, whatever holds the texts."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.conversion.convert import convert
+from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.question_answering import SquadV2Task
+from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.squad_predictions import SquadSettings
+from albert_tf.tasks.squad_text import SquadExample
+from tests import pretraining_runs as runs
+
+TEXTS = ["In the beginning God created the heaven", "and the earth", "", "the earth was void " * 9]
+PAIRS = ["And the earth was without form", "", "void", "and darkness was upon the face"]
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory, golden):
+    """Returns the directory of a tiny encoder with its vocabulary, as one that was downloaded."""
+    folder = tmp_path_factory.mktemp("weights")
+    spm = golden / "spm" / "en_small.model"
+    config = runs.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=64)
+    albert_tf.AlbertModel(config).save(folder / "model.keras")
+    convert(str(folder / "model.keras"), "huggingface", str(folder / "hf"), spm_model_file=str(spm))
+    return folder / "hf"
+
+
+@pytest.fixture(scope="module")
+def preprocess(weights):
+    return albert_tf.Preprocessor.from_weights(
+        weights, LENGTH, max_qa_length=9, max_query_length=6, doc_stride=5
+    )
+
+
+def check_rows(found, rows):
+    """Compares features with a task's rows, one by one."""
+    rows = list(rows)
+    assert len(found["input_ids"]) == len(rows)
+    for i, row in enumerate(rows):
+        length = row["input_ids"].shape[-1]
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            assert found[name].dtype == np.int32
+            np.testing.assert_array_equal(found[name][i][..., :length], row[name])
+            assert not found[name][i][..., length:].any()
+
+
+@pytest.mark.parametrize("pairs", [None, PAIRS])
+def test_texts_are_the_scripts(pairs, preprocess):
+    task = SequenceClassificationTask(None, preprocess.tokenizer, LENGTH, ("a", "b"))
+    seconds = pairs or [None] * len(TEXTS)
+    examples = [TextExample("", a, b, 0) for a, b in zip(TEXTS, seconds, strict=True)]
+    check_rows(preprocess(TEXTS, pairs), task.rows(examples, True))
+
+
+def test_choices_are_the_scripts(preprocess):
+    choices = [["light", "the dry land appeared in one place", ""]] * len(TEXTS)
+    task = MultipleChoiceTask(None, preprocess.tokenizer, LENGTH, "abc", max_qa_length=9)
+    examples = [ChoiceExample("", text, tuple(choices[0]), 0) for text in TEXTS]
+    found = preprocess(TEXTS, choices=choices)
+    assert found["input_ids"].shape[:2] == (len(TEXTS), 3)
+    check_rows(found, task.rows(examples, True))
+
+
+def test_questions_with_contexts_are_the_scripts(preprocess):
+    settings = SquadSettings(doc_stride=5, max_query_length=6)
+    task = SquadV2Task(settings, None, preprocess.tokenizer, LENGTH)
+    contexts = [PAIRS[0], "light " * 60]
+    questions = ["What was without form?", "What is it, and what is it not?"]
+    pairs = zip(questions, contexts, strict=True)
+    examples = [SquadExample(str(i), q, c, (), False) for i, (q, c) in enumerate(pairs)]
+    rows = list(task.rows(examples, False))
+    found = preprocess(questions, contexts=contexts)
+    check_rows(found, rows)
+    assert found["example_index"].tolist() == [row["example_index"] for row in rows]
+    assert found["example_index"].tolist().count(1) > 1
+    for i, row in enumerate(rows):
+        expected = np.ones(found["p_mask"].shape[1])
+        expected[: len(row["p_mask"])] = row["p_mask"]
+        np.testing.assert_array_equal(found["p_mask"][i], expected)
+
+
+def as_frame(texts, labels):
+    pandas = pytest.importorskip("pandas")
+    return (pandas.DataFrame({"text": texts, "label": labels}),)
+
+
+def as_dataset(texts, labels):
+    return (tf.data.Dataset.from_tensor_slices((texts, labels)).batch(3),)
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda texts, labels: (texts, labels),
+        lambda texts, labels: (np.array(texts), np.array(labels)),
+        lambda texts, labels: ({"text": texts, "label": labels},),
+        lambda texts, labels: (tuple(text.encode() for text in texts), labels),
+        as_frame,
+        as_dataset,
+    ],
+    ids=["lists", "numpy", "dictionary", "bytes", "frame", "dataset"],
+)
+def test_texts_may_be_held_by_anything(hold, preprocess):
+    texts, labels = [f"{TEXTS[i % 4]} {i}" for i in range(11)], [i % 3 for i in range(11)]
+    found = list(preprocess.dataset(*hold(texts, labels), batch_size=4, shuffle=False))
+    assert [len(labels) for _, labels in found] == [4, 4, 3]
+    for i, (inputs, ids) in enumerate(found):
+        expected = preprocess(texts[4 * i : 4 * i + 4])
+        assert ids.numpy().tolist() == labels[4 * i : 4 * i + 4]
+        width = expected["input_ids"].shape[1]
+        np.testing.assert_array_equal(inputs["input_ids"][:, :width], expected["input_ids"])
+
+
+def test_each_epoch_has_every_text_once_in_batches_of_like_lengths(preprocess):
+    texts = [" ".join(["light"] * (1 + i % 20)) for i in range(403)]
+    dataset = preprocess.dataset(texts, list(range(403)), batch_size=8, static_lengths=4)
+    assert len(dataset) == 51
+    epochs = [list(dataset) for _ in range(2)]
+    orders = [[int(label) for _, labels in epoch for label in labels] for epoch in epochs]
+    assert orders[0] != orders[1]
+    for order in orders:
+        assert sorted(order) == list(range(403))
+    widths = {inputs["input_ids"].shape[1] for epoch in epochs for inputs, _ in epoch}
+    assert len(widths) == 4
+    table = FeatureTable.from_rows([{"input_ids": preprocess(t)["input_ids"][0]} for t in texts])
+    positions = sum(inputs["input_ids"].shape.num_elements() for inputs, _ in epochs[0])
+    assert positions < 1.3 * table.lengths.sum()
+
+
+def test_a_model_is_fitted_saved_and_exported_from_strings(weights, tmp_path):
+    labels = ("bad", "good")
+    preprocess = albert_tf.Preprocessor.from_weights(weights, LENGTH, labels)
+    model = albert_tf.AlbertForSequenceClassification.from_weights(weights, num_labels=2)
+    texts = ["light was good", "void and darkness"] * 12
+    train = preprocess.dataset(texts, ["good", "bad"] * 12, 6)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(5e-3), loss, metrics=["accuracy"], jit_compile=False)
+    seen = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
+    weights_of = {0: 1.0, 1: 2.0}
+    # Keras warns that it does not shuffle a dataset itself.
+    given = {"shuffle": False, "class_weight": weights_of, "callbacks": [callback]}
+    model.fit(train, epochs=8, verbose=0, **given)
+    assert seen[-1]["accuracy"] == 1.0 and len(seen) == 8
+    expected = model.predict(preprocess.dataset(texts, batch_size=5), verbose=0)
+    assert expected.argmax(axis=1).tolist() == [1, 0] * 12
+    weighted = preprocess.dataset(texts, [0] * 24, 24, sample_weights=[1.0, 0.0] * 12)
+    half = preprocess.dataset(texts[::2], [0] * 12, 24)
+    loss_of = [model.evaluate(data, verbose=0)[0] for data in (weighted, half)]
+    assert loss_of[0] * 2 == pytest.approx(loss_of[1], rel=1e-5)
+
+    # Saved beside its vocabulary, and loaded with its own head.
+    model.save(tmp_path / "model.keras")
+    preprocess.save(tmp_path)
+    again = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path)
+    inputs = albert_tf.Preprocessor.from_weights(tmp_path, LENGTH)
+    assert inputs.labels == labels
+    again.compile(jit_compile=False)
+    found = again.predict(inputs.dataset(texts, batch_size=5), verbose=0)
+    np.testing.assert_array_equal(found, expected)
+
+    albert_tf.export_saved_model(model, preprocess, tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    answers = served(text=tf.constant(texts))
+    np.testing.assert_allclose(answers["logits"], expected, rtol=0, atol=1e-5)
+    assert answers["label"].numpy().tolist() == [b"good", b"bad"] * 12
+
+
+def test_bad_texts_and_labels_are_one_line(preprocess, weights):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
+    for call, message in (
+        (lambda: preprocess([]), "there is no text"),
+        (lambda: preprocess(["a", None]), "texts must be strings, and number 1 is None"),
+        (lambda: preprocess(3), "texts must be strings, not 3"),
+        (lambda: preprocess(["a"], ["b", "c"]), "there are 1 texts, and 2 pairs"),
+        (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
+        (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
+        (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is none of `labels`.*none given"),
+        (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is none of `labels`"),
+        (lambda: preprocess.dataset(["a"], [float("nan")]), "labels must be finite numbers"),
+        (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give these, too"),
+        (lambda: albert_tf.Preprocessor.from_weights(weights, 65), "at most 64"),
+        (lambda: albert_tf.Preprocessor(preprocess.vocabulary, 3), "at least 4, not 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
