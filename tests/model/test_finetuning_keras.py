@@ -8,8 +8,6 @@ workers.
 from __future__ import annotations
 
 import concurrent.futures
-import json
-import pathlib
 from typing import Any
 
 import keras
@@ -132,19 +130,3 @@ def test_fit_on_two_replicas_is_fit_on_one():
     np.testing.assert_allclose(two_logits, logits, rtol=0, atol=10 * tolerances.OUTPUT)
     for mine, theirs in zip(weights, two_weights, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerances.TRAJECTORY_KEY_BIAS)
-
-
-# --- the notebook ---------------------------------------------------------------------------
-
-
-def test_the_notebook_runs(capsys):
-    """Its cells, one after the other, as the program that they are."""
-
-    path = pathlib.Path(__file__).parents[2] / "examples" / "finetune_keras.ipynb"
-    cells = json.loads(path.read_text())["cells"]
-    source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    lines = [line for line in source.splitlines() if line.strip() and line.strip()[0] != "#"]
-    assert len(lines) < 40
-    exec(compile(source, str(path), "exec"), {"__name__": "__main__"})
-    accuracy = capsys.readouterr().out.splitlines()[-1]
-    assert accuracy.startswith("{'accuracy': 1.0") and accuracy.endswith("[0 1]")
