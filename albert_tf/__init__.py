@@ -52,9 +52,9 @@ if TYPE_CHECKING:
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringV2,
         AlbertForSequenceClassification,
-        AlbertForTokenClassification,
     )
     from albert_tf.model.heads import AlbertForPreTraining
+    from albert_tf.model.tagging import AlbertForTokenClassification
     from albert_tf.serving.fitted import export_saved_model
     from albert_tf.tasks.preprocessor import Preprocessor
     from albert_tf.text.tokenization import Tokenizer
@@ -67,7 +67,7 @@ _HOMES = {
     "AlbertModel": "model.albert",
     "AlbertForPreTraining": "model.heads",
     "AlbertForSequenceClassification": "model.finetuning",
-    "AlbertForTokenClassification": "model.finetuning",
+    "AlbertForTokenClassification": "model.tagging",
     "AlbertForMultipleChoice": "model.finetuning",
     "AlbertForQuestionAnswering": "model.finetuning",
     "AlbertForQuestionAnsweringV2": "model.finetuning",

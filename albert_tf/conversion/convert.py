@@ -55,6 +55,11 @@ class Source:
         return np.size(self.weights.get("output_bias", ()))
 
     @property
+    def has_pooler(self) -> bool:
+        """Whether it has the pooler's weights."""
+        return any(name.startswith(POOLER) for name in self.weights)
+
+    @property
     def heads(self) -> frozenset[str]:
         """Name prefixes of the heads it has."""
         return frozenset(h for h in _HEADS if any(name.startswith(h) for name in self.weights))
@@ -156,15 +161,12 @@ def _check(source: Source) -> None:
     count = source.num_labels
     expected |= {"output_weights": (count, width), "output_bias": (count,)}
     expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
-
-    parts = [ENCODER, *source.heads]
-    pooled = any(name.startswith(POOLER) for name in source.weights)
     missing = [
         name
         for name in expected
-        if name.startswith(tuple(parts))
+        if name.startswith((ENCODER, *source.heads))
         and name not in source.weights
-        and (pooled or not name.startswith(POOLER))
+        and (source.has_pooler or not name.startswith(POOLER))
     ]
     unknown = sorted(set(source.weights) - set(expected))
     wrong = [
@@ -194,8 +196,7 @@ def _check_size(source: Source) -> None:
 def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:
     """Raises ValueError if a target with these parts would lose weights, or lack some."""
     lost = sorted(source.heads - set(parts))
-    pooled = any(name.startswith(POOLER) for name in source.weights)
-    if pooled and not pooler:
+    if source.has_pooler and not pooler:
         lost.append(POOLER)
     if lost:
         raise ValueError(
@@ -203,7 +204,7 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
             f"`drop={','.join(lost)}`"
         )
     lacking = [part for part in parts if part not in source.heads]
-    if pooler and not pooled:
+    if pooler and not source.has_pooler:
         lacking.append(POOLER)
     if lacking:
         raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
@@ -224,7 +225,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
                 f"Hugging Face has no ALBERT with {', '.join(sorted(source.heads))}: name an "
                 "`architecture`, and what to `drop`"
             )
-        architecture = fitting[0]
+        architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
     elif architecture not in known:
         raise ValueError(f"`architecture` must be one of {', '.join(known)}, not {architecture!r}")
     _refuse_loss(source, architecture, *known[architecture])

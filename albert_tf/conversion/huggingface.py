@@ -59,12 +59,15 @@ _FIXED = {
     "tie_word_embeddings": True,
     "quantization_config": None,
 }
+# Those that name their classes.
+_WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
 # architecture -> whether it has a pooler, and prefixes of the release's names of its heads.
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
     "AlbertForPreTraining": (True, ("cls/predictions/", "cls/seq_relationship/")),
     "AlbertForMaskedLM": (False, ("cls/predictions/",)),
     "AlbertForSequenceClassification": (True, ("output_",)),
     "AlbertForMultipleChoice": (True, ("output_",)),
+    "AlbertForTokenClassification": (False, ("output_",)),
     "AlbertForQuestionAnswering": (False, ("cls/squad/",)),
     "AlbertModel": (True, ()),
 }
@@ -247,7 +250,7 @@ def write(
         tensors, os.path.join(directory, _WEIGHTS), metadata={"format": "pt"}
     )
     theirs = _their_config(config, architecture)
-    if architecture == "AlbertForSequenceClassification":
+    if architecture in _WITH_LABELS:
         names_by_id = dict(enumerate(labels or _default_labels(len(weights["output_bias"]))))
         theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}
         theirs |= {"id2label": {str(i): name for i, name in names_by_id.items()}}

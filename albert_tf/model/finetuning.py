@@ -132,23 +132,6 @@ class AlbertForSequenceClassification(FineTunedModel):
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertForTokenClassification(AlbertForSequenceClassification):
-    """Classifies each position: called on AlbertModel's inputs, it returns `<float32>[B, S, C]`.
-
-    Args: see AlbertForSequenceClassification.
-
-    Differs: the release has no such model.
-    """
-
-    def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
-    ) -> Array:
-        """Scores the classes of each position; see AlbertModel.call."""
-        outputs, seed = self.encode(inputs, training, dropout_seed)
-        return self.classifier(outputs["sequence_output"], seed=seed)
-
-
-@keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertForMultipleChoice(FineTunedModel):
     """Scores the choices of a question.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -141,6 +143,34 @@ def test_the_releases_checkpoints_there(architecture, source, drop, hugging_face
     for name in shared:
         value = theirs[name].reshape(expected[same[name]].shape)
         np.testing.assert_allclose(value, expected[same[name]], rtol=0, atol=tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize("name", ["one_group", "groups2"])
+def test_their_tagger_here_and_ours_there(name, hugging_face, tmp_path):
+    """Without a pooler, and with labels."""
+    config, labels = CONFIGS[name], {"0": "O", "1": "B-LOC", "2": "I-LOC"}
+    hugging_face(
+        "save",
+        architecture="AlbertForTokenClassification",
+        config={**their_config(config), "id2label": labels},
+        directory=tmp_path / "theirs",
+        seed=3,
+    )
+    features = models.inputs(config)
+    theirs = run(
+        hugging_face, "AlbertForTokenClassification", tmp_path / "theirs", features, tmp_path
+    )
+    model = albert_tf.AlbertForTokenClassification(albert_tf.load_config(tmp_path / "theirs"), 3)
+    assert albert_tf.load_weights(model, tmp_path / "theirs").unused == ()
+    assert_close(model(features), theirs["logits"], "logits")
+
+    convert(str(tmp_path / "theirs"), "huggingface", str(tmp_path / "again"))
+    again = run(
+        hugging_face, "AlbertForTokenClassification", tmp_path / "again", features, tmp_path
+    )
+    np.testing.assert_array_equal(again["logits"], theirs["logits"])
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert written["id2label"] == labels
 
 
 @pytest.mark.parametrize("form", [{"pickle": True}, {"shard_size": "4KB"}], ids=["bin", "shards"])
