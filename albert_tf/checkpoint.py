@@ -12,12 +12,12 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
-from albert_tf import bundle, files
+from albert_tf import bundle, bundle_index, files
 
 BASENAME = "model.ckpt"
 BEST = "best"
@@ -28,6 +28,7 @@ _LIST_LINE = re.compile(
     r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
     r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
 )
+_Read = TypeVar("_Read")
 _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 
 
@@ -151,6 +152,11 @@ def _paths_listed(text: str) -> list[str]:
     return every or newest[-1:]
 
 
+def tensor_names(path: str) -> list[str]:
+    """Returns the names of a checkpoint's tensors; see `read`."""
+    return _read(path, lambda prefix: [entry.name for entry in bundle_index.read(prefix)])
+
+
 def read(path: str) -> dict[str, np.ndarray]:
     """Reads all tensors of a checkpoint.
 
@@ -164,9 +170,13 @@ def read(path: str) -> dict[str, np.ndarray]:
       FileNotFoundError: If there is no such checkpoint.
       ValueError: If it is damaged.
     """
+    return _read(path, bundle.read)
+
+
+def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
     prefix = resolve(path)
     try:
-        return bundle.read(prefix)
+        return reader(prefix)
     except files.errors(IndexError, ValueError) as error:
         if not files.exists(prefix + _INDEX):
             raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None

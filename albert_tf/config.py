@@ -148,6 +148,12 @@ class AlbertConfig:
                 f"unknown ALBERT config keys {unknown}: remove them or correct their spelling; "
                 f"known are {sorted(known)}"
             )
+        if values.get("ln_type") == "preln":
+            raise ValueError(
+                "ALBERT config key ln_type is 'preln': the model normalises before each sublayer, "
+                "as some of albert_zh's xlarge and xxlarge do, and the release and this library "
+                "after it: use a model with 'postln'"
+            )
         for key, allowed in _LEGACY_KEYS.items():
             value = values.get(key, allowed)
             _require(allowed is ... or value == allowed, key, f"{allowed!r} or left out", value)

@@ -212,7 +212,8 @@ def test_every_key_that_the_release_wrote_is_accepted():
         ({"vocab_size": None}, r"vocab_size must be a positive integer, not None"),
         ({"parameter_sharing": "some"}, r"parameter_sharing must be one of .*, not 'some'"),
         ({"net_structure_type": 1}, r"net_structure_type must be 0 or left out, not 1"),
-        ({"ln_type": "preln"}, r"ln_type must be 'postln' or left out, not 'preln'"),
+        ({"ln_type": "preln"}, "ln_type is 'preln': the model normalises before each sublayer, as"),
+        ({"ln_type": "no"}, "ln_type must be 'postln' or left out, not 'no'"),
     ],
     ids=str,
 )

@@ -33,6 +33,8 @@ __all__ = [
     "tf1_name",
 ]
 
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
@@ -239,6 +241,8 @@ def _check_shapes(
     }
     if wrong:
         remedy = "use the albert_config.json that belongs to it"
+        if _WORD_EMBEDDINGS in wrong:
+            remedy += f", whose embedding_size is {values[_WORD_EMBEDDINGS].shape[-1]}"
         if not any(_is_encoder(name) for name in wrong):
             remedy = "leave its head out (replace_heads=True)"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""TensorFlow bundles: checkpoints of the release and ours, TF-Hub modules, SavedModels."""
+"""TensorFlow bundles: checkpoints of the release, ours and albert_zh's, TF-Hub, SavedModels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from albert_tf import checkpoint, files, wire
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import names, values
+from albert_tf.conversion import albert_zh, names, values
 
 LOOKED_FOR = (
     "saved_model.pb (SavedModel, TF-Hub), checkpoint or model.ckpt-best.index (the release's, ours)"
@@ -19,7 +19,9 @@ LOOKED_FOR = (
 _SAVED_MODEL = os.path.join("variables", "variables")
 _GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_NOT_WEIGHTS = re.compile(r"(^|/)(global_step|adam_m|adam_v)$")
+# As in albert_zh's archives.
+_SIZED_CONFIG = "albert_config_*.json"
+_NOT_WEIGHTS = re.compile(r"(^|/)(global_step|(adam|lamb)_[mv])$")
 
 
 def matches(path: str) -> bool:
@@ -37,18 +39,36 @@ def _prefix(path: str) -> str:
 
 
 def read_config(path: str) -> AlbertConfig:
-    """Reads the albert_config.json beside a bundle, or among a module's assets.
+    """Reads the config of the model that `read_weights` gives.
+
+    It is the albert_config.json beside a bundle, or among a module's assets, or else the only file
+    beside it that is called like albert_config_tiny.json.
 
     Raises:
       FileNotFoundError: If there is none.
-      ValueError: If it is not a valid config.
+      ValueError: If it is not a valid config, or there are several.
     """
+    config = AlbertConfig.from_json_file(_config_file(path))
+    if albert_zh.recognises(checkpoint.tensor_names(_prefix(path))):
+        return albert_zh.fold_config(config)
+    return config
+
+
+def _config_file(path: str) -> str:
     directory = path if files.is_dir(path) else os.path.dirname(path)
     for folder in (directory, os.path.join(directory, "assets")):
         file = os.path.join(folder, CONFIG_FILE)
         if files.exists(file):
-            return AlbertConfig.from_json_file(file)
-    raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
+            return file
+    found = files.find(directory, _SIZED_CONFIG)
+    if not found:
+        raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
+    if len(found) > 1:
+        raise ValueError(
+            f"{directory} holds several configs ({', '.join(map(os.path.basename, found))}): keep "
+            "the one that belongs to the weights"
+        )
+    return found[0]
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
@@ -84,7 +104,8 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
         for name, value in tensors.items()
         if values.is_float(value) and not _NOT_WEIGHTS.search(name)
     }
-    return values.as_float32(weights, path)
+    weights = values.as_float32(weights, path)
+    return albert_zh.fold(weights, path) if albert_zh.recognises(weights) else weights
 
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:

@@ -171,6 +171,21 @@ MODEL_GARDEN_NAMES: tuple[tuple[str, str], ...] = (
 )
 
 
+# The release's name -> brightmart/albert_zh's: BERT's layers, one of which serves all.
+ALBERT_ZH_LAYER = "bert/encoder/layer_shared"
+ALBERT_ZH_NAMES: tuple[tuple[str, str], ...] = (
+    *(
+        (f"{_ONE_BLOCK}/attention_1/self/{part}/*", f"{ALBERT_ZH_LAYER}/attention/self/{part}/*")
+        for part in ("query", "key", "value")
+    ),
+    (f"{_ONE_BLOCK}/attention_1/output/dense/*", f"{ALBERT_ZH_LAYER}/attention/output/dense/*"),
+    (f"{_ONE_BLOCK}/LayerNorm/*", f"{ALBERT_ZH_LAYER}/attention/output/LayerNorm/*"),
+    (f"{_ONE_BLOCK}/ffn_1/intermediate/dense/*", f"{ALBERT_ZH_LAYER}/intermediate/dense/*"),
+    (f"{_ONE_BLOCK}/ffn_1/intermediate/output/dense/*", f"{ALBERT_ZH_LAYER}/output/dense/*"),
+    (f"{_ONE_BLOCK}/LayerNorm_1/*", f"{ALBERT_ZH_LAYER}/output/LayerNorm/*"),
+)
+
+
 class Renaming:
     """Translates names by a table, both ways.
 
