@@ -125,7 +125,7 @@ def run_locally(
             for part in made:
                 shard_run.append(part)
                 so_far.merge(part.report)
-                so_far.check_unknown_share(plan.max_unknown_share)
+                plan.check(so_far)
                 bar.advance(part.end.position, part.report.output_tokens)
         shard_run.publish()
     return shard_run.report

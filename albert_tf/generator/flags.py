@@ -183,6 +183,12 @@ def _define_masking(values: flags.FlagValues) -> None:
         "release: those of the letters a to z; unicode: those of letters of every script that "
         "separates words by spaces.",
     )
+    group.string(
+        "word_separator",
+        None,
+        "What stands between the words of text that is already segmented, such as a space; it is "
+        "no part of the text. Whole words are then those of the text, not of the vocabulary.",
+    )
 
 
 def _define_output(values: flags.FlagValues) -> None:
@@ -241,6 +247,11 @@ def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Rec
     Raises:
       ValueError: If a number is out of range, or flags contradict each other.
     """
+    if values.word_separator is not None and values["word_starts"].present:
+        raise ValueError(
+            "--word_starts finds words by the vocabulary, and --word_separator by the text: leave "
+            "one of them out"
+        )
     dynamic = values.masking == "dynamic"
     given = [name for name in _MASKING_FLAGS if values[name].present]
     if dynamic and given:
@@ -260,6 +271,7 @@ def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Rec
         dupe_factor=(1 if dynamic and not values["dupe_factor"].present else values.dupe_factor),
         random_seed=values.random_seed,
         word_starts=values.word_starts,
+        word_separator=values.word_separator,
         max_examples_per_row=values.max_examples_per_row,
     )
 

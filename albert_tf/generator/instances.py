@@ -20,6 +20,7 @@ from albert_tf.records import masking
 from albert_tf.records.rows import Rows
 from albert_tf.records.specs import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.word_starts import split_words
 
 _PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is used for
 
@@ -34,11 +35,13 @@ class Recipe:
       dupe_factor: Passes over the text, each with new pairs and masks.
       random_seed: Seed of every draw.
       word_starts: Which letters may continue a word, as Tokenizer.word_starts takes it.
+      word_separator: What stands between the words of segmented text, and is no part of it. None:
+        the vocabulary tells where words start.
       max_examples_per_row: Maximum examples per record; 1 disables packing.
 
     Raises:
-      ValueError: If dupe_factor or max_examples_per_row is below 1, or unmasked examples are to be
-        packed.
+      ValueError: If dupe_factor or max_examples_per_row is below 1, unmasked examples are to be
+        packed, or no line of text can hold the separator.
     """
 
     pairs: PairSettings
@@ -46,6 +49,7 @@ class Recipe:
     dupe_factor: int
     random_seed: int
     word_starts: str = "latin"
+    word_separator: str | None = None
     max_examples_per_row: int = 1
 
     def __post_init__(self) -> None:
@@ -54,6 +58,13 @@ class Recipe:
         if self.max_examples_per_row < 1:
             raise ValueError(
                 f"`max_examples_per_row` must be at least 1, got {self.max_examples_per_row}"
+            )
+        if self.word_separator is not None and (
+            not self.word_separator or "\n" in self.word_separator
+        ):
+            raise ValueError(
+                "`word_separator` must be what stands between two words of a line, a space or "
+                f"other characters, got {self.word_separator!r}"
             )
         if self.max_examples_per_row > 1 and self.masking is None:
             raise ValueError(
@@ -67,11 +78,13 @@ class TokenBlock(NamedTuple):
 
     Attributes:
       tokens: <int32>[T] of all documents, concatenated.
+      word_starts: <bool>[T], which of them start a word.
       documents: For each document, where its sentences begin in `tokens`, and where the last ends.
       numbers: <int64>[D], their numbers in the corpus.
     """
 
     tokens: np.ndarray
+    word_starts: np.ndarray
     documents: list[list[int]]
     numbers: np.ndarray
 
@@ -89,34 +102,44 @@ class Instances(NamedTuple):
 
 
 def tokenize_documents(
-    documents: Sequence[Sequence[str]], first_number: int, tokenizer: Tokenizer
+    documents: Sequence[Sequence[str]],
+    first_number: int,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+    word_separator: str | None = None,
 ) -> TokenBlock:
-    """Tokenises documents; one without tokens is dropped, but its number stays taken."""
-    tokens, kept, numbers = array.array("i"), [], []
+    """Tokenises documents; one without tokens is dropped, but its number stays taken.
+
+    Args:
+      documents: The sentences of each.
+      first_number: Number of the first.
+      tokenizer: Splits them.
+      word_starts: <bool>[V], from the tokenizer; not used with a separator.
+      word_separator: See Recipe.
+    """
+    tokens, starts, kept, numbers = array.array("i"), bytearray(), [], []
     for number, sentences in enumerate(documents, first_number):
         bounds = [len(tokens)]
         for sentence in sentences:
-            ids = tokenizer.encode(sentence)
+            if word_separator:
+                ids, of_text = tokenizer.encode_words(split_words(sentence, word_separator))
+                starts += of_text.tobytes()
+            else:
+                ids = tokenizer.encode(sentence)
             if ids:
                 tokens.fromlist(ids)
                 bounds.append(len(tokens))
         if len(bounds) > 1:
             kept.append(bounds)
             numbers.append(number)
-    return TokenBlock(np.array(tokens, np.int32), kept, np.array(numbers, np.int64))
+    all_tokens = np.array(tokens, np.int32)
+    all_starts = np.frombuffer(starts, bool) if word_separator else word_starts[all_tokens]
+    return TokenBlock(all_tokens, all_starts, kept, np.array(numbers, np.int64))
 
 
-def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -> Instances:
-    """Draws the pairs of `dupe_factor` passes over a block and shuffles them.
-
-    Args:
-      block: The documents.
-      recipe: See Recipe.
-      word_starts: <bool>[V], from the tokenizer.
-    """
-    draw = functools.partial(
-        draw_pairs, settings=recipe.pairs, word_starts=word_starts[block.tokens]
-    )
+def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
+    """Draws the pairs of `dupe_factor` passes over a block and shuffles them."""
+    draw = functools.partial(draw_pairs, settings=recipe.pairs, word_starts=block.word_starts)
     pairs, seeds = [], []
     for dupe in range(recipe.dupe_factor):
         pass_seeds = masking.derive_seeds(recipe.random_seed, block.numbers, dupe)
@@ -138,20 +161,15 @@ def draw_instances(block: TokenBlock, recipe: Recipe, word_starts: np.ndarray) -
 
 
 def build_examples(
-    tokens: np.ndarray,
-    instances: Instances,
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    word_starts: np.ndarray,
+    block: TokenBlock, instances: Instances, recipe: Recipe, tokenizer: Tokenizer
 ) -> dict[str, np.ndarray]:
     """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
 
     Args:
-      tokens: <int32>[T] of the block.
+      block: The documents.
       instances: B of the block's instances.
       recipe: See Recipe; its `masking` is not None.
       tokenizer: For the ids of special tokens.
-      word_starts: <bool>[V], from the tokenizer.
 
     Returns:
       The features of records.pretraining_spec, [B, ...].
@@ -159,9 +177,8 @@ def build_examples(
     Source: create_pretraining_data.py, create_instances_from_document and
     write_instance_to_example_files.
     """
-    segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
-    starts = word_starts[segments.token_ids]
-    rows = Rows.lay_out(*segments, starts, _row_format(recipe, tokenizer))
+    segments = _gather_segments(block, instances, recipe.pairs.max_seq_length)
+    rows = Rows.lay_out(*segments, _row_format(recipe, tokenizer))
     return {
         "token_boundary": rows.token_boundaries(),
         "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
@@ -170,11 +187,7 @@ def build_examples(
 
 
 def build_compact_examples(
-    tokens: np.ndarray,
-    instances: Instances,
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    word_starts: np.ndarray,
+    block: TokenBlock, instances: Instances, recipe: Recipe, tokenizer: Tokenizer
 ) -> dict[str, np.ndarray | list[np.ndarray]]:
     """Gathers the unmasked content of a batch of instances, for masking during training.
 
@@ -183,34 +196,45 @@ def build_compact_examples(
     Returns:
       The features of records.compact_spec, [B, ...]; lists where lengths differ.
     """
-    segments = _gather_segments(tokens, instances, recipe.pairs.max_seq_length)
+    segments = _gather_segments(block, instances, recipe.pairs.max_seq_length)
     sizes = segments.lengths.sum(1).tolist()
-    token_ids = [row[:size] for row, size in zip(segments.token_ids, sizes, strict=True)]
+
+    def cut(rows: np.ndarray) -> list[np.ndarray]:
+        return [row[:size] for row, size in zip(rows, sizes, strict=True)]
+
     row_format = np.array(_row_format(recipe, tokenizer), np.int32)
     return {
-        "token_ids": token_ids,
+        "token_ids": cut(segments.token_ids),
         "segment_lengths": segments.lengths,
-        "word_starts": [word_starts[ids] for ids in token_ids],
+        "word_starts": cut(segments.word_starts),
         "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
         "row_format": np.tile(row_format, (len(sizes), 1)),
     }
 
 
 class _Segments(NamedTuple):
-    """Tokens of A, then of B, <int32>[B, S - 3], and their counts, <int32>[B, 2]."""
+    """Tokens of A, then of B, of a batch.
+
+    Attributes:
+      token_ids: <int32>[B, S - 3].
+      lengths: <int32>[B, 2], tokens of A and of B.
+      word_starts: <bool>[B, S - 3], which tokens start a word.
+    """
 
     token_ids: np.ndarray
     lengths: np.ndarray
+    word_starts: np.ndarray
 
 
-def _gather_segments(tokens: np.ndarray, instances: Instances, max_seq_length: int) -> _Segments:
+def _gather_segments(block: TokenBlock, instances: Instances, max_seq_length: int) -> _Segments:
     pairs = SegmentPair(*instances.pairs.T[..., None])
     length_a = pairs.a_end - pairs.a_begin
     columns = np.arange(max_seq_length - NUM_SPECIALS)
     begins = np.where(columns < length_a, pairs.a_begin, pairs.b_begin - length_a)
     return _Segments(
-        tokens.take(begins + columns, mode="clip"),
+        block.tokens.take(begins + columns, mode="clip"),
         np.concatenate([length_a, pairs.b_end - pairs.b_begin], axis=1),
+        block.word_starts.take(begins + columns, mode="clip"),
     )
 
 

@@ -17,7 +17,7 @@ from albert_tf.generator.instances import Instances, Recipe, TokenBlock
 from albert_tf.generator.pairs import SegmentPair
 from albert_tf.records.specs import NUM_SPECIALS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
@@ -37,6 +37,7 @@ class Report:
       documents: With at least one token.
       sentences: With at least one token.
       input_tokens: Of the text, counted once, however many passes are drawn.
+      words: Of the text; it is their pieces that are masked together.
       unknown_tokens: [UNK] among the input tokens.
       false_starts: Input tokens that continue a word, but count as words themselves because their
         letters are not a to z.
@@ -62,6 +63,7 @@ class Report:
     documents: int = 0
     sentences: int = 0
     input_tokens: int = 0
+    words: int = 0
     unknown_tokens: int = 0
     false_starts: int = 0
     instances: int = 0
@@ -89,6 +91,7 @@ class Report:
         self.documents += len(block.documents)
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
         self.input_tokens += len(block.tokens)
+        self.words += int(np.count_nonzero(block.word_starts))
         self.unknown_tokens += int(np.count_nonzero(block.tokens == unk_id))
         self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
 
@@ -160,6 +163,18 @@ class Report:
                 "this text; take another, or raise that share"
             )
 
+    def check_words(self, word_separator: str | None) -> None:
+        """Refuses text that is not segmented, of which no word would be short enough to mask.
+
+        Raises:
+          ValueError: If there is a separator, and each sentence is one word.
+        """
+        if word_separator and 0 < self.words <= self.sentences:
+            raise ValueError(
+                f"`word_separator` {word_separator!r} parts no words in the first "
+                f"{self.sentences:,} sentences: segment the text, or name what stands between them"
+            )
+
     def shares(self) -> dict[str, float]:
         """Returns ratios of the counts; a share of nothing is 0."""
         return {
@@ -208,7 +223,8 @@ class Report:
         num_bytes = sum(shard["bytes"] for shard in self.shards.values())
         lines = [
             f"read {self.documents:,} documents, {self.sentences:,} sentences, "
-            f"{self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK], "
+            f"{self.words:,} words, {self.input_tokens:,} tokens, "
+            f"{shares['unknown_share']:.3%} of them [UNK], "
             f"{shares['false_starts_share']:.3%} words only as non-Latin letters",
             f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, in "
             f"{self.rows:,} rows, "

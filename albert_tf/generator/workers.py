@@ -9,8 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from albert_tf import files
 from albert_tf.generator import instances, packing
 from albert_tf.generator.blocks import Place, TextBlock
@@ -92,6 +90,11 @@ class Plan(NamedTuple):
     output_files: Sequence[str]
     max_unknown_share: float
 
+    def check(self, report: Report) -> None:
+        """Refuses text that does not suit the vocabulary or the separator; see Report."""
+        report.check_unknown_share(self.max_unknown_share)
+        report.check_words(self.recipe.word_separator)
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -131,12 +134,11 @@ def make_part(job: Job, block: TextBlock) -> Part:
       OSError: If the part can't be written.
     """
     tokenizer = load_tokenizer(job.vocabulary)
-    word_starts = tokenizer.word_starts(job.recipe.word_starts)
-    tokens, report = tokenize_block(block, tokenizer, word_starts)
+    tokens, report = tokenize_block(block, tokenizer, job.recipe)
     path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
-            for serialized in _make_records(tokens, tokenizer, word_starts, job.recipe, report):
+            for serialized in _make_records(tokens, tokenizer, job.recipe, report):
                 file.writelines(frame_records(serialized))
     except OSError as error:
         raise OSError(f"`output_file`: can't write {path}: {error.strerror}") from error
@@ -145,19 +147,24 @@ def make_part(job: Job, block: TextBlock) -> Part:
 
 
 def tokenize_block(
-    block: TextBlock, tokenizer: Tokenizer, word_starts: np.ndarray
+    block: TextBlock, tokenizer: Tokenizer, recipe: instances.Recipe
 ) -> tuple[instances.TokenBlock, Report]:
-    """Tokenises a block and counts its content; `word_starts` <bool>[V] is the recipe's."""
-    tokens = instances.tokenize_documents(block.documents, block.first_document, tokenizer)
+    """Tokenises a block and counts its content."""
+    word_starts = tokenizer.word_starts(recipe.word_starts)
+    false_starts = word_starts & ~tokenizer.word_starts("unicode")
+    if recipe.word_separator:
+        false_starts[:] = False
+    tokens = instances.tokenize_documents(
+        block.documents, block.first_document, tokenizer, word_starts, recipe.word_separator
+    )
     report = Report()
-    report.count_input(tokens, tokenizer.unk_id, word_starts & ~tokenizer.word_starts("unicode"))
+    report.count_input(tokens, tokenizer.unk_id, false_starts)
     return tokens, report
 
 
 def _make_records(
     block: instances.TokenBlock,
     tokenizer: Tokenizer,
-    word_starts: np.ndarray,
     recipe: instances.Recipe,
     report: Report,
 ) -> Iterator[list[bytes]]:
@@ -173,10 +180,10 @@ def _make_records(
     else:
         build = instances.build_compact_examples
         spec = specs.compact_spec()
-    drawn = instances.draw_instances(block, recipe, word_starts)
+    drawn = instances.draw_instances(block, recipe)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-        examples: dict[str, Any] = build(block.tokens, batch, recipe, tokenizer, word_starts)
+        examples: dict[str, Any] = build(block, batch, recipe, tokenizer)
         report.count_output(batch, examples, recipe)
         if recipe.max_examples_per_row > 1:
             examples = packing.pack(examples, recipe.max_examples_per_row, tokenizer.pad_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -151,6 +152,19 @@ class Tokenizer:
             size *= GROWTH
         return vocabulary.encode(vocabulary.normalize(text))[:most]
 
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], np.ndarray]:
+        """Returns the ids of a text that is already segmented, and which of them start a word.
+
+        Args:
+          words: The text's words; it is what they make with nothing between them.
+
+        Returns:
+          The ids, those of `encode`, and `<bool>[T]`.
+        """
+        vocabulary = self._vocabulary
+        ids, places = vocabulary.encode_places(vocabulary.normalize("".join(words)))
+        return ids, word_starts.find_in_words([*map(vocabulary.normalize, words)], places)
+
     @property
     def words_are_apart(self) -> bool:
         """Whether no piece spans a space, so that words can be split one by one."""
@@ -240,6 +254,22 @@ class _SentencePiece:
         if None in parts:
             return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
         return [i for part in parts for i in part]
+
+    def encode_places(self, text: str) -> tuple[list[int], list[int]]:
+        """See WordPiece."""
+        before = [0, *itertools.accumulate(not char.isspace() for char in text)]
+        ids, places = [], []
+        for found in self._processor.encode(text, out_type="immutable_proto").pieces:
+            place = before[found.begin]
+            if found.id not in self._split_ids or not ends_in_digit_comma(found.piece):
+                ids.append(found.id)
+                places.append(place)
+                continue
+            for part in self._split_comma(found.piece):
+                ids.append(self._processor.piece_to_id(part))
+                places.append(place)
+                place += len(part.replace(SPACE_MARK, ""))
+        return ids, places
 
     def _split_comma(self, piece: str) -> list[str]:
         number = piece[:-1].replace(SPACE_MARK, "")

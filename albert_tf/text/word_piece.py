@@ -58,6 +58,18 @@ class WordPiece:
         """Returns the ids of normalised text."""
         return [self.ids[token] for token in self._split(text)]
 
+    def encode_places(self, text: str) -> tuple[list[int], list[int]]:
+        """Returns the ids of normalised text, and how many characters of its words precede each."""
+        ids, places, begin = [], [], 0
+        for word in text.translate(self._split_punctuation).split():
+            place = begin
+            for piece in self._split_word(word):
+                ids.append(self.ids[piece])
+                places.append(place)
+                place += len(piece) - (len(_CONTINUATION_MARK) if place > begin else 0)
+            begin += len(word)
+        return ids, places
+
     def _split(self, text: str) -> list[str]:
         words = text.translate(self._split_punctuation).split()
         return [piece for word in words for piece in self._split_word(word)]

@@ -1,7 +1,8 @@
-"""Which pieces of a vocabulary start a word: the word boundaries of whole-word masking."""
+"""Which pieces start a word, by the vocabulary or by the text: the words of whole-word masking."""
 
 from __future__ import annotations
 
+import re
 import string
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -52,6 +53,36 @@ def find_in_wordpiece(pieces: Sequence[str]) -> np.ndarray:
     Source: create_pretraining_data.py, _is_start_piece_bert.
     """
     return np.array([not piece.startswith(_CONTINUATION_MARK) for piece in pieces], dtype=bool)
+
+
+def split_words(text: str, separator: str) -> list[str]:
+    """Returns the words of segmented text; joined without anything between, they are the text.
+
+    Two or more separators in a row stand for one that belongs to the text, as in "New   York", of
+    which a segmenter made "New", " " and "York", and put spaces between.
+
+    Args:
+      text: Words with separators between them.
+      separator: At least one character.
+    """
+    once = re.escape(separator)
+    parts = re.split(f"({once}(?:{once})+)|{once}", text)
+    return [separator if separator in part else part for part in parts if part]
+
+
+def find_in_words(words: Sequence[str], places: Sequence[int]) -> np.ndarray:
+    """Returns which pieces of a text start one of its words, `<bool>[T]`.
+
+    A piece that spans the beginning of a word does not start it, and joins it to the word before.
+
+    Args:
+      words: The text's words, normalised.
+      places: For each piece, how many characters of the normalised text precede it. Here and in the
+        words white space is not counted.
+    """
+    ends = np.cumsum([sum(map(len, word.split())) for word in words])
+    # Of several pieces at one place all but the last are empty.
+    return np.isin(places, [0, *ends]) & (np.diff(places, prepend=-1) > 0)
 
 
 def _continues_word(piece: str, is_letter: Callable[[str], bool]) -> bool:

@@ -48,6 +48,7 @@ OUR_FLAGS = {
     "language": "en",
     "single_segment": "random",
     "word_starts": "latin",
+    "word_separator": None,
     "runner": "local",
     "beam_options": "",
 }

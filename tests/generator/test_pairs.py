@@ -112,8 +112,9 @@ def test_a_pass_may_leave_nothing_to_pair():
     document = [0, 2, 4]
     settings = PairSettings(11, short_seq_prob=0.5, single_segment="split")
     recipe = instances.Recipe(settings, None, dupe_factor=61, random_seed=7)
-    block = instances.TokenBlock(np.zeros(4, np.int32), [document], np.zeros(1, np.int64))
-    drawn = instances.draw_instances(block, recipe, np.zeros(1, bool))
+    tokens, numbers = np.zeros(4, np.int32), np.zeros(1, np.int64)
+    block = instances.TokenBlock(tokens, np.zeros(4, bool), [document], numbers)
+    drawn = instances.draw_instances(block, recipe)
     assert 0 < len(drawn.pairs) == len(drawn.seeds) < 61
     assert drawn.pairs.shape[1] == 7
 

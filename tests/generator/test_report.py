@@ -61,7 +61,7 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
     ids = [tokenizer.encode(line) for line in lines]
     lengths, masked = records["input_mask"].sum(1), records["masked_lm_weights"].sum()
-    assert value["schema_version"] == 2
+    assert value["schema_version"] == 3
     assert value["sentences"] == sum(map(bool, ids))
     assert value["input_tokens"] == sum(map(len, ids))
     assert value["unknown_tokens"] == sum(row.count(tokenizer.unk_id) for row in ids)
@@ -128,18 +128,18 @@ def _blocks_and_recipe(golden):
         random_seed=5,
     )
     documents = [[f"Some words, number {n}.", "And more of them."] for n in range(11)]
+    starts = tokenizer.word_starts()
     blocks = [
-        instances.tokenize_documents(documents[first : first + 4], first, tokenizer)
+        instances.tokenize_documents(documents[first : first + 4], first, tokenizer, starts)
         for first in range(0, 11, 4)
     ]
     return blocks, tokenizer, recipe
 
 
 def _count(report, block, tokenizer, recipe):
-    drawn = instances.draw_instances(block, recipe, tokenizer.word_starts())
-    arguments = recipe, tokenizer, tokenizer.word_starts()
+    drawn = instances.draw_instances(block, recipe)
     report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
-    report.count_output(drawn, instances.build_examples(block.tokens, drawn, *arguments), recipe)
+    report.count_output(drawn, instances.build_examples(block, drawn, recipe, tokenizer), recipe)
     report.count_rows(len(drawn.seeds), recipe)
 
 
@@ -176,7 +176,7 @@ def test_merging_adds_seconds_and_shards_and_keeps_the_highest_peak():
 
 def test_examples_without_masks_are_counted_without_masks(golden):
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
-    drawn, report = instances.draw_instances(blocks[0], recipe, tokenizer.word_starts()), Report()
+    drawn, report = instances.draw_instances(blocks[0], recipe), Report()
     report.count_output(drawn, {}, recipe)
     assert report.instances == len(drawn.seeds)
     assert report.masked_tokens == report.limited_masks == 0
@@ -185,7 +185,7 @@ def test_examples_without_masks_are_counted_without_masks(golden):
 
 def test_json_of_another_schema_is_refused():
     value = Report().to_json() | {"schema_version": 0}
-    with pytest.raises(ValueError, match="expected a report of schema_version 2, got 0"):
+    with pytest.raises(ValueError, match="expected a report of schema_version 3, got 0"):
         Report.from_json(value)
 
 
@@ -256,7 +256,7 @@ def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
     pytest.importorskip("matplotlib", reason="needs albert_tf[plots]")
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
     report, path = Report(), tmp_path / "page.png"
-    drawn = instances.draw_instances(blocks[0], recipe, tokenizer.word_starts())
+    drawn = instances.draw_instances(blocks[0], recipe)
     report.count_output(drawn, {}, recipe)
     report.count_rows(len(drawn.seeds), recipe)
     plots.write_plots(report, str(path))

@@ -62,3 +62,72 @@ def test_other_letters_are_refused(golden):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
     with pytest.raises(ValueError, match="`word_starts` must be 'latin' or 'unicode', got 'greek'"):
         tokenizer.word_starts("greek")
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "words"),
+    [
+        ("", " ", []),
+        ("花呗", " ", ["花呗"]),
+        ("花呗 提 额", " ", ["花呗", "提", "额"]),
+        ("New   York 花呗", " ", ["New", " ", "York", "花呗"]),
+        ("a  b", " ", ["a", " ", "b"]),
+        ("/a/b/", "/", ["a", "b"]),
+        ("1 / 2", " / ", ["1", "2"]),
+        ("a.+b", ".+", ["a", "b"]),
+        ("1//2", "/", ["1", "/", "2"]),
+        ("//", "/", ["/"]),
+    ],
+)
+def test_separators_part_words_and_two_stand_for_one(text, separator, words):
+    assert word_starts.split_words(text, separator) == words
+
+
+ENGLISH = ["In", "1990", ",", "12", ",", "5", "the", " ", "quick ", "\ufb01ne", "\u00d6l", " ", "."]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (ENGLISH, "|▁in |1990 |, |▁12 |, |5 |the |▁ quick |▁fine |ol |▁ ."),
+        (["under", "stand", "ing"], "|▁understanding"),
+        (["understanding", "it"], "|▁understanding |it"),
+        (["1990,", "it"], "|▁1990 , |it"),
+        ([], ""),
+        ([" "], ""),
+    ],
+)
+def test_words_of_a_text_in_sentencepiece(golden, words, expected):
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    check(tokenizer, words, expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["花呗", "提", "额度"], "|花 呗 |提 |额 度"),
+        (["abc", "2019", "年", "ABC"], "|[UNK] |[UNK] |a ##b ##c"),
+        (["abc", " ", "2019", "\u0000花呗\u0301", "。"], "|a ##b ##c |2 ##0 ##1 ##9 |花 呗 |。"),
+        ([], ""),
+    ],
+)
+def test_words_of_a_text_in_wordpiece(golden, words, expected):
+    check(Tokenizer(vocab_file=golden / "albert_zh" / "vocab.txt"), words, expected)
+
+
+def check(tokenizer, words, expected):
+    ids, starts = tokenizer.encode_words(words)
+    assert ids == tokenizer.encode("".join(words))
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    marked = ["|" * bool(start) + piece for start, piece in zip(starts, pieces, strict=True)]
+    assert " ".join(marked) == expected
+
+
+def test_ids_of_words_are_those_of_the_text(golden):
+    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+    for line in (golden / "pretrain_data" / "text.txt").read_text().split("\n")[:500]:
+        ids, starts = tokenizer.encode_words([*line])  # Each character is a word.
+        assert ids == tokenizer.encode(line)
+        pieces = tokenizer.convert_ids_to_tokens(ids)
+        # Before a character that no piece holds with its space, the space alone is a piece.
+        assert starts.tolist() == [before != "▁" for before in ["", *pieces[:-1]][: len(pieces)]]

@@ -80,7 +80,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
             raise OSError(f"the Beam pipeline failed: {_last_line(error)}") from error
         with tf.io.gfile.GFile(report_file) as file:
             report = Report.from_json(json.loads(file.read()))
-        report.check_unknown_share(plan.max_unknown_share)
+        plan.check(report)
         check_filled(len(report.shards), len(plan.output_files), report.documents)
         report.seconds = time.monotonic() - started
         report.shards = {path: report.shards[path] for path in plan.output_files}
@@ -103,10 +103,9 @@ def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
 def _check_first_block(plan: workers.Plan) -> None:
     """Refuses a wrong vocabulary before machines start, judging by one block."""
     tokenizer = workers.load_tokenizer(plan.vocabulary)
-    word_starts = tokenizer.word_starts(plan.recipe.word_starts)
     for block in itertools.islice(_cut_blocks(plan), 1):
-        _, report = workers.tokenize_block(block, tokenizer, word_starts)
-        report.check_unknown_share(plan.max_unknown_share)
+        _, report = workers.tokenize_block(block, tokenizer, plan.recipe)
+        plan.check(report)
 
 
 class _MakeParts(beam.DoFn):

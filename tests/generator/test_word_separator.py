@@ -1,0 +1,173 @@
+"""--word_separator: whole words of text that is already segmented."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from record_statistics import read_records, restore_text
+
+from albert_tf.generator import workers
+from albert_tf.records import input_files
+from albert_tf.records.rows import Rows
+from albert_tf.records.specs import RowFormat, compact_spec
+from albert_tf.text.tokenization import Tokenizer
+
+WORDS = [
+    *("我", "喜欢", "妈妈", "做", "的", "汤", "很", "花呗", "提额度", "在", "哪里", "可以"),
+    *("新闻", "旅游", "教育", "金融", "军事"),
+]
+
+
+def write(path, separator: str):
+    rng = random.Random(5)
+    texts = [
+        [[*rng.choices(WORDS, k=rng.randint(1, 23)), "2019", "。"] for _ in range(7)]
+        for _ in range(11)
+    ]
+    lines = ["\n".join(separator.join(sentence) for sentence in text) for text in texts]
+    path.write_text("\n\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def vocab_file(golden):
+    return golden / "albert_zh" / "vocab.txt"
+
+
+@pytest.fixture(params=["vocab_file", "spm_model_file"])
+def pieces(request, golden, vocab_file):
+    if request.param == "vocab_file":
+        return {"vocab_file": vocab_file, "spm_model_file": None}
+    return {"max_unknown_share": 1}
+
+
+@pytest.mark.parametrize("separator", [" ", " / ", "｜", "。。"])
+def test_the_text_is_as_without_separators(run, pieces, tmp_path, separator):
+    plain = read_records([run(input_file=write(tmp_path / "plain.txt", ""), **pieces)])
+    text = write(tmp_path / "text.txt", separator)
+    records = read_records([run(input_file=text, word_separator=separator, **pieces)])
+    np.testing.assert_array_equal(restore_text(records), restore_text(plain))
+    assert (records["token_boundary"] != plain["token_boundary"]).any()
+
+
+def words_of(ids, starts, tokenizer) -> list[str]:
+    """Returns the words that begin at the starts; the first and last may be cut off."""
+    words = []
+    for piece, starts_word in zip(tokenizer.convert_ids_to_tokens(ids), starts, strict=True):
+        if starts_word:
+            words.append("")
+        words[-1] += piece.removeprefix("##")
+    return words[1:-1]
+
+
+def test_words_are_those_of_the_text_and_masked_whole(run, vocab_file, tmp_path):
+    text, tokenizer = write(tmp_path / "text.txt", " "), Tokenizer(vocab_file=vocab_file)
+    flags = {"input_file": text, "word_separator": " ", "vocab_file": vocab_file}
+    records = read_records([run(**flags, spm_model_file=None, ngram=1, short_seq_prob=0.5)])
+    whole, seen = 0, set()
+    for row, length in enumerate(records["input_mask"].sum(1)):
+        ids, starts = restore_text(records)[row], records["token_boundary"][row].astype(bool)
+        taken = records["masked_lm_positions"][row][records["masked_lm_weights"][row] > 0]
+        first_sep = int(np.flatnonzero(ids == tokenizer.sep_id)[0])
+        for begin, end in ((1, first_sep), (first_sep + 1, length - 1)):
+            starts[begin] = True
+            seen.update(words_of(ids[begin:end].tolist(), starts[begin:end], tokenizer))
+        edges = np.flatnonzero(starts[:length])
+        masked = np.isin(np.arange(length), taken)
+        for begin, end in itertools.pairwise([*edges, length]):
+            assert masked[begin:end].all() == masked[begin:end].any()
+            whole += masked[begin] and end - begin > 1
+    assert seen == {*WORDS, "2019", "。"}
+    assert whole > 20
+
+
+def test_masks_drawn_while_training_find_the_same_words(run, pieces, tmp_path):
+    flags = {"input_file": write(tmp_path / "text.txt", " "), "word_separator": " ", **pieces}
+    masked = read_records([run(**flags)])
+    path = run(**flags, masking="dynamic", dupe_factor=None, output_file=tmp_path / "compact")
+    serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    examples = {
+        name: value.numpy() for name, value in compact_spec().parse(tf.constant(serialized)).items()
+    }
+    names = ("token_ids", "segment_lengths", "word_starts")
+    found = input_files.check_features([str(path)], compact_spec())
+    row_format = RowFormat(*found.features["row_format"].expected)
+    rows = Rows.lay_out(*(examples[name] for name in names), row_format)
+    np.testing.assert_array_equal(rows.input_ids, restore_text(masked))
+    np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
+
+
+def test_records_do_not_depend_on_processes(run, pieces, tmp_path):
+    flags = {"input_file": write(tmp_path / "text.txt", " "), "word_separator": " ", **pieces}
+    first = run(**flags, block_megabytes=0.001).read_bytes()
+    assert run(**flags, block_megabytes=0.001, num_processes=2).read_bytes() == first
+
+
+def test_another_separator_does_not_go_on_with_a_stopped_run(
+    run, vocab_file, tmp_path, monkeypatch
+):
+    flags = {"input_file": write(tmp_path / "text.txt", " "), "num_output_shards": 3}
+    flags |= {"vocab_file": vocab_file, "spm_model_file": None, "block_megabytes": 0.0003}
+    make_part, calls = workers.make_part, []
+
+    def stop(job, block):
+        calls.append(block.shard)
+        if block.shard == 2:
+            raise KeyboardInterrupt
+        return make_part(job, block)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="interrupted"):
+        patch.setattr(workers, "make_part", stop)
+        run(**flags, word_separator=" ")
+    assert list(tmp_path.glob("*.unfinished.json"))
+    with pytest.raises(SystemExit, match="word_separator"):
+        run(**flags, word_separator="/")
+    run(**flags, word_separator=" ")
+    assert not list(tmp_path.glob("*.unfinished*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"word_separator": ""}, "--word_separator must be what stands between two .*, got ''"),
+        ({"word_separator": "\n"}, r"--word_separator must be what .* line, .*, got '\\n'"),
+        (
+            {"word_separator": " ", "word_starts": "latin"},
+            "--word_starts finds words by the vocabulary, and --word_separator by the text: leave",
+        ),
+        (
+            {"word_separator": "/"},
+            "--word_separator '/' parts no words in the first 77 sentences: segment the text, or",
+        ),
+    ],
+)
+def test_what_separates_nothing_is_one_line(run, vocab_file, tmp_path, changes, message):
+    text = write(tmp_path / "text.txt", " ")
+    with pytest.raises(SystemExit, match=f"^error: {message}") as stop:
+        run(input_file=text, vocab_file=vocab_file, spm_model_file=None, **changes)
+    assert "\n" not in str(stop.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_text_that_jieba_has_segmented(run, vocab_file, tmp_path):
+    pytest.importorskip("jieba", reason="needs albert_tf[jieba]")
+    plain, text = write(tmp_path / "plain.txt", ""), tmp_path / "text.txt"
+    plain.write_text(plain.read_text().replace("2019", "abc 2019 abc"))
+    command = [sys.executable, "-m", "jieba", "-q", "-d", " ", str(plain)]
+    text.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
+    flags = {"vocab_file": vocab_file, "spm_model_file": None}
+    expected = read_records([run(input_file=plain, **flags)])
+    records = read_records([run(input_file=text, word_separator=" ", **flags)])
+    np.testing.assert_array_equal(restore_text(records), restore_text(expected))
+    tokenizer = Tokenizer(vocab_file=vocab_file)
+    found = set()
+    for ids, starts in zip(restore_text(records), records["token_boundary"], strict=True):
+        length = int(np.flatnonzero(ids == tokenizer.sep_id)[-1]) + 1
+        found.update(words_of(ids[:length].tolist(), starts[:length], tokenizer))
+    assert {"喜欢", "妈妈", "abc", "2019", "新闻", "旅游"} <= found
