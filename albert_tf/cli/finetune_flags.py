@@ -68,7 +68,7 @@ def _define_task(values: flags.FlagValues) -> None:
     group.string(
         "train_file",
         None,
-        "File to train on: SQuAD's JSON, or a table in .csv, .tsv or .jsonl.",
+        "File to train on: SQuAD's JSON, or a table in .csv, .tsv or .jsonl (.json, too).",
     )
     group.string(
         "eval_file",

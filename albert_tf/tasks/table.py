@@ -14,7 +14,9 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.text_files import CARRIAGE_RETURN, finite_number, parse_json, tab_cells, utf8_lines
 
-_FORMATS = (".csv", ".tsv", ".jsonl")
+# CLUE's .json files hold what others call .jsonl.
+_OBJECTS = (".jsonl", ".json")
+_FORMATS = (".csv", ".tsv", *_OBJECTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +62,8 @@ def read_texts(
 
     Args:
       path: Path of a .csv file (cells in quotes if they hold commas, quotes or line ends), a .tsv
-        file (a tab always separates cells, quotes are text) or a .jsonl file (one object per line),
-        in UTF-8. The first line of a .csv or .tsv file names the columns.
+        file (a tab always separates cells, quotes are text) or a .jsonl or .json file (one object
+        per line), in UTF-8. The first line of a .csv or .tsv file names the columns.
       columns: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
@@ -133,7 +135,7 @@ def _rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str
     if ending not in _FORMATS:
         raise ValueError(f"{path}: expected a file that ends in {', '.join(_FORMATS)}")
     number = 0
-    for number, row in _objects(path) if ending == ".jsonl" else _cells(path, ending, wanted):
+    for number, row in _objects(path) if ending in _OBJECTS else _cells(path, ending, wanted):
         missing = [name for name in wanted if not row.get(name, "").strip()]
         if missing:
             raise ValueError(f"{path}:{number}: nothing stands in {', '.join(map(repr, missing))}")
@@ -146,7 +148,10 @@ def _objects(path: str) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in utf8_lines(path):
         if not line.strip():
             continue
-        row = parse_json(line, f"{path}:{number}")
+        try:
+            row = parse_json(line, f"{path}:{number}")
+        except ValueError as error:
+            raise ValueError(f"{error}; each line must be one object") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
         yield number, {name: _text(value) for name, value in row.items()}

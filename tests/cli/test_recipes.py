@@ -31,6 +31,12 @@ TABLE = {
     "race_v2": (1e-5, 32, 0.0, 0.1, 12000, 1000, 512),
 }
 WITHOUT_TRAINING = {"mismnli", "ax"}
+# The scripts of albert_zh: rate, batch, epochs, steps between checkpoints; columns.
+CHINESE = {
+    "tnews": (2e-5, 16, 3, 300, "sentence", None),
+    "afqmc": (2e-5, 16, 3, 300, "sentence1", "sentence2"),
+    "lcqmc": (1e-4, 64, 5, 1000, "sentence1", "sentence2"),
+}
 
 
 def parsed(name: str, *more: str) -> flags.FlagValues:
@@ -45,7 +51,7 @@ def parsed(name: str, *more: str) -> flags.FlagValues:
 
 def test_there_is_a_recipe_for_each_task():
     names = {path.stem for path in FOLDER.glob("*.flags")}
-    assert names == set(TABLE) | WITHOUT_TRAINING
+    assert names == {*TABLE, *WITHOUT_TRAINING, *CHINESE}
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -64,6 +70,24 @@ def test_a_recipe_holds_the_numbers_of_the_table(name):
         values.warmup_step,
         values.max_seq_length,
     ) == TABLE[name]
+    finetune_checks.check_flags(parsed(name, "--output_dir=out", "--init_checkpoint=x"))
+
+
+@pytest.mark.parametrize("name", CHINESE)
+def test_a_recipe_holds_the_numbers_of_albert_zh(name):
+    values = parsed(name)
+    assert values.task_name == "classification" and values.label_column == "label"
+    assert values.do_train and values.do_eval and values.do_predict
+    assert (values.max_seq_length, values.warmup_proportion, values.dropout_prob) == (128, 0.1, 0.1)
+    assert values.optimizer == "adamw"
+    assert (
+        values.learning_rate,
+        values.train_batch_size,
+        values.num_train_epochs,
+        values.save_checkpoints_steps,
+        values.text_column,
+        values.text_pair_column,
+    ) == CHINESE[name]
     finetune_checks.check_flags(parsed(name, "--output_dir=out", "--init_checkpoint=x"))
 
 

@@ -90,7 +90,7 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.txt", "a", "t.txt: expected a file that ends in .csv, .tsv, .jsonl"),
+        ("t.txt", "a", "t.txt: expected a file that ends in .csv, .tsv, .jsonl, .json$"),
         ("t.csv", "", "t.csv has no examples"),
         ("t.csv", "review,mood\n", "t.csv has no examples"),
         ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header that names 'review' once, got"),
@@ -110,6 +110,17 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
         ),
         ("t.jsonl", '{"review": "x"\n', "t.jsonl:1 is not JSON: Expecting"),
         ("t.jsonl", "[" * 100_000, "t.jsonl:1 is not JSON: maximum recursion"),
+        (
+            "t.json",
+            '[\n{"review": "x", "mood": "a"}\n]',
+            "t.json:1 is not.*; each line must be one",
+        ),
+        (
+            "t.json",
+            '{\n"review": "x"\n}\n',
+            "t.json:1 is not JSON: .*; each line must be one object",
+        ),
+        ("t.json", '[{"review": "x", "mood": "a"}]', "t.json:1: expected a JSON object, got"),
         ("t.jsonl", '["x"]\n', r't.jsonl:1: expected a JSON object, got \["x"\]'),
         ("t.jsonl", '{"review": null, "mood": "a"}', "t.jsonl:1: nothing stands in 'review'"),
         ("t.jsonl", '\n{"review": "x"}', "t.jsonl:2: nothing stands in 'mood'"),
