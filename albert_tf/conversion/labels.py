@@ -36,6 +36,8 @@ def read(directory: str) -> tuple[str, ...]:
         if not isinstance(label, str) or label in labels:
             raise ValueError(f"{path}:{number}: expected a label of its own, got {label!r}")
         labels.append(label)
+    if not labels:
+        raise ValueError(f"{path} is empty: it is damaged")
     return tuple(labels)
 
 

@@ -63,7 +63,7 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
         (b'"a"\n1\n', "labels.jsonl:2: expected a label of its own, got 1"),
         (b'"a"\n"a"\n', "labels.jsonl:2: expected a label of its own, got 'a'"),
         (b'"\xff"\n', "labels.jsonl:1: not UTF-8 text"),
-        (b"", "are 0, and the model has 2 classes"),
+        (b"", "labels.jsonl is empty: it is damaged"),
     ],
 )
 def test_damaged_names_are_refused(content, message, tmp_path):
