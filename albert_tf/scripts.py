@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,11 @@ def program(module: str) -> str:
     """Returns a usage line's name for the program that runs a module: a command, or python -m."""
     command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     return command if command.startswith("albert-") else f"python -m {module}"
+
+
+def command_line() -> str:
+    """Returns the process's command line, as typed in a shell."""
+    return shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
 
 
 class FlagGroup:

@@ -17,6 +17,7 @@ from albert_tf.cli import (
     finetune_checks,
     finetune_export,
     finetune_flags,
+    finetune_records,
     finetune_tasks,
     shared_flags,
 )
@@ -139,6 +140,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     The run holds the output directory until `held` closes.
     """
     check_weights(values)
+    given = finetune_flags.initial_weights(values)
+    shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle")
     config = load_config(values)
     checks.check_positions(config, values.max_seq_length)
     checks.check_same_model(config, values.output_dir)
@@ -146,6 +149,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     strategy = create_strategy(values)
     finetune_tasks.find_vocabulary(values)
     task, read = finetune_tasks.make_task(values, config)
+    words = finetune_records.check_vocabulary(values)
     if values.export_dir:
         finetune_export.check(values, task)
     examples = read_splits(values, read)
@@ -178,6 +182,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
             evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
+        finetune_records.write(values, task, words, given)
     initial = finetune_flags.initial_weights(values)
     return SupervisedRun(task, trainer, splits, initial), num_train_steps
 
@@ -250,6 +255,5 @@ def main(values: flags.FlagValues) -> None:
         if values.ensemble_dirs:
             combine(values)
             return
-        shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle")
         run, num_train_steps = prepare(values, held)
         do_steps(values, run, num_train_steps)

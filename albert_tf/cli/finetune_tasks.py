@@ -114,16 +114,17 @@ _MAKERS = {
 
 
 def find_vocabulary(values: flags.FlagValues) -> None:
-    """Sets the flags of the vocabulary to the one beside the initial weights, if none is named.
+    """Sets the flags of the vocabulary, if none is named: of the initial weights, or the run's.
 
     Raises:
       ValueError: If several lie there, or it is damaged.
     """
-    initial = finetune_flags.initial_weights(values)
-    if values.spm_model_file or values.vocab_file or not initial:
+    if values.spm_model_file or values.vocab_file:
         return
     given = values.do_lower_case if values["do_lower_case"].present else None
-    found = vocabulary.find(initial, given)
+    initial = finetune_flags.initial_weights(values)
+    found = vocabulary.find(initial, given) if initial else None
+    found = found or vocabulary.find(values.output_dir, given)
     if found:
         values["vocab_file" if found.is_word_piece else "spm_model_file"].value = found.path
         values["do_lower_case"].value = found.tokenizer.do_lower_case

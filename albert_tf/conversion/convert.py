@@ -4,65 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from absl import logging
 
 from albert_tf import conversion, directories, hub
-from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import bundles, huggingface, kerashub, labels, layouts
+from albert_tf.config import CONFIG_FILE
+from albert_tf.conversion import (
+    bundles,
+    huggingface,
+    kerashub,
+    labels,
+    layouts,
+    model_card,
+    run_record,
+)
+from albert_tf.conversion import source as sources
 from albert_tf.conversion.layouts import LAYOUTS
-from albert_tf.conversion.names import ENCODER, POOLER
+from albert_tf.conversion.names import POOLER
+from albert_tf.conversion.source import HEADS, Source
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.text import vocabulary
-
-# Prefixes of the release's names of heads.
-_HEADS = (
-    "cls/predictions/",
-    "cls/seq_relationship/",
-    "output_",
-    "cls/squad/",
-    "start_logits/",
-    "end_logits/",
-    "answer_class/",
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A model to convert.
-
-    Attributes:
-      path: Where it was read.
-      config: The model's.
-      weights: `<float32>` arrays by the release's names.
-      vocabulary: Its vocabulary, if there is one.
-      labels: Names of its classes, if there are any.
-    """
-
-    path: str
-    config: AlbertConfig
-    weights: Mapping[str, np.ndarray]
-    vocabulary: vocabulary.Vocabulary | None
-    labels: tuple[str, ...]
-
-    @property
-    def num_labels(self) -> int:
-        """Number of outputs of the classifier's head; 0 without one."""
-        return np.size(self.weights.get("output_bias", ()))
-
-    @property
-    def has_pooler(self) -> bool:
-        """Whether it has the pooler's weights."""
-        return any(name.startswith(POOLER) for name in self.weights)
-
-    @property
-    def heads(self) -> frozenset[str]:
-        """Name prefixes of the heads it has."""
-        return frozenset(h for h in _HEADS if any(name.startswith(h) for name in self.weights))
 
 
 def convert(
@@ -106,14 +70,15 @@ def convert(
         raise ValueError("an architecture is Hugging Face's: leave it out, or convert to that")
     directories.check_free(output_dir)
     path = hub.local(path)
-    source = _read(path, config_file, drop)
+    source = sources.read(path, config_file, drop)
     words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
     if words is None:
         logging.warning("no vocabulary beside %s, and none named: none is written", path)
     else:
         words.check(source.config)
     names = labels.find(path, source.num_labels)
-    source = dataclasses.replace(source, vocabulary=words, labels=names)
+    run = run_record.find(path)
+    source = dataclasses.replace(source, vocabulary=words, labels=names, run=run)
     with directories.whole_directory(output_dir) as directory:
         what = _WRITERS[layout](directory, source, architecture)
         lost = source.config.differences(layouts.load_config(directory), ())
@@ -124,73 +89,6 @@ def convert(
     text += f"; not kept: {', '.join(lost)}" if lost else ""
     logging.info("%s", text)
     return text
-
-
-def _read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
-    layout = layouts.find(path)
-    if config_file:
-        config = AlbertConfig.from_json_file(config_file)
-        layouts.check_config(config, layout, path, replace=True)
-    else:
-        config = layout.read_config(path)
-    weights = layout.read_weights(path)
-    for prefix in drop:
-        dropped = sorted(name for name in weights if name.startswith(prefix))
-        if not dropped:
-            raise ValueError(f"{path} has no weight that begins with {prefix!r}, to be dropped")
-        logging.warning("dropped: %s", ", ".join(dropped))
-        weights = {name: value for name, value in weights.items() if name not in dropped}
-    source = Source(path, config, weights, None, ())
-    _check(source)
-    return source
-
-
-def _check(source: Source) -> None:
-    """Compares the stored weights with those of our models.
-
-    Raises:
-      ValueError: If some are unknown, of another shape, or missing.
-    """
-    _check_size(source)
-    expected = {
-        name: tuple(variable.shape)
-        for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
-        for name, variable in conversion.named_weights(model(source.config)).items()
-    }
-    width = source.config.hidden_size
-    count = source.num_labels
-    expected |= {"output_weights": (count, width), "output_bias": (count,)}
-    expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
-    missing = [
-        name
-        for name in expected
-        if name.startswith((ENCODER, *source.heads))
-        and name not in source.weights
-        and (source.has_pooler or not name.startswith(POOLER))
-    ]
-    unknown = sorted(set(source.weights) - set(expected))
-    wrong = [
-        f"{name} {list(value.shape)}, not {list(expected[name])}"
-        for name, value in source.weights.items()
-        if name in expected and value.shape != expected[name]
-    ]
-    for problem, listed in (("lacks", missing), ("has unknown", unknown), ("has", wrong)):
-        if listed:
-            raise ValueError(
-                f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use the "
-                "config that belongs to it, or drop what is of no use"
-            )
-
-
-def _check_size(source: Source) -> None:
-    # Before any memory is allocated: another model's config may declare any size.
-    declared = source.config.num_weights
-    held = sum(value.size for value in source.weights.values())
-    if declared > 10 * held:
-        raise ValueError(
-            f"{source.path} does not fit its config: that declares more than {declared:,} numbers, "
-            f"and the weights are {held:,}; use the config that belongs to them"
-        )
 
 
 def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:
@@ -234,11 +132,19 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         raise ValueError(f"{architecture} gives a choice one number, and {source.path} {count}")
     tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
     huggingface.write(
-        directory, source.config, source.weights, architecture, tokenizer, source.labels
+        directory,
+        source.config,
+        source.weights,
+        architecture,
+        tokenizer,
+        source.labels,
+        source.run.problem_type if source.run else "",
     )
     if source.vocabulary:
         longest = source.config.max_position_embeddings
         vocabulary.write_hugging_face(source.vocabulary, directory, longest)
+    card = model_card.text(source.path, source.run, architecture, source.config, source.labels)
+    directories.write_text(os.path.join(directory, "README.md"), card)
     return f"Hugging Face's {architecture}"
 
 
@@ -262,10 +168,10 @@ def _model(source: Source) -> keras.Model:
     config, count = source.config, source.num_labels
     makers: dict[frozenset[str], Any] = {
         frozenset(): lambda: albert.AlbertModel(config),
-        frozenset(_HEADS[:2]): lambda: heads.AlbertForPreTraining(config),
-        frozenset(_HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, count),
-        frozenset(_HEADS[3:4]): lambda: finetuning.AlbertForQuestionAnswering(config),
-        frozenset(_HEADS[4:]): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
+        frozenset(HEADS[:2]): lambda: heads.AlbertForPreTraining(config),
+        frozenset(HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, count),
+        frozenset(HEADS[3:4]): lambda: finetuning.AlbertForQuestionAnswering(config),
+        frozenset(HEADS[4:]): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
     }
     if source.heads not in makers:
         raise ValueError(f"no model here has exactly {', '.join(sorted(source.heads))}: drop some")
@@ -291,6 +197,8 @@ def _copy_beside(source: Source, directory: str) -> None:
         vocabulary.copy(source.vocabulary, directory)
     if source.labels:
         labels.write(directory, source.labels)
+    if source.run:
+        source.run.write(directory)
 
 
 _WRITERS: dict[str, Callable[..., str]] = {

@@ -224,6 +224,7 @@ def write(
     architecture: str,
     tokenizer: Tokenizer | None,
     labels: Sequence[str] = (),
+    problem_type: str = "",
 ) -> None:
     """Writes config.json and model.safetensors.
 
@@ -234,6 +235,8 @@ def write(
       architecture: A key of ARCHITECTURES.
       tokenizer: Its special ids go into the config; None leaves them out.
       labels: A classifier's class names by id; Hugging Face's defaults if empty.
+      problem_type: Of a classifier of texts; "" says regression if it has one output, else
+        classification.
 
     Raises:
       ValueError: If the layout can't express the config.
@@ -254,6 +257,10 @@ def write(
         names_by_id = dict(enumerate(labels or _default_labels(len(weights["output_bias"]))))
         theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}
         theirs |= {"id2label": {str(i): name for i, name in names_by_id.items()}}
+    if architecture == "AlbertForSequenceClassification":
+        one = len(weights["output_bias"]) == 1
+        default = "regression" if one else "single_label_classification"
+        theirs |= {"problem_type": problem_type or default}
     if tokenizer:
         theirs |= {"pad_token_id": tokenizer.pad_id}
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}

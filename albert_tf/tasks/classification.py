@@ -53,6 +53,7 @@ class ScoringTask(SupervisedTask):
         self.results_file = results_file
         self.number_range = number_range
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
+        self.problem_type = "single_label_classification" if classes else "regression"
 
     def label(self, example: Any) -> Any:
         """Returns an example's label as a feature; 0 if it has none."""

@@ -54,10 +54,12 @@ class SupervisedTask(Task):
     Attributes:
       inputs: Names of the features that the model reads.
       labels: Names of the additional features that only training reads.
+      problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
     """
 
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
+    problem_type = ""
 
     def __init__(
         self, options: ModelOptions | None, tokenizer: Tokenizer | None, max_seq_length: int

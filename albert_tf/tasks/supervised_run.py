@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf import checkpoint, conversion
+from albert_tf import checkpoint, conversion, eval_results
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import distribution, evaluation, length_buckets
@@ -18,7 +18,7 @@ from albert_tf.training.progress import ProgressLog
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.trainer import Trainer
 
-_SCORES_FILES = {"dev": evaluation.RESULTS_FILE, "test": "test_scores.txt"}
+_SCORES_FILES = {"dev": eval_results.RESULTS_FILE, "test": "test_scores.txt"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +203,7 @@ def write_predictions(
     scores = task.scores(examples, predictions)
     if scores:
         lines = evaluation.log_results(source, scores)
-        evaluation.append_results(os.path.join(directory, _SCORES_FILES[split]), lines)
+        eval_results.append(os.path.join(directory, _SCORES_FILES[split]), lines)
     logging.info("predictions of %s for %d examples are in %s", source, len(examples), directory)
 
 

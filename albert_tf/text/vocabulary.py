@@ -138,6 +138,36 @@ def copy(vocabulary: Vocabulary, directory: str) -> None:
     _write_case(vocabulary, directory)
 
 
+def check_kept(vocabulary: Vocabulary, directory: str) -> None:
+    """Checks that what `keep` wrote to a directory, if it did, is this vocabulary.
+
+    Raises:
+      ValueError: If it is another one.
+    """
+    path = _kept(vocabulary, directory)
+    if files.is_file(path):
+        kept = Vocabulary.read(path, vocabulary.is_word_piece, _says_lower_case(directory))
+        if kept.tokenizer.digest != vocabulary.tokenizer.digest:
+            raise ValueError(
+                f"{path} is another vocabulary, or of another case, than {vocabulary.path}: name "
+                "another `output_dir`, or that vocabulary"
+            )
+
+
+def keep(vocabulary: Vocabulary, directory: str) -> None:
+    """Writes a vocabulary and its case to a run's directory, where `find` takes it first."""
+    path = _kept(vocabulary, directory)
+    if not files.is_file(path):
+        case = json.dumps({"do_lower_case": vocabulary.tokenizer.do_lower_case})
+        files.replace(os.path.join(directory, _TOKENIZER_CONFIG), case)
+        files.replace(path, files.read_bytes(vocabulary.path))
+
+
+def _kept(vocabulary: Vocabulary, directory: str) -> str:
+    patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
+    return os.path.join(directory, patterns[0])
+
+
 def _copy_file(vocabulary: Vocabulary, target: str) -> None:
     with open(target, "xb") as file:
         file.write(files.read_bytes(vocabulary.path))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, files
+from albert_tf import checkpoint, eval_results, files
+from albert_tf.eval_results import Trial
 from albert_tf.training import distribution
 from albert_tf.training.feeding import InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
 
-RESULTS_FILE = "eval_results.txt"
-TRIAL_FILE = "best_trial.txt"
-_RULE = "=" * 50 + "\n"
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
 
@@ -64,54 +59,16 @@ def evaluate_checkpoints(
         if distribution.is_chief(trainer.strategy):
             write_metrics(trainer.output_dir, step, results)
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-            files.replace(os.path.join(trainer.output_dir, RESULTS_FILE), "\n".join(lines) + "\n")
+            files.replace(
+                os.path.join(trainer.output_dir, eval_results.RESULTS_FILE), "\n".join(lines) + "\n"
+            )
     return results
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """What is known about a directory's checkpoints: the release's best_trial.txt.
-
-    Attributes:
-      last_step: Step of the last checkpoint evaluated.
-      best_step: Step of the best checkpoint.
-      best_value: Key metric of the best checkpoint.
-    """
-
-    last_step: int = -1
-    best_step: int = -1
-    best_value: float = -1.0
-
-    @classmethod
-    def read(cls, directory: str) -> Trial:
-        """Reads best_trial.txt; without one, nothing is known.
-
-        Raises:
-          ValueError: If the file is not a valid best_trial.txt.
-        """
-        path = os.path.join(directory, TRIAL_FILE)
-        if not files.exists(path):
-            return cls()
-        content = files.read_bytes(path)
-        try:
-            last_step, best_step, best_value = content.decode().split(":")
-            return cls(int(last_step), int(best_step), _finite(best_value))
-        except ValueError:
-            raise ValueError(
-                f"{path} must be <step>:<best step>:<best value>, not {content!r}: write it so, or "
-                f"remove the file if the next best may replace {checkpoint.BASENAME}-best"
-            ) from None
-
-    def write(self, directory: str) -> None:
-        """Writes best_trial.txt."""
-        text = f"{self.last_step}:{self.best_step}:{self.best_value}"
-        files.replace(os.path.join(directory, TRIAL_FILE), text)
 
 
 def begin(directory: str) -> None:
     """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
     checkpoint.claim(directory)
-    for name in (TRIAL_FILE, RESULTS_FILE):
+    for name in (eval_results.TRIAL_FILE, eval_results.RESULTS_FILE):
         path = os.path.join(directory, name)
         if files.exists(path):
             tf.io.gfile.remove(path)
@@ -157,27 +114,12 @@ def evaluate_saved(
                 lines += _copy_to_best(prefix)
                 write()
             lines.append(f"best = {trial.best_value}")
-            append_results(os.path.join(directory, RESULTS_FILE), lines)
+            eval_results.append(os.path.join(directory, eval_results.RESULTS_FILE), lines)
             # Last: a run killed before this point evaluates the checkpoint again.
             trial.write(directory)
     # The other workers go on with the files that the chief wrote.
     distribution.mean_over_workers(trainer.strategy, 0.0)
     return count
-
-
-def append_results(path: str, lines: Sequence[str]) -> None:
-    """Appends the metrics of a checkpoint to a file.
-
-    If the file ends with metrics of the same step, they are replaced: a killed run left them.
-    """
-    blocks = []
-    if files.exists(path):
-        blocks = files.read_bytes(path).decode(errors="replace").split(_RULE)[:-1]
-    step = [line for line in lines if line.startswith("global_step = ")]
-    if blocks and step and step[0] in blocks[-1].splitlines():
-        del blocks[-1]
-    text = "\n".join(lines) + "\n"
-    files.replace(path, "".join(block + _RULE for block in [*blocks, text]))
 
 
 def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
@@ -203,13 +145,6 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
         return []
     Trial(int(step), int(step), value).write(directory)
     return lines
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is no value of a metric")
-    return number
 
 
 def _copy_to_best(prefix: str) -> list[str]:

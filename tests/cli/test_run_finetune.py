@@ -94,7 +94,10 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
         "eval",
         "eval_results.txt",
         "labels.jsonl",
+        "run.json",
         "run.lock",
+        "spiece.model",
+        "tokenizer_config.json",
         "test_probabilities.json",
         "test_results.tsv",
     }

@@ -15,6 +15,7 @@ from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
 from tests import goldens
 
+VOCABULARY = ("spiece.model", "tokenizer_config.json")
 NO_WEIGHTS = {"from_scratch": None}
 V2_DEV = str(runs.GOLDEN / "features/squad_v2_dev.json")
 WITHOUT_TRAINING = {"do_train": None, "from_scratch": None, "init_checkpoint": "x"}
@@ -228,7 +229,8 @@ def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
     assert "\n" not in caught.value.code
     out = pathlib.Path(filled.get("output_dir") or tmp_path / "out")
     left = {path.name for path in out.glob("*")}
-    assert left <= {"albert_config.json", "checkpoint", "labels.jsonl", "run.lock"}
+    beside = {"albert_config.json", "labels.jsonl", "run.json", *VOCABULARY}
+    assert left <= beside | {"checkpoint", "run.lock"}
     assert checkpoint.listed(str(out)) == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import bundle_index, checkpoint
+from albert_tf import bundle_index, checkpoint, eval_results
 from albert_tf.training import evaluation
 
 METRICS = {
@@ -254,7 +254,7 @@ def test_a_kill_before_best_trial_is_written_repeats_no_block(tmp_path):
     assert (tmp_path / "best_trial.txt").read_text() == "4:4:0.75"
     # Without a step, as of an evaluation alone, nothing is replaced.
     for _ in range(2):
-        evaluation.append_results(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
+        eval_results.append(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
     assert (tmp_path / "eval_results.txt").read_text() == results + f"f1 = 0.5\n{'=' * 50}\n" * 2
 
 
@@ -271,4 +271,4 @@ def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
 def test_a_damaged_best_trial_is_named(tmp_path, content):
     (tmp_path / "best_trial.txt").write_bytes(content)
     with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not b'.*'"):
-        evaluation.Trial.read(str(tmp_path))
+        eval_results.Trial.read(str(tmp_path))

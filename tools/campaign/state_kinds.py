@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import checkpoint, scripts
+from albert_tf import checkpoint, eval_results, scripts
 from albert_tf.cli import checks, finetune_checks, finetune_flags
 from albert_tf.conversion import labels
 from albert_tf.generator import blocks, report, shards, workers
@@ -68,7 +68,7 @@ def _make_best(folder: pathlib.Path) -> None:
 
 def _read_best(folder: pathlib.Path) -> float:
     _evaluate(folder)
-    return evaluation.Trial.read(str(folder)).best_value
+    return eval_results.Trial.read(str(folder)).best_value
 
 
 def _judge_best(evidence: Evidence) -> str | None:

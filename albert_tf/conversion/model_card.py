@@ -1,0 +1,84 @@
+"""The model card (README.md) of a directory for Hugging Face."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+from albert_tf import checkpoint, eval_results, hub
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion.run_record import RunRecord
+
+# Hugging Face's class -> its name of the task.
+_PIPELINES = {
+    "AlbertForMaskedLM": "fill-mask",
+    "AlbertForSequenceClassification": "text-classification",
+    "AlbertForTokenClassification": "token-classification",
+    "AlbertForMultipleChoice": "multiple-choice",
+    "AlbertForQuestionAnswering": "question-answering",
+    "AlbertModel": "feature-extraction",
+}
+
+
+def text(
+    path: str,
+    run: RunRecord | None,
+    architecture: str,
+    config: AlbertConfig,
+    labels: Sequence[str],
+) -> str:
+    """Returns what is known about a stored model.
+
+    Args:
+      path: Where it is stored: its metrics may lie there.
+      run: The fine-tuning run that made it, if it is known.
+      architecture: The class of Hugging Face that it becomes.
+      config: Its config.
+      labels: Names of its classes, if there are any.
+
+    Raises:
+      ValueError: If the metrics are damaged.
+    """
+    pieces = f"{config.vocab_size:,} pieces"
+    size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
+    sections = [
+        _header(architecture, run),
+        f"# ALBERT for {run.task_name}" if run else "# ALBERT",
+        f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {pieces}, for transformers' "
+        f"{architecture}.",
+    ]
+    if labels:
+        sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
+    if run:
+        start = f"from {run.init_checkpoint}" if run.init_checkpoint else "from random weights"
+        sections += ["## Training", f"On {run.task_name}, {start}, with albert_tf:"]
+        sections.append(f"```\n{run.command}\n```")
+    metrics = _metrics(path)
+    if metrics:
+        rows = [f"| {name} | {value:.4f} |" for name, value in sorted(metrics.items())]
+        sections.append("## Scores on the evaluation set")
+        sections.append("\n".join(["| metric | value |", "| --- | --- |", *rows]))
+    return "\n\n".join(sections) + "\n"
+
+
+def _header(architecture: str, run: RunRecord | None) -> str:
+    lines = ["---", "library_name: transformers", "tags: [albert]"]
+    if architecture in _PIPELINES:
+        lines.append(f"pipeline_tag: {_PIPELINES[architecture]}")
+    if run and run.init_checkpoint.startswith(hub.SCHEME):
+        name = run.init_checkpoint.removeprefix(hub.SCHEME).partition("@")[0]
+        lines.append(f"base_model: {json.dumps(name)}")
+    return "\n".join([*lines, "---"])
+
+
+def _metrics(path: str) -> dict[str, float]:
+    """Returns the metrics of the stored checkpoint's step, if it was evaluated."""
+    try:
+        prefix = checkpoint.resolve(path)
+    except (FileNotFoundError, ValueError):  # Another layout.
+        return {}
+    directory, step = os.path.dirname(prefix), prefix.rpartition("-")[2]
+    if step == checkpoint.BEST:
+        step = str(eval_results.Trial.read(directory).best_step)
+    return eval_results.read(directory, int(step)) if step.isdigit() else {}

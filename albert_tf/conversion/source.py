@@ -1,0 +1,132 @@
+"""A stored model that is to be converted, checked against the models that we have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+from albert_tf import conversion
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import layouts
+from albert_tf.conversion.names import ENCODER, POOLER
+from albert_tf.conversion.run_record import RunRecord
+from albert_tf.model import finetuning, heads
+from albert_tf.text.vocabulary import Vocabulary
+
+# Prefixes of the release's names of heads.
+HEADS = (
+    "cls/predictions/",
+    "cls/seq_relationship/",
+    "output_",
+    "cls/squad/",
+    "start_logits/",
+    "end_logits/",
+    "answer_class/",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model to convert.
+
+    Attributes:
+      path: Where it was read.
+      config: The model's.
+      weights: `<float32>` arrays by the release's names.
+      vocabulary: Its vocabulary, if there is one.
+      labels: Names of its classes, if there are any.
+      run: The fine-tuning run that made it, if it is known.
+    """
+
+    path: str
+    config: AlbertConfig
+    weights: Mapping[str, np.ndarray]
+    vocabulary: Vocabulary | None
+    labels: tuple[str, ...]
+    run: RunRecord | None
+
+    @property
+    def num_labels(self) -> int:
+        """Number of outputs of the classifier's head; 0 without one."""
+        return np.size(self.weights.get("output_bias", ()))
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether it has the pooler's weights."""
+        return any(name.startswith(POOLER) for name in self.weights)
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Name prefixes of the heads it has."""
+        return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
+
+
+def read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
+    """Reads config and weights of a stored model; see convert.convert for arguments and errors."""
+    layout = layouts.find(path)
+    if config_file:
+        config = AlbertConfig.from_json_file(config_file)
+        layouts.check_config(config, layout, path, replace=True)
+    else:
+        config = layout.read_config(path)
+    weights = layout.read_weights(path)
+    for prefix in drop:
+        dropped = sorted(name for name in weights if name.startswith(prefix))
+        if not dropped:
+            raise ValueError(f"{path} has no weight that begins with {prefix!r}, to be dropped")
+        logging.warning("dropped: %s", ", ".join(dropped))
+        weights = {name: value for name, value in weights.items() if name not in dropped}
+    source = Source(path, config, weights, None, (), None)
+    _check(source)
+    return source
+
+
+def _check(source: Source) -> None:
+    """Compares the stored weights with those of our models.
+
+    Raises:
+      ValueError: If some are unknown, of another shape, or missing.
+    """
+    _check_size(source)
+    expected = {
+        name: tuple(variable.shape)
+        for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
+        for name, variable in conversion.named_weights(model(source.config)).items()
+    }
+    width = source.config.hidden_size
+    count = source.num_labels
+    expected |= {"output_weights": (count, width), "output_bias": (count,)}
+    expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
+    missing = [
+        name
+        for name in expected
+        if name.startswith((ENCODER, *source.heads))
+        and name not in source.weights
+        and (source.has_pooler or not name.startswith(POOLER))
+    ]
+    unknown = sorted(set(source.weights) - set(expected))
+    wrong = [
+        f"{name} {list(value.shape)}, not {list(expected[name])}"
+        for name, value in source.weights.items()
+        if name in expected and value.shape != expected[name]
+    ]
+    for problem, listed in (("lacks", missing), ("has unknown", unknown), ("has", wrong)):
+        if listed:
+            raise ValueError(
+                f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use the "
+                "config that belongs to it, or drop what is of no use"
+            )
+
+
+def _check_size(source: Source) -> None:
+    # Before any memory is allocated: another model's config may declare any size.
+    declared = source.config.num_weights
+    held = sum(value.size for value in source.weights.values())
+    if declared > 10 * held:
+        raise ValueError(
+            f"{source.path} does not fit its config: that declares more than {declared:,} numbers, "
+            f"and the weights are {held:,}; use the config that belongs to them"
+        )

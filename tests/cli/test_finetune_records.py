@@ -1,0 +1,78 @@
+"""What fine-tuning leaves beside its checkpoints, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+import albert_tf
+from albert_tf.conversion.convert import convert
+from tests import finetune_runs as runs
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> pathlib.Path:
+    """Four updates on MRPC, two evaluations; its folder is not to be written to."""
+    folder = tmp_path_factory.mktemp("records")
+    runs.main(runs.command("mrpc", folder, do_train=True, do_eval=True))
+    return folder
+
+
+@pytest.fixture
+def copy(trained, tmp_path) -> pathlib.Path:
+    return pathlib.Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def test_later_runs_need_no_vocabulary(copy):
+    again = {"spm_model_file": None, "from_scratch": None, "albert_config_file": None}
+    (copy / "out" / "dev_probabilities.json").unlink()
+    runs.main(runs.command("mrpc", copy, do_predict=True, **again))
+    assert (copy / "out" / "test_results.tsv").exists()
+    found = albert_tf.Preprocessor.from_weights(copy / "out" / "model.ckpt-best")
+    assert found.labels == ("0", "1")
+
+
+@pytest.mark.parametrize("change", ["case", "pieces"])
+def test_a_run_has_one_vocabulary(change, copy, tmp_path):
+    changes = {"do_lower_case": False}
+    if change == "pieces":
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(5995))]
+        (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+        shutil.copy(tmp_path / "vocab.txt", copy / "out")
+        (tmp_path / "vocab.txt").write_text("\n".join(pieces[::-1]))
+        changes = {"spm_model_file": None, "vocab_file": tmp_path / "vocab.txt"}
+    with pytest.raises(SystemExit, match="is another vocabulary, or of another case, than .*--out"):
+        runs.main(runs.command("mrpc", copy, do_train=True, **changes))
+
+
+def test_a_model_card_says_what_the_run_was(trained, tmp_path):
+    convert(str(trained / "out" / "model.ckpt-best"), "huggingface", str(tmp_path / "there"))
+    config = json.loads((tmp_path / "there" / "config.json").read_text())
+    assert config["problem_type"] == "single_label_classification"
+    names = {path.name for path in (tmp_path / "there").iterdir()}
+    assert {"spiece.model", "tokenizer_config.json", "model.safetensors"} < names
+    card = (tmp_path / "there" / "README.md").read_text()
+    header, rest = card.split("---\n")[1:]
+    assert "library_name: transformers\n" in header
+    assert "pipeline_tag: text-classification\n" in header
+    record = json.loads((trained / "out" / "run.json").read_text())
+    assert record["task_name"] == "mrpc" and record["command"] in rest
+    assert "from random weights" in rest and "Classes: `0`, `1`." in rest
+    best = (trained / "out" / "best_trial.txt").read_text().split(":")
+    assert f"| eval_accuracy | {float(best[2]):.4f} |" in rest
+
+
+def test_a_card_without_a_run_claims_nothing(trained, tmp_path):
+    source = tmp_path / "bare"
+    shutil.copytree(trained / "out", source)
+    for name in ("run.json", "eval_results.txt", "best_trial.txt"):
+        (source / name).unlink()
+    convert(str(source), "huggingface", str(tmp_path / "there"))
+    card = (tmp_path / "there" / "README.md").read_text()
+    assert "# ALBERT\n" in card and "Training" not in card and "Scores" not in card
+    (source / "run.json").write_text('{"task_name": 3}')
+    with pytest.raises(ValueError, match=r"run.json: .*task_name"):
+        convert(str(source), "huggingface", str(tmp_path / "other"))
