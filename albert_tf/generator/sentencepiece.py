@@ -21,7 +21,7 @@ from albert_tf import errors, files, quiet, scripts
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings
 from albert_tf.scripts import FlagGroup
-from albert_tf.text.tokenization import preprocess_text
+from albert_tf.text.sentence_piece import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).
 RECIPE = {

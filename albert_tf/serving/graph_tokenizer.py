@@ -16,13 +16,8 @@ from albert_tf.serving.normalization import SIGMA, Normalized, Normalizer
 from albert_tf.serving.sequences import first
 from albert_tf.serving.tables import RowTable, of_rows, with_origins
 from albert_tf.text.characters import CleanedCharacters, SplitPunctuation
-from albert_tf.text.tokenization import (
-    CHARACTERS_PER_PIECE,
-    GROWTH,
-    LONGEST_WORD,
-    ends_in_digit_comma,
-    preprocess_text,
-)
+from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
+from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_piece import MAX_WORD_CHARS
 from albert_tf.text.word_starts import SPACE_MARK

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.text.tokenization import preprocess_text
+from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.word_starts import SPACE_MARK
 
 _UNALIGNED = -1

@@ -1,22 +1,19 @@
-"""Text normalisation and the two vocabularies of ALBERT: SentencePiece, and WordPiece (Chinese)."""
+"""Tokenizer: text to ids and back, with either kind of ALBERT's vocabularies."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import sentencepiece
 
 from albert_tf import files
 from albert_tf.text import word_starts
-from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
+from albert_tf.text.characters import to_unicode
+from albert_tf.text.sentence_piece import SentencePiece
 from albert_tf.text.word_piece import WordPiece
-from albert_tf.text.word_starts import SPACE_MARK
 
 # How many characters of a long text to read per piece wanted, and the factor if that is too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4
@@ -24,27 +21,6 @@ CHARACTERS_PER_PIECE, GROWTH = 8, 4
 # a word may depend on its very last character, however far away, and SentencePiece takes quadratic
 # time for a word of unknown characters.
 LONGEST_WORD = 1 << 16
-
-
-def preprocess_text(text: str | bytes, lower: bool = True) -> str:
-    """Normalises text as ALBERT's SentencePiece models expect it.
-
-    Collapses runs of white space, replaces compatibility characters by their plain form (NFKD),
-    strips accents and, last, lower-cases. The order matters: NFKD may bring back spaces.
-
-    Args:
-      text: Any text; bytes are read as UTF-8.
-      lower: Whether to lower-case.
-
-    Raises:
-      ValueError: If `text` is neither str nor bytes.
-
-    Source: tokenization.py, preprocess_text.
-    """
-    text = " ".join(to_unicode(text).split())
-    if not text.isascii():
-        text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
-    return text.lower() if lower else text
 
 
 class Tokenizer:
@@ -84,7 +60,7 @@ class Tokenizer:
                 f"spm_model_file={spm_model_file!r} and vocab_file={vocab_file!r}"
             )
         self.do_lower_case = do_lower_case
-        vocabulary_class = _SentencePiece if spm_model_file else WordPiece
+        vocabulary_class = SentencePiece if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
         content = _read_file(path)
         self.digest = hashlib.sha256(content + bytes([do_lower_case])).hexdigest()
@@ -205,88 +181,6 @@ class Tokenizer:
         return self._vocabulary.word_starts(letters)
 
 
-class _SentencePiece:
-    """A SentencePiece model with the release's digit-comma rule."""
-
-    special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))
-
-    def __init__(self, content: bytes, path: str, do_lower_case: bool):
-        self._lower = do_lower_case
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(content)
-            self.pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is damaged (a piece is not UTF-8): copy it again") from error
-        except RuntimeError as error:
-            raise ValueError(f"{path} is not a SentencePiece model; is it a vocab_file?") from error
-        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        # Whether the best split always has a boundary before a space.
-        self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
-        # The ids that `encode` puts in place of an id; None: it must look at the text.
-        self._split_ids: dict[int, list[int] | None] = {
-            i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
-            for i, piece in enumerate(self.pieces)
-            if ends_in_digit_comma(piece)
-        }
-        if "," not in self.ids:
-            self._split_ids[self._processor.unk_id()] = None
-
-    def preprocess(self, text: str | bytes) -> str:
-        return preprocess_text(text, self._lower)
-
-    normalize = preprocess
-
-    def tokenize(self, text: str) -> list[str]:
-        tokens = []
-        for piece in self._processor.encode(text, out_type=str):
-            if ends_in_digit_comma(piece):
-                tokens.extend(self._split_comma(piece))
-            else:
-                tokens.append(piece)
-        return tokens
-
-    def encode(self, text: str) -> list[int]:
-        ids = self._processor.encode(text)
-        if self._split_ids.keys().isdisjoint(ids):
-            return ids
-        parts = [self._split_ids.get(i, [i]) for i in ids]
-        if None in parts:
-            return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
-        return [i for part in parts for i in part]
-
-    def encode_places(self, text: str) -> tuple[list[int], list[int]]:
-        """See WordPiece."""
-        before = [0, *itertools.accumulate(not char.isspace() for char in text)]
-        ids, places = [], []
-        for found in self._processor.encode(text, out_type="immutable_proto").pieces:
-            place = before[found.begin]
-            if found.id not in self._split_ids or not ends_in_digit_comma(found.piece):
-                ids.append(found.id)
-                places.append(place)
-                continue
-            for part in self._split_comma(found.piece):
-                ids.append(self._processor.piece_to_id(part))
-                places.append(place)
-                place += len(part.replace(SPACE_MARK, ""))
-        return ids, places
-
-    def _split_comma(self, piece: str) -> list[str]:
-        number = piece[:-1].replace(SPACE_MARK, "")
-        return [*self._processor.encode(number, out_type=str), ","]
-
-    def join(self, pieces: list[str]) -> str:
-        return "".join(pieces).replace(SPACE_MARK, " ").strip()
-
-    def word_starts(self, letters: str) -> np.ndarray:
-        return word_starts.find_in_sentencepiece(self.pieces, letters)
-
-
-def ends_in_digit_comma(piece: str) -> bool:
-    """Whether the release splits this SentencePiece piece again without its comma."""
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
-
-
 def _read_file(path: str) -> bytes:
     if not files.is_file(path):
         raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
@@ -296,7 +190,7 @@ def _read_file(path: str) -> bytes:
     return content
 
 
-def _find_special_ids(vocabulary: _SentencePiece | WordPiece, path: str) -> list[int]:
+def _find_special_ids(vocabulary: SentencePiece | WordPiece, path: str) -> list[int]:
     ids = vocabulary.ids
     missing = [names for names in vocabulary.special_pieces if ids.keys().isdisjoint(names)]
     if missing:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from albert_tf.tasks import glue
-from albert_tf.text.tokenization import preprocess_text
+from albert_tf.text.sentence_piece import preprocess_text
 
 LABELLED_TASKS = [name for name in glue.GLUE_TASKS if name != "ax"]
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from albert_tf.tasks import race
-from albert_tf.text.tokenization import Tokenizer, preprocess_text
+from albert_tf.text.sentence_piece import preprocess_text
+from albert_tf.text.tokenization import Tokenizer
 
 PASSAGE = {
     "id": "middle7.txt",

@@ -16,7 +16,8 @@ import pytest
 import sentencepiece
 
 from albert_tf.text import tokenization
-from albert_tf.text.tokenization import Tokenizer, preprocess_text
+from albert_tf.text.sentence_piece import preprocess_text
+from albert_tf.text.tokenization import Tokenizer
 
 # fmt: off
 CHINESE_VOCABULARY = [
