@@ -6,6 +6,8 @@ import os
 
 from absl import logging
 
+from albert_tf import quiet
+
 SCHEME = "hf://"
 # Config, weights and vocabulary: no pickle (.bin) and no program.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
@@ -61,9 +63,10 @@ def _download(path: str, name: str, revision: str | None) -> str:
             f"{path} needs the package huggingface_hub: pip install 'albert_tf[hub]'"
         ) from error
     try:
-        return huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=list(_FILES), library_name="albert_tf"
-        )
+        with quiet.only_warnings():  # Its HTTP library logs every request.
+            return huggingface_hub.snapshot_download(
+                name, revision=revision, allow_patterns=list(_FILES), library_name="albert_tf"
+            )
     except errors.RevisionNotFoundError as error:
         raise FileNotFoundError(f"{path}: the model has no revision {revision!r}") from error
     except errors.RepositoryNotFoundError as error:
