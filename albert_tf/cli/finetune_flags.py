@@ -56,7 +56,7 @@ def _define_task(values: flags.FlagValues) -> None:
         None,
         "GLUE: cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only). "
         "Others: race, squad_v1, squad_v2. For a table of your own: classification, regression, "
-        "choice.",
+        "choice; for words with tags: token_classification.",
         required=True,
     )
     group.string(
@@ -68,7 +68,8 @@ def _define_task(values: flags.FlagValues) -> None:
     group.string(
         "train_file",
         None,
-        "File to train on: SQuAD's JSON, or a table in .csv, .tsv or .jsonl (.json, too).",
+        "File to train on: SQuAD's JSON, or a table in .csv, .tsv or .jsonl (.json, too); for "
+        "token_classification CoNLL's columns or .jsonl.",
     )
     group.string(
         "eval_file",

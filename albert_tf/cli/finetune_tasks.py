@@ -14,7 +14,7 @@ from albert_tf import checkpoint, files
 from albert_tf.cli import finetune_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
-from albert_tf.tasks import table
+from albert_tf.tasks import conll, table, tag_scores, token_classification
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
@@ -22,6 +22,7 @@ from albert_tf.tasks.race import LETTERS, LEVELS, read_race
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 
@@ -92,7 +93,8 @@ def _choice_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedT
 
 def _text_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
     columns = _columns(values)
-    labels = _labels(values, columns) if values.task_name == "classification" else ()
+    find = functools.partial(table.find_labels, columns=columns)
+    labels = _labels(values, find) if values.task_name == "classification" else ()
     key_metric = "eval_accuracy" if labels else "pearson"
     task = SequenceClassificationTask(*common, labels, key_metric)
 
@@ -102,7 +104,19 @@ def _text_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTas
     return task, read
 
 
-# The tasks that are not GLUE's; the last three read your own table.
+def _token_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
+    classes = _labels(values, conll.find_tags)
+
+    def read(split: str) -> list[Any]:
+        examples = conll.read_sentences(_file(values, split), classes, split != "test")
+        if split != "train" and token_classification.is_labelled(examples):
+            tag_scores.check_installed(classes)
+        return examples
+
+    return TokenClassificationTask(*common, classes), read
+
+
+# The tasks that are not GLUE's; the last four read your own file.
 _MAKERS = {
     "race": _race_task,
     "squad_v1": _squad_task,
@@ -110,6 +124,7 @@ _MAKERS = {
     "classification": _text_task,
     "regression": _text_task,
     "choice": _choice_task,
+    "token_classification": _token_task,
 }
 
 
@@ -133,7 +148,8 @@ def find_vocabulary(values: flags.FlagValues) -> None:
 
 def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
     """Writes a classifier's class names beside its checkpoints, for their later users."""
-    if isinstance(task, SequenceClassificationTask) and task.classes:
+    kinds = (SequenceClassificationTask, TokenClassificationTask)
+    if isinstance(task, kinds) and task.classes:
         labels_file.write(values.output_dir, task.classes)
 
 
@@ -146,14 +162,14 @@ def _columns(values: flags.FlagValues) -> table.TableColumns:
     )
 
 
-def _labels(values: flags.FlagValues, columns: table.TableColumns) -> tuple[str, ...]:
-    """Returns the classes: those trained on before, or in the file that a fresh run reads."""
+def _labels(values: flags.FlagValues, find: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the classes: those trained on before, or found in the file a fresh run reads."""
     if values.ensemble_dirs:
         return _shared_labels(values.ensemble_dirs)
     path = os.path.join(values.output_dir, labels_file.LABELS_FILE)
     goes_on = checkpoint.latest(values.output_dir) and files.exists(path)
     if values.do_train and not goes_on:
-        return table.find_labels(_file(values, "train"), columns)
+        return find(_file(values, "train"))
     return labels_file.read(values.output_dir)
 
 

@@ -100,7 +100,7 @@ class ScoringTask(SupervisedTask):
         `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
         """
         stored = {"ids": _ids(examples), "probabilities": predictions.tolist()}
-        files.replace(_stored_file(directory, split), json.dumps(stored) + "\n")
+        files.replace(stored_file(directory, split), json.dumps(stored) + "\n")
         if split != "test":
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
@@ -117,10 +117,7 @@ class ScoringTask(SupervisedTask):
         self, directories: Sequence[str], split: str, examples: Sequence[Any]
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
-        stored = [_read_stored(_stored_file(path, split), _ids(examples)) for path in directories]
-        if len({values.shape for values in stored}) > 1:
-            raise ValueError(f"the predictions in {', '.join(directories)} are of other classes")
-        return np.mean(stored, axis=0)
+        return mean_of_stored(directories, split, _ids(examples))
 
 
 class SequenceClassificationTask(ScoringTask):
@@ -202,8 +199,17 @@ def _ids(examples: Sequence[Any]) -> list[str]:
     return [example.guid for example in examples]
 
 
-def _stored_file(directory: str, split: str) -> str:
+def stored_file(directory: str, split: str) -> str:
+    """Returns the path of a split's probabilities, which `mean_of_stored` reads."""
     return os.path.join(directory, f"{split}_probabilities.json")
+
+
+def mean_of_stored(directories: Sequence[str], split: str, ids: list[str]) -> np.ndarray:
+    """Returns the mean of the probabilities or numbers stored in directories for these ids."""
+    stored = [_read_stored(stored_file(path, split), ids) for path in directories]
+    if len({values.shape for values in stored}) > 1:
+        raise ValueError(f"the predictions in {', '.join(directories)} are of other classes")
+    return np.mean(stored, axis=0)
 
 
 def _read_stored(path: str, ids: list[str]) -> np.ndarray:

@@ -87,11 +87,11 @@ class SupervisedTask(Task):
 
     def loss_weights(self, features: Features) -> dict[str, Any]:
         """Returns the number of examples, for each loss."""
-        return dict.fromkeys(self.loss_names, ops.sum(_example_weights(features)))
+        return dict.fromkeys(self.loss_names, ops.sum(example_weights(features)))
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
         """Returns each loss, summed over the examples."""
-        weights = _example_weights(features)
+        weights = example_weights(features)
         losses = self.example_losses(outputs, features)
         return {name: ops.sum(loss * weights) for name, loss in losses.items()}
 
@@ -119,7 +119,8 @@ class SupervisedTask(Task):
         """
 
 
-def _example_weights(features: Features) -> Any:
+def example_weights(features: Features) -> Any:
+    """Returns the rows' weights `<float32>[B]`, 0 for those that only fill a batch up."""
     weights = features.get("example_weights")
     if weights is None:
         # Among several workers TensorFlow does not know a batch's static size.

@@ -1,0 +1,161 @@
+"""Sentences whose words have tags: CoNLL's columns, or JSON Lines."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+
+from albert_tf import files
+from albert_tf.tasks import tags
+from albert_tf.text_files import CARRIAGE_RETURN, json_member, parse_json, utf8_lines
+
+# A line that begins a document in CoNLL's files.
+_DOCUMENT = "-DOCSTART-"
+# Not all white space: a word may hold a no-break space.
+_SEPARATOR = re.compile("[ \t]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenExample:
+    """A sentence.
+
+    Attributes:
+      guid: The line of its file in which it begins.
+      words: Its words.
+      labels: The ids of their tags; None if unknown.
+    """
+
+    guid: str
+    words: tuple[str, ...]
+    labels: tuple[int, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sentence:
+    """A sentence of a file: its words, the lines they stand in, and their tags, if it has any."""
+
+    lines: list[int]
+    words: list[str]
+    tags: list[str] | None
+
+
+def find_tags(path: str) -> tuple[str, ...]:
+    """Returns the tags of a training file in the order of their ids; see tags.order.
+
+    Raises:
+      ValueError: See read_sentences and tags.order.
+    """
+    counts = collections.Counter(tag for each in _sentences(path, True) for tag in each.tags)
+    return tags.order(counts, path)
+
+
+def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> list[TokenExample]:
+    """Reads sentences with tagged words.
+
+    Args:
+      path: Path of a .jsonl file, with an object of `tokens` and `labels` in each line; or of a
+        file in CoNLL's columns: a word a line, its tag in the last of the columns between spaces or
+        tabs, and an empty line between sentences. Lines of -DOCSTART- are skipped. In UTF-8.
+      classes: The tags in the order of their ids.
+      labelled: Whether it must have tags; if not, it has one for each word or none at all.
+
+    Raises:
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If a line is not of this form, a tag is missing or unknown, or there is no
+        sentence. The message names file and line.
+    """
+    ids = {tag: i for i, tag in enumerate(classes)}
+    examples = []
+    for sentence in _sentences(path, labelled):
+        labels = None
+        if sentence.tags is not None:
+            for line, tag in zip(sentence.lines, sentence.tags, strict=True):
+                if tag not in ids:
+                    raise ValueError(
+                        f"{path}:{line}: label {tag!r} is not one of those trained on: "
+                        f"{', '.join(classes)}"
+                    )
+            labels = tuple(ids[tag] for tag in sentence.tags)
+        examples.append(TokenExample(str(sentence.lines[0]), tuple(sentence.words), labels))
+    return examples
+
+
+def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
+    """Yields a file's sentences; all have tags, or none."""
+    if not files.is_file(path):
+        raise FileNotFoundError(f"{path} does not exist")
+    found = _of_objects(path) if path.lower().endswith(".jsonl") else _of_columns(path)
+    first = None
+    for sentence in found:
+        line, has_tags = sentence.lines[0], sentence.tags is not None
+        if labelled and not has_tags:
+            raise ValueError(f"{path}:{line}: {sentence.words[0]!r} has no label")
+        first = first or (line, has_tags)
+        if has_tags != first[1]:
+            raise ValueError(
+                f"{path}:{line}: the sentence {'has' if has_tags else 'lacks'} labels, unlike that "
+                f"of line {first[0]}: give all or none"
+            )
+        yield sentence
+    if first is None:
+        raise ValueError(f"{path} has no sentences")
+
+
+def _of_columns(path: str) -> Iterator[_Sentence]:
+    rows: list[tuple[int, list[str]]] = []
+    first = None
+    for number, line in utf8_lines(path):
+        line = line.rstrip("\r\n").strip(" \t")
+        if "\r" in line:
+            raise ValueError(f"{path}:{number}: {CARRIAGE_RETURN}")
+        cells = _SEPARATOR.split(line) if line else []
+        if cells and cells[0] != _DOCUMENT:
+            first = first or (number, len(cells))
+            if len(cells) != first[1]:
+                raise ValueError(
+                    f"{path}:{number}: expected {first[1]} column(s) as in line {first[0]}, got "
+                    f"{len(cells)}: {line[:60]!r}"
+                )
+            rows.append((number, cells))
+        elif rows:
+            yield _sentence(rows)
+            rows = []
+    if rows:
+        yield _sentence(rows)
+
+
+def _sentence(rows: Sequence[tuple[int, list[str]]]) -> _Sentence:
+    lines, cells = [line for line, _ in rows], [cells for _, cells in rows]
+    last = [row[-1] for row in cells] if len(cells[0]) > 1 else None
+    return _Sentence(lines, [row[0] for row in cells], last)
+
+
+def _of_objects(path: str) -> Iterator[_Sentence]:
+    for number, line in utf8_lines(path):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        row = parse_json(line, where)
+        words = _strings(row, "tokens", where)
+        if not words:
+            raise ValueError(f"{where}: there are no tokens")
+        labels = None
+        if row.get("labels") is not None:
+            labels = _strings(row, "labels", where)
+            if len(labels) != len(words):
+                raise ValueError(
+                    f"{where}: expected a label for each of {len(words)} tokens, got {len(labels)}"
+                )
+        yield _Sentence([number] * len(words), words, labels)
+
+
+def _strings(row: object, key: str, where: str) -> list[str]:
+    values = json_member(row, key, where, list)
+    for i, value in enumerate(values):
+        if not isinstance(value, str) or not value:
+            raise ValueError(
+                f"{where}: expected strings in {key!r}, got {value!r} in place {i} (from 0)"
+            )
+    return values

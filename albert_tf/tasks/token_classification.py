@@ -1,0 +1,221 @@
+"""Token classification: a tag for each word of a sentence, as for names or parts of speech."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf import files
+from albert_tf.model import tagging
+from albert_tf.tasks import losses, metrics, sequence_features, tag_scores, tags
+from albert_tf.tasks.classification import mean_of_stored, stored_file
+from albert_tf.tasks.conll import TokenExample
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, example_weights
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.types import Features
+
+# Of probabilities stored for ensembles: a set has many words.
+_DIGITS = 7
+
+
+class TokenClassificationTask(SupervisedTask):
+    """Tags words. Examples are TokenExamples, a row is a window on a sentence.
+
+    Each word is split into pieces by itself, and its first piece carries its tag; no other position
+    counts. Windows end between words, and each word is in one window. A word without pieces, as one
+    of control characters alone, gets the default tag. Predictions are the probabilities
+    `<float64>[W, C]` of all words of all sentences.
+
+    Args:
+      options: See SupervisedTask.
+      tokenizer: See SupervisedTask.
+      max_seq_length: See SupervisedTask.
+      classes: The tags, by id.
+
+    Differs: the release has no such task.
+    """
+
+    labels = ("tag_ids",)
+    loss_names = ("classification_loss",)
+
+    def __init__(
+        self,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        max_seq_length: int,
+        classes: Sequence[str],
+    ) -> None:
+        super().__init__(options, tokenizer, max_seq_length)
+        self.classes = tuple(classes)
+        self.key_metric = tag_scores.key_metric(classes)
+
+    def build_model(self) -> keras.Model:
+        """Returns a new AlbertForTokenClassification."""
+        return tagging.AlbertForTokenClassification(
+            num_labels=len(self.classes), **self.options.arguments
+        )
+
+    def rows(
+        self, examples: Sequence[TokenExample], is_training: bool
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields a row for each window.
+
+        `word_numbers` and `tag_ids` `<int32>[L]` hold the number of the word, from 1, and 1 more
+        than the id of its tag where a word's first piece is; 0 elsewhere.
+        """
+        room = self.max_seq_length - 2
+        for index, example in enumerate(examples):
+            words = [self.tokenizer.encode(word, room) for word in example.words]
+            for window in windows([len(pieces) for pieces in words], room):
+                ids = [i for number in window for i in words[number]]
+                features = sequence_features.join_ids(self.tokenizer, ids)
+                numbers, tag_ids = (np.zeros_like(features["input_ids"]) for _ in range(2))
+                position = 1
+                for number in window:
+                    if words[number]:
+                        numbers[position] = 1 + number
+                        tag_ids[position] = 1 + example.labels[number] if example.labels else 0
+                        position += len(words[number])
+                places = {"word_numbers": numbers, "tag_ids": tag_ids}
+                yield {**features, **places, "example_index": np.int32(index)}
+
+    def loss_weights(self, features: Features) -> dict[str, Any]:
+        """Returns the number of words."""
+        counts = ops.sum(ops.cast(features["tag_ids"] > 0, "float32"), axis=1)
+        return dict.fromkeys(self.loss_names, ops.sum(counts * example_weights(features)))
+
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+        """Returns the cross entropies of a window's words, summed."""
+        # An id of -1 costs nothing.
+        loss = losses.classification_loss(features["tag_ids"] - 1, outputs)
+        return dict.fromkeys(self.loss_names, ops.sum(loss, axis=1))
+
+    def predictions(
+        self, examples: Sequence[TokenExample], features: FeatureTable, outputs: Any
+    ) -> np.ndarray:
+        """Turns logits `<float32>[N, S, C]` of N windows into probabilities of words."""
+        numbers = features.sequences["word_numbers"]
+        lengths = features.lengths
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        columns = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        is_word = numbers > 0
+        rows, columns = rows[is_word], columns[is_word]
+        counts = np.array([len(example.words) for example in examples])
+        before = (np.cumsum(counts) - counts)[features.scalars["example_index"][rows]]
+        probabilities = np.zeros((counts.sum(), len(self.classes)))
+        probabilities[:, tags.default(self.classes)] = 1.0
+        probabilities[before + numbers[is_word] - 1] = metrics.softmax(outputs[rows, columns])
+        return probabilities
+
+    def scores(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> dict[str, float]:
+        """Returns those of tag_scores, and `eval_loss`, the mean over words."""
+        if not is_labelled(examples):
+            return {}
+        expected = self._expected(examples)
+        found = tag_scores.scores(expected, self._tags(examples, predictions), self.classes)
+        labels = [label for example in examples for label in example.labels]
+        return {**found, "eval_loss": metrics.log_loss(labels, predictions)}
+
+    def write(
+        self, directory: str, split: str, examples: Sequence[TokenExample], predictions: np.ndarray
+    ) -> None:
+        """Writes a split's files; those of "dev" are called dev_predictions.conll and so on.
+
+        predictions.conll holds a word a line, its true tag if known, and the predicted one, between
+        tabs. With labels there are also scores_by_type.tsv and confusion.tsv, of the true tags in
+        rows and the predicted ones in columns. <split>_probabilities.json is for `average`.
+        """
+        stored = {"ids": _ids(examples), "probabilities": predictions.round(_DIGITS).tolist()}
+        files.replace(stored_file(directory, split), json.dumps(stored) + "\n")
+        predicted = self._tags(examples, predictions)
+        columns = [[map(_cell, example.words) for example in examples], predicted]
+        if is_labelled(examples):
+            expected = self._expected(examples)
+            columns.insert(1, expected)
+            self._write_scores(directory, split, expected, predicted)
+        sentences = (zip(*sentence, strict=True) for sentence in zip(*columns, strict=True))
+        text = "\n".join("".join(map(_line, sentence)) for sentence in sentences)
+        files.replace(_path(directory, split, "predictions.conll"), text)
+
+    def average(
+        self, directories: Sequence[str], split: str, examples: Sequence[TokenExample]
+    ) -> np.ndarray:
+        """Returns the mean probabilities; see SupervisedTask."""
+        return mean_of_stored(directories, split, _ids(examples))
+
+    def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:
+        """Returns the likeliest tags, by sentence."""
+        found = iter(predictions.argmax(axis=-1).tolist())
+        return [
+            [self.classes[i] for i in itertools.islice(found, len(example.words))]
+            for example in examples
+        ]
+
+    def _expected(self, examples: Sequence[TokenExample]) -> list[list[str]]:
+        return [[self.classes[i] for i in example.labels] for example in examples]
+
+    def _write_scores(
+        self, directory: str, split: str, expected: list[list[str]], predicted: list[list[str]]
+    ) -> None:
+        by_type = tag_scores.by_type(expected, predicted, self.classes)
+        names = ("precision", "recall", "f1-score", "support")
+        rows = [
+            (name, *(f"{row[key]:.6g}" for key in names)) for name, row in sorted(by_type.items())
+        ]
+        table = [("type", *names), *rows]
+        files.replace(_path(directory, split, "scores_by_type.tsv"), "".join(map(_line, table)))
+        counts = tag_scores.confusion(expected, predicted, self.classes).tolist()
+        pairs = zip(self.classes, counts, strict=True)
+        table = [("", *self.classes), *((tag, *map(str, row)) for tag, row in pairs)]
+        files.replace(_path(directory, split, "confusion.tsv"), "".join(map(_line, table)))
+
+
+def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:
+    """Yields the words of each window on a sentence; those of no piece alone make none.
+
+    Args:
+      lengths: The number of pieces of each word, `room` at most.
+      room: The number of pieces that fit into a window.
+    """
+    window: list[int] = []
+    total = 0
+    for number, length in enumerate(lengths):
+        if total + length > room:
+            yield window
+            window, total = [], 0
+        window.append(number)
+        total += length
+    if total:
+        yield window
+
+
+def is_labelled(examples: Sequence[TokenExample]) -> bool:
+    """Whether the examples, all of one file, have labels."""
+    return examples[0].labels is not None
+
+
+def _ids(examples: Sequence[TokenExample]) -> list[str]:
+    """Returns an id for each word."""
+    return [f"{example.guid}:{i}" for example in examples for i in range(len(example.words))]
+
+
+def _cell(word: str) -> str:
+    """Returns a word as CoNLL's readers take it: what separates columns or lines becomes _."""
+    return re.sub("[ \t\r\n]", "_", word)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "\t".join(cells) + "\n"
+
+
+def _path(directory: str, split: str, name: str) -> str:
+    return os.path.join(directory, name if split == "test" else f"{split}_{name}")

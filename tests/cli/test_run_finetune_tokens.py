@@ -1,0 +1,201 @@
+"""run_finetune.py --task_name=token_classification, on a few sentences learned by heart."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from seqeval.metrics import f1_score
+
+from albert_tf import checkpoint
+from albert_tf.conversion import labels as labels_file
+from albert_tf.training.evaluation import Trial
+from albert_tf.training.progress import ProgressLog
+from tests import finetune_runs as runs
+
+CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
+SENTENCES = (
+    "Anna B-PER|Smith I-PER|lives O|in O|New B-LOC|York I-LOC|. O",
+    "in O|York B-LOC|lives O|Smith B-PER|. O",
+    # Longer than a sequence: of several windows.
+    "|".join(["The O|House O|of O|Anna B-PER|Smith I-PER|and O"] * 9),
+    "Smith B-PER|\x01 O|of O|York B-LOC",
+    "the O|Capital O|of O|New B-LOC|York I-LOC",
+)
+
+
+def write(path: pathlib.Path, sentences=SENTENCES, columns: int = 2) -> pathlib.Path:
+    rows = [[word.split(" ") for word in each.split("|")] for each in sentences]
+    text = "\n".join("".join(" ".join(row[:columns]) + "\n" for row in each) for each in rows)
+    path.write_text(text)
+    return path
+
+
+def command(folder: pathlib.Path, **changes) -> list[str]:
+    files = {
+        "train_file": folder / "train.conll",
+        "eval_file": folder / "dev.conll",
+        "predict_file": folder / "new.conll",
+    }
+    defaults = {"data_dir": None, "max_seq_length": 19, "learning_rate": 0.03, "dropout_prob": 0}
+    defaults |= {"train_step": 60, "warmup_step": 5, "save_checkpoints_steps": 30}
+    return runs.command("token_classification", folder, **defaults, **files, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> pathlib.Path:
+    """A finished run; its folder is not to be written to."""
+    folder = tmp_path_factory.mktemp("tokens")
+    for name, columns in (("train", 2), ("dev", 2), ("new", 1)):
+        write(folder / f"{name}.conll", columns=columns)
+    runs.main(command(folder, do_train=True, do_eval=True, do_predict=True))
+    return folder
+
+
+def columns(path: pathlib.Path) -> list[list[list[str]]]:
+    """Reads a file of predictions: sentences of words of cells."""
+    return [
+        [line.split("\t") for line in block.splitlines()]
+        for block in path.read_text().rstrip("\n").split("\n\n")
+    ]
+
+
+def test_it_learns_and_writes_what_it_predicts(trained):
+    out = trained / "out"
+    assert labels_file.read(str(out)) == CLASSES
+    dev = columns(out / "dev_predictions.conll")
+    assert [[cells[:2] for cells in each] for each in dev] == [
+        [word.split(" ") for word in each.split("|")] for each in SENTENCES
+    ]
+    expected, predicted = ([[cells[i] for cells in each] for each in dev] for i in (1, 2))
+    trial = Trial.read(str(out))
+    assert trial.best_value == f1_score(expected, predicted) > 0.5
+    new = columns(out / "predictions.conll")
+    assert [[cells[0] for cells in each] for each in new] == [
+        [cells[0] for cells in each] for each in dev
+    ], "no word is lost"
+    assert [[cells[1] for cells in each] for each in new] == predicted
+    assert not (out / "test_scores.txt").exists()
+
+
+def test_scores_of_types_and_confusions(trained):
+    out = trained / "out"
+    dev = [word for each in columns(out / "dev_predictions.conll") for word in each]
+    header, *rows = (
+        line.split("\t") for line in (out / "dev_confusion.tsv").read_text().splitlines()
+    )
+    assert header == ["", *CLASSES] and [row[0] for row in rows] == list(CLASSES)
+    counts = {
+        (row[0], tag): int(count)
+        for row in rows
+        for tag, count in zip(CLASSES, row[1:], strict=True)
+    }
+    assert sum(counts.values()) == len(dev)
+    for (true, found), count in counts.items():
+        assert count == sum(cells[1:] == [true, found] for cells in dev)
+    header, *rows = (
+        line.split("\t") for line in (out / "dev_scores_by_type.tsv").read_text().splitlines()
+    )
+    assert header == ["type", "precision", "recall", "f1-score", "support"]
+    starts = [cells[1] for cells in dev]
+    assert {row[0]: int(row[4]) for row in rows} == {
+        kind: starts.count(f"B-{kind}") for kind in ("LOC", "PER")
+    }
+    assert "\nf1 = " in (out / "eval_results.txt").read_text()
+
+
+def test_a_killed_run_goes_on_to_the_bit(trained, tmp_path, monkeypatch):
+    for name in ("train", "dev", "new"):
+        shutil.copy(trained / f"{name}.conll", tmp_path)
+    shutil.copytree(trained / "features", tmp_path / "features")
+    args = command(tmp_path, do_train=True, do_eval=True, iterations_per_loop=1)
+    report = ProgressLog.report
+
+    class Killed(BaseException):
+        """What nothing catches."""
+
+    def killed(self, step, *args, **kwargs):
+        report(self, step, *args, **kwargs)
+        if step == 31:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(ProgressLog, "report", killed)
+        runs.main(args)
+    assert Trial.read(str(tmp_path / "out")).last_step == 30
+    runs.main(args)
+    whole, mine = (checkpoint.read(str(f / "out/model.ckpt-60")) for f in (trained, tmp_path))
+    assert mine.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(mine[name], value, err_msg=name)
+    assert Trial.read(str(tmp_path / "out")) == Trial.read(str(trained / "out"))
+
+
+def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
+    """Of a run and one that is sure of O: what is left is what the first is surer of."""
+    other = tmp_path / "other"
+    other.mkdir()
+    labels_file.write(str(other), CLASSES)
+    stored = json.loads((trained / "out/dev_probabilities.json").read_text())
+    mine = np.array(stored["probabilities"])
+    theirs = np.eye(5)[np.zeros(len(mine), int)]
+    (other / "test_probabilities.json").write_text(
+        json.dumps({**stored, "probabilities": theirs.tolist()})
+    )
+    shutil.copytree(trained / "out", tmp_path / "mine")
+    shutil.copy(trained / "out/dev_probabilities.json", tmp_path / "mine/test_probabilities.json")
+    args = command(tmp_path, do_predict=True, spm_model_file=None)
+    args += [f"--predict_file={trained}/dev.conll"]
+    runs.main([*args, f"--ensemble_dirs={tmp_path}/mine,{other}"])
+    found = [c[2] for each in columns(tmp_path / "out/predictions.conll") for c in each]
+    assert found == [CLASSES[i] for i in (mine + theirs).argmax(axis=1)]
+    assert "\nf1 = " in (tmp_path / "out/test_scores.txt").read_text()
+    assert (tmp_path / "out/confusion.tsv").exists()
+
+
+def test_plain_tags_from_json_lines(tmp_path):
+    rows = [{"tokens": ["In", "the", "Union"], "labels": ["cap", "low", "cap"]}] * 3
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = command(tmp_path, do_train=True, do_eval=True)
+    args += [f"--train_file={tmp_path}/train.jsonl", f"--eval_file={tmp_path}/dev.jsonl"]
+    runs.main([*args, "--train_step=1", "--save_checkpoints_steps=1"])
+    assert labels_file.read(str(tmp_path / "out")) == ("cap", "low")
+    assert "\nmacro_f1 = " in (tmp_path / "out/eval_results.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        (("Anna B-PER|in",), r"dev.conll:2: expected 2 column.s. as in line 1, got 1: 'in'$"),
+        (("Anna|in",), "dev.conll:1: 'Anna' has no label$"),
+        (
+            ("in O|York B-CITY",),
+            "dev.conll:2: label 'B-CITY' is not one of those trained on: O, B-",
+        ),
+    ],
+)
+def test_bad_input_ends_before_training(sentences, message, tmp_path):
+    write(tmp_path / "train.conll")
+    write(tmp_path / "dev.conll", sentences)
+    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+        runs.main(command(tmp_path, do_train=True, do_eval=True))
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, monkeypatch):
+    write(tmp_path / "train.conll")
+    write(tmp_path / "dev.conll")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "seqeval" else find_spec(name)
+    )
+    with pytest.raises(
+        SystemExit, match="^error: the package 'seqeval', which scores entities, is"
+    ):
+        runs.main(command(tmp_path, do_train=True, do_eval=True))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from albert_tf.tasks import conll, tags
+
+COLUMNS = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG\r
+rejects\tVBZ \t B-VP\tO
+
+\x20\t
+caf\u00e9\xa0x JJ B-NP O
+\u200b \u2028 \x85 O
+-DOCSTART- -X- -X- O
+Peter NNP B-NP B-PER"""
+WORDS = [("EU", "rejects"), ("caf\u00e9\xa0x", "\u200b"), ("Peter",)]
+TAGS = [("B-ORG", "O"), ("O", "O"), ("B-PER",)]
+CLASSES = ("O", "B-ORG", "B-PER")
+
+
+def read(path, **arguments):
+    examples = conll.read_sentences(str(path), CLASSES, **arguments)
+    labels = [each.labels and tuple(CLASSES[i] for i in each.labels) for each in examples]
+    return [each.words for each in examples], labels, [each.guid for each in examples]
+
+
+def test_columns(tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_bytes(COLUMNS.encode())
+    # Line ends and columns are ASCII's alone: a word may hold any other white space.
+    assert read(path) == (WORDS, TAGS, ["3", "7", "10"])
+    assert conll.find_tags(str(path)) == CLASSES
+
+
+def test_json_lines(tmp_path):
+    path = tmp_path / "train.jsonl"
+    rows = [{"tokens": w, "labels": t} for w, t in zip(WORDS, TAGS, strict=True)]
+    path.write_text("\n\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert read(path) == (WORDS, TAGS, ["1", "3", "5"])
+    assert conll.find_tags(str(path)) == CLASSES
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", "EU\nrejects\n\nPeter\n"), ("a.JSONL", '{"tokens": ["EU"]}\n{"tokens": ["a b"]}')],
+)
+def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
+    path = tmp_path / name
+    path.write_text(content)
+    words, labels, _ = read(path, labelled=False)
+    assert len(words) == 2 and labels == [None, None]
+    with pytest.raises(ValueError, match=f"{name}:1: 'EU' has no label"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.conll",
+            "a O\nb X O\n",
+            r"a.conll:2: expected 2 column\(s\) as in line 1, got 3: 'b X",
+        ),
+        ("a.conll", "a O\n\nb\n", r"a.conll:3: expected 2 column\(s\) as in line 1, got 1: 'b'"),
+        (
+            "a.conll",
+            "a O\nb B-XY\n",
+            "a.conll:2: label 'B-XY' is not one of those trained on: O",
+        ),
+        ("a.conll", "a O\rb O\n", "a.conll:1: a carriage return within the line"),
+        ("a.conll", "a O\n\xff O\n", "a.conll:2: not UTF-8"),
+        ("a.conll", "-DOCSTART- O\n\n", "a.conll has no sentences"),
+        ("a.jsonl", '{"tokens": ["a"]', "a.jsonl:1 is not JSON"),
+        ("a.jsonl", '["a"]', "a.jsonl:1: expected an object whose 'tokens' is a list, got"),
+        ("a.jsonl", '{"tokens": []}', "a.jsonl:1: there are no tokens"),
+        ("a.jsonl", '{"tokens": ["a", ""]}', "a.jsonl:1: expected strings in 'tokens', got '' in"),
+        ("a.jsonl", '{"tokens": ["a"], "labels": [3]}', "expected strings in 'labels', got 3 in "),
+        (
+            "a.jsonl",
+            '{"tokens": ["a"], "labels": []}',
+            "expected a label for each of 1 tokens, ",
+        ),
+        (
+            "a.jsonl",
+            '{"tokens": ["a"], "labels": ["O"]}\n{"tokens": ["a"]}',
+            "a.jsonl:2: the sentence lacks labels, unlike that of line 1: give all or none",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / name, labelled=False)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none.conll does not exist"):
+        read(tmp_path / "none.conll")
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # A type without an I- there may have one elsewhere.
+        ({"B-b": 1, "I-b": 2, "B-a": 1}, ("O", "B-a", "B-b", "I-a", "I-b")),
+        ({"S-a": 1, "O": 7}, ("O", "S-a")),
+        # In IOB1 a B- is rare.
+        ({"I-a": 1, "O": 7}, ("O", "I-a")),
+        ({"X": 2, "NOUN": 9, "DET": 3}, ("NOUN", "DET", "X")),
+        ({"B": 2, "I": 9, "O": 3}, ("O", "B", "I")),
+        ({"B-a": 2, "x": 9}, ("x", "B-a")),
+    ],
+)
+def test_the_order_of_tags(counts, expected):
+    assert tags.order(counts, "f") == expected
+    assert tags.default(expected) == 0
+    assert tags.are_entities(expected) == (expected[-1][1:2] == "-" and expected[0] == "O")
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (
+            {"B-a": 1, "I-a": 1, "L-a": 1, "U-a": 2},
+            "^f: the labels B-a, I-a, L-a, U-a... are of B",
+        ),
+        ({"lower": 3}, "^f: all words have one label only: 'lower'"),
+        ({"O": 3}, "^f: all words have one label only: 'O'"),
+    ],
+)
+def test_tags_that_cannot_be_learned(counts, message):
+    with pytest.raises(ValueError, match=message):
+        tags.order(counts, "f")

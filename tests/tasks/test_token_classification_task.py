@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from albert_tf import Tokenizer
+from albert_tf.tasks.conll import TokenExample
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.token_classification import TokenClassificationTask, windows
+from tests import tolerances
+
+CLASSES = ("O", "B-a", "I-a")
+LENGTH = 11
+
+
+@pytest.fixture(scope="module")
+def tokenizer(golden):
+    return Tokenizer(spm_model_file=str(golden / "spm" / "en_small.model"))
+
+
+@pytest.fixture(scope="module")
+def task(tokenizer):
+    return TokenClassificationTask(None, tokenizer, LENGTH, CLASSES)
+
+
+def example(words, labels=None, guid="1"):
+    return TokenExample(guid, tuple(words), labels and tuple(labels))
+
+
+@pytest.fixture(scope="module")
+def examples():
+    """Words of none, one, several and too many pieces, in sentences of one and of many windows."""
+    rng = np.random.default_rng(11)
+    words = ["the", "\x01", "Representatives", "unaffable-x1990,", "of", "Z\u00fcrich", "qzx" * 9]
+    lengths = [1, 2, 37, 5, 23, 1, 1]
+    made = [
+        example(rng.choice(words, n), rng.integers(0, 3, n).tolist(), str(i))
+        for i, n in enumerate(lengths)
+    ]
+    return [*made, example(["\x01"], [0], "x"), example(["\x01", "\x02", "of"], [0, 0, 2], "y")]
+
+
+def test_the_first_piece_of_a_word_carries_its_tag(task, tokenizer):
+    words, labels = ("Z\u00fcrich", "\x01", "of", "1990,"), (1, 2, 0, 2)
+    pieces = [tokenizer.encode(word) for word in words]
+    assert [len(ids) > 1 for ids in pieces] == [True, False, False, True] and not pieces[1]
+    (row,) = task.rows([example(words, labels)], is_training=True)
+    flat = [i for ids in pieces for i in ids]
+    assert row["input_ids"].tolist() == [tokenizer.cls_id, *flat, tokenizer.sep_id]
+    expected_tags, expected_words = np.zeros((2, len(flat) + 2), np.int32)
+    for number, position in ((0, 1), (2, 1 + len(pieces[0])), (3, 2 + len(pieces[0]))):
+        expected_tags[position] = labels[number] + 1
+        expected_words[position] = number + 1
+    np.testing.assert_array_equal(row["tag_ids"], expected_tags)
+    np.testing.assert_array_equal(row["word_numbers"], expected_words)
+    assert not row["segment_ids"].any() and row["input_mask"].all()
+
+
+def test_each_word_with_pieces_is_in_one_window_with_its_tag(task, examples, tokenizer):
+    rows = list(task.rows(examples, is_training=True))
+    assert max(len(row["input_ids"]) for row in rows) == LENGTH
+    found = {}
+    for row in rows:
+        for position in np.flatnonzero(row["word_numbers"]):
+            key = int(row["example_index"]), int(row["word_numbers"][position]) - 1
+            assert key not in found
+            found[key] = int(row["tag_ids"][position]) - 1
+            ids = tokenizer.encode(examples[key[0]].words[key[1]], LENGTH - 2)
+            # Whole, unless it is longer than a window.
+            assert row["input_ids"][position : position + len(ids)].tolist() == ids
+    expected = {
+        (i, k): each.labels[k]
+        for i, each in enumerate(examples)
+        for k, word in enumerate(each.words)
+        if tokenizer.encode(word)
+    }
+    assert found == expected
+
+
+def test_windows_hold_as_many_words_as_fit():
+    assert list(windows([3, 0, 2, 5, 1, 0, 9, 0], 9)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert list(windows([4, 5, 1], 9)) == [[0, 1], [2]]
+    assert list(windows([0, 0], 9)) == [] == list(windows([], 9))
+
+
+def test_predictions_are_of_all_words_in_order(task, examples):
+    """Logits that say the true tag where a word begins, and nonsense elsewhere."""
+    rows = list(task.rows(examples, is_training=False))
+    logits = np.full((len(rows), LENGTH, 3), -np.inf, np.float32)
+    rng = np.random.default_rng(4)
+    for row, out in zip(rows, logits, strict=True):
+        length = len(row["tag_ids"])
+        out[:length] = rng.normal(size=(length, 3))
+        chosen = np.flatnonzero(row["tag_ids"])
+        out[chosen] = np.eye(3)[row["tag_ids"][chosen] - 1] * 4
+    found = task.predictions(examples, FeatureTable.from_rows(rows), logits)
+    words = [pair for each in examples for pair in zip(each.words, each.labels, strict=True)]
+    assert found.shape == (len(words), 3)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    share = np.exp(4) / (np.exp(4) + 2)
+    for (word, label), row in zip(words, found, strict=True):
+        if word in "\x01\x02":
+            assert row.tolist() == [1, 0, 0], "a word without pieces is outside"
+        else:
+            assert row[label] == pytest.approx(share)
+
+
+def test_the_loss_is_the_mean_over_words(task):
+    """Against NumPy; padding rows and other positions cost nothing, whatever the logits there."""
+    tags = np.array([[0, 2, 0, 1, 0], [0, 3, 0, 0, 0], [0, 1, 1, 0, 0]], np.int32)
+    rng = np.random.default_rng(8)
+    logits = rng.normal(size=(3, 5, 3)).astype(np.float32)
+    weights = np.array([1, 1, 0], np.float32)
+    features = {"input_ids": tags, "tag_ids": tags, "example_weights": weights}
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    expected = -np.log([shares[0, 1, 1], shares[0, 3, 0], shares[1, 1, 2]]).sum()
+    (total,) = task.loss_sums(logits, features).values()
+    (weight,) = task.loss_weights(features).values()
+    np.testing.assert_allclose(total, expected, atol=tolerances.OUTPUT)
+    assert float(weight) == 3
+    logits[tags == 0] += 100 * rng.normal(size=3)
+    (again,) = task.loss_sums(logits, features).values()
+    np.testing.assert_allclose(again, total, atol=tolerances.OUTPUT)
+    (weight,) = task.loss_weights({"input_ids": tags, "tag_ids": tags}).values()
+    assert float(weight) == 5
+
+
+def test_what_is_written_can_be_read_again(task, tmp_path):
+    examples = [example(["New York", "a\tb"], guid="3"), example(["\x85"], guid="5")]
+    task.write(str(tmp_path), "test", examples, np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]]))
+    text = (tmp_path / "predictions.conll").read_text(encoding="utf-8")
+    assert text == "New_York\tB-a\na_b\tI-a\n\n\x85\tO\n"
+    mean = task.average([str(tmp_path)] * 2, "test", examples)
+    assert mean.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    with pytest.raises(ValueError, match="of other examples"):
+        task.average([str(tmp_path)], "test", examples[1:])
+    assert task.scores(examples, mean) == {}
+    assert not (tmp_path / "confusion.tsv").exists()
