@@ -12,5 +12,14 @@ else:
     from albert_tf.serving.export import main as main
     from albert_tf.serving.saved_model import save
     from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
+    from albert_tf.serving.tagging import Tagger
 
-    __all__ = ["Chooser", "Classifier", "MaskFiller", "QuestionAnswerer", "ServedModel", "save"]
+    __all__ = [
+        "Chooser",
+        "Classifier",
+        "MaskFiller",
+        "QuestionAnswerer",
+        "ServedModel",
+        "Tagger",
+        "save",
+    ]

@@ -15,6 +15,7 @@ from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassific
 from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.tasks.token_classification import TokenClassificationTask
 
 
 def check(values: flags.FlagValues, task: SupervisedTask) -> None:
@@ -113,6 +114,8 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     if isinstance(task, MultipleChoiceTask):
         sizes = {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
         return "choose", options | sizes
+    if isinstance(task, TokenClassificationTask):
+        return "tag", options | {"labels": task.classes}
     assert isinstance(task, SequenceClassificationTask)
     row = GLUE_TASKS.get(values.task_name)
     pairs = bool(row.text_b if row else values.text_pair_column)

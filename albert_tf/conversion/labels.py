@@ -69,3 +69,18 @@ def stored(path: str) -> tuple[str, ...]:
     if files.exists(os.path.join(directory, LABELS_FILE)):
         return read(directory)
     return huggingface.read_labels(directory) if huggingface.matches(directory) else ()
+
+
+def check_labels(labels: Sequence[str], classes: int) -> None:
+    """Checks that there is a name for each of a model's classes.
+
+    Raises:
+      ValueError: If there are more or fewer, or not distinct.
+    """
+    if len(labels) != classes:
+        raise ValueError(
+            f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
+            f"for each, not {len(labels)}"
+        )
+    if len({label for label in labels if label}) != classes:
+        raise ValueError(f"labels must be different names, got {', '.join(map(repr, labels))}")

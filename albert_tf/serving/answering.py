@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
@@ -12,15 +10,13 @@ from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.serving.tables import dense
-from albert_tf.serving.windows import Windows, make_windows
+from albert_tf.serving.windows import Windows, make_windows, run_in_parts
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
 # Candidate spans for each wanted answer.
 _CANDIDATES = 8
 _IMPOSSIBLE = -float("inf")
-# Positions that the model reads at once (at least one window): memory doesn't grow with the texts.
-_POSITIONS_AT_ONCE = 4096
 
 
 class QuestionAnswerer(ServedModel):
@@ -115,7 +111,7 @@ class QuestionAnswerer(ServedModel):
         windows = make_windows(query, pieces, self.joiner.max_seq_length, self.doc_stride)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
-        outputs = self._run_in_parts(self.joiner.join(queries, windows.ids, always))
+        outputs = run_in_parts(self.run, self.joiner.join(queries, windows.ids, always))
         spans = self._beam(outputs) if self.may_be_impossible else self._pairs(outputs)
         answers = self._best(windows, pieces, tf.size(question), *spans)
         if not self.may_be_impossible:
@@ -126,32 +122,6 @@ class QuestionAnswerer(ServedModel):
         is_answered = null_odds < self.null_threshold
         answer = tf.where(is_answered, answers["answer"], "")
         return {**answers, "answer": answer, "null_odds": null_odds}
-
-    def _run_in_parts(self, features: Features) -> Features:
-        """Scores positions `<int32>[W, S]` of all windows, a few windows at a time."""
-        rows, width = tf.unstack(tf.shape(features["input_ids"]))
-        size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
-        number = tf.maximum(-(-rows // size), 1)
-        specs = self.run.get_concrete_function().structured_outputs
-        # An output's parts are as wide as the features, or the beam.
-        parts = {
-            name: tf.TensorArray(spec.dtype, number, infer_shape=False)
-            for name, spec in specs.items()
-        }
-
-        def add(i: tf.Tensor, parts: dict[str, tf.TensorArray]) -> Any:
-            part = {name: values[i * size : (i + 1) * size] for name, values in features.items()}
-            outputs = self.run(part)
-            return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
-
-        # One at a time: in parallel they would take the memory of all.
-        _, parts = tf.while_loop(
-            lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
-        )
-        return {
-            name: tf.ensure_shape(array.concat(), specs[name].shape)
-            for name, array in parts.items()
-        }
 
     def _pairs(self, outputs: Features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns starts, ends and scores `[W, P]` of all pairs of the best starts and ends."""

@@ -57,6 +57,29 @@ def _chosen(outputs: dict[str, np.ndarray]) -> Answer:
     }
 
 
+def _named(outputs: dict[str, Any]) -> Answer:
+    return {"entities": _spans(outputs, "entities", "types", "type")}
+
+
+def _tagged(outputs: dict[str, Any]) -> Answer:
+    return {"words": _spans(outputs, "words", "tags", "tag")}
+
+
+def _spans(outputs: dict[str, Any], texts: str, kinds: str, kind: str) -> list[Answer]:
+    columns = (outputs[name] for name in (texts, kinds, "starts", "ends", "probabilities"))
+    return [
+        {
+            "text": text.decode(),
+            kind: name.decode(),
+            "start": int(start),
+            "end": int(end),
+            "probability": float(probability),
+        }
+        for text, name, start, end, probability in zip(*columns, strict=True)
+        if text
+    ]
+
+
 def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Answer]:
     return [
         {name: text.decode(), "probability": float(probability)}
@@ -70,6 +93,8 @@ MAKERS = {
     "pieces": _filled,
     "labels": _classified,
     "score": _scored,
+    "entities": _named,
+    "words": _tagged,
     "answer": _answered,
     "choice": _chosen,
 }
@@ -86,6 +111,11 @@ def describe(answer: Answer) -> str:
     if "label" in answer:
         shares = answer["probabilities"].items()
         return f"{answer['label']} ({', '.join(f'{name} {p:.3f}' for name, p in shares)})"
+    if "entities" in answer:
+        names = (f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in answer["entities"])
+        return ", ".join(names) or "no entities"
+    if "words" in answer:
+        return " ".join(f"{word['text']}/{word['tag']}" for word in answer["words"])
     if "answer" in answer:
         found = [e["probability"] for e in answer["answers"] if e["text"] == answer["answer"]]
         return f"{answer['answer']} ({found[0]:.3f})" if found else "no answer"

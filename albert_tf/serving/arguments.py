@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
 _BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
 # Arguments, as the serving classes name them -> the tasks that take them.
 TASKS_OF = {
-    "labels": ("classify",),
+    "labels": ("classify", "tag"),
     "pairs": ("classify",),
     "threshold": ("classify",),
     "top_k": ("fill_mask",),
@@ -42,7 +42,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("for some tasks").add_argument
     add(
         "--labels",
-        help="classify: comma-separated class names by id, if there are none beside the weights.",
+        help="classify, tag: comma-separated names of the classes by id, if none are beside the "
+        "weights.",
     )
     add("--pairs", action="store_true", default=None, help="classify: inputs are pairs of texts.")
     add(

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.conversion.labels import check_labels
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.sequences import Joiner
@@ -146,13 +147,7 @@ class Classifier(ServedModel):
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
         classes = model.num_labels if model.num_labels > 1 else 0
-        if len(labels) != classes:
-            raise ValueError(
-                f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
-                f"for each, not {len(labels)}"
-            )
-        if len({label for label in labels if label}) != classes:
-            raise ValueError(f"labels must be different names, got {', '.join(map(repr, labels))}")
+        check_labels(labels, classes)
         if threshold is not None and not (len(labels) == 2 and 0 <= threshold <= 1):
             raise ValueError(
                 f"threshold {threshold} must be in [0, 1] and for two labels; there are "

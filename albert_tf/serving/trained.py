@@ -19,15 +19,18 @@ from albert_tf.model.finetuning import (
     AlbertForSequenceClassification,
 )
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.model.tagging import AlbertForTokenClassification
 from albert_tf.serving.answering import QuestionAnswerer
 from albert_tf.serving.choosing import Chooser
 from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
+from albert_tf.serving.tagging import Tagger
 from albert_tf.text import vocabulary
 
 # What a model is for -> its class, and the class that serves it.
 TASKS = {
     "fill_mask": (AlbertForPreTraining, MaskFiller),
     "classify": (AlbertForSequenceClassification, Classifier),
+    "tag": (AlbertForTokenClassification, Tagger),
     "choose": (AlbertForMultipleChoice, Chooser),
     "answer_v1": (AlbertForQuestionAnswering, QuestionAnswerer),
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
@@ -86,7 +89,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         )
     sizes = {name: options[name] for name in _BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
-    if task == "classify":
+    if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.
         weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
         count = max(1, np.size(weights) // config.hidden_size)

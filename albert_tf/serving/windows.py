@@ -1,13 +1,18 @@
-"""Windows on contexts that are too long for one sequence."""
+"""Windows on texts that are too long for one sequence."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.tables import dense, ranges
+from albert_tf.types import Features
+
+# Positions that the model reads at once (at least one window): memory doesn't grow with the texts.
+_POSITIONS_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,3 +77,65 @@ def make_windows(
         counts=dense(rows(best == of_window), False, least=1),
         widths=widths,
     )
+
+
+def make_word_windows(counts: tf.RaggedTensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cuts texts between words into windows, none overlapping; each has as many words as fit.
+
+    Args:
+      counts: `<int32>[B, (W)]`, the number of pieces of each word, `room` at most.
+      room: The number of pieces that fit into a window.
+
+    Returns:
+      The first of all the batch's pieces in each window, and the one after its last, `<int32>[V]`
+      each. A text without pieces has an empty one.
+    """
+    before = tf.concat([[0], tf.cumsum(counts.values)], axis=0)
+    limits = tf.cast(counts.row_limits(), tf.int32)
+    firsts = tf.cast(counts.row_starts(), tf.int32)
+
+    def add(firsts: tf.Tensor, found: tf.TensorArray) -> Any:
+        # The word that would not fit is the first one of the next window.
+        most = tf.gather(before, firsts) + room
+        following = tf.searchsorted(before[1:], most, side="right")
+        following = tf.minimum(following, limits)
+        return following, found.write(found.size(), tf.stack([firsts, following], axis=1))
+
+    array = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None, 2])
+    _, array = tf.while_loop(
+        lambda firsts, _: tf.reduce_any(firsts < limits), add, add(firsts, array)
+    )
+    found = tf.transpose(array.stack(), [1, 0, 2])
+    # Texts that are done go on with empty windows; the first one of each stays.
+    stays = found[:, :, 0] < limits[:, None]
+    stays |= tf.range(tf.shape(found)[1]) == 0
+    pieces = tf.gather(before, tf.boolean_mask(found, stays))
+    return pieces[:, 0], pieces[:, 1]
+
+
+def run_in_parts(run: Any, features: Features) -> Features:
+    """Applies a tf.function to features `<int32>[V, S]` of all windows, a few windows at a time.
+
+    Its outputs `[V, ...]` may be as wide as the features.
+    """
+    rows, width = tf.unstack(tf.shape(features["input_ids"]))
+    size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
+    number = tf.maximum(-(-rows // size), 1)
+    specs = run.get_concrete_function().structured_outputs
+    # An output's parts are as wide as the features, or the beam.
+    parts = {
+        name: tf.TensorArray(spec.dtype, number, infer_shape=False) for name, spec in specs.items()
+    }
+
+    def add(i: tf.Tensor, parts: dict[str, tf.TensorArray]) -> Any:
+        part = {name: values[i * size : (i + 1) * size] for name, values in features.items()}
+        outputs = run(part)
+        return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
+
+    # One at a time: in parallel they would take the memory of all.
+    _, parts = tf.while_loop(
+        lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
+    )
+    return {
+        name: tf.ensure_shape(array.concat(), specs[name].shape) for name, array in parts.items()
+    }

@@ -7,7 +7,7 @@ import string
 import unicodedata
 from collections.abc import Callable
 
-_CJK = re.compile(
+CJK = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
@@ -53,7 +53,7 @@ class CleanedCharacters(dict):
         elif char == "\ufffd" or category in ("Cc", "Cf"):
             self[codepoint] = None
         else:
-            self[codepoint] = f" {char} " if _CJK.match(char) else char
+            self[codepoint] = f" {char} " if CJK.match(char) else char
         return self[codepoint]
 
 

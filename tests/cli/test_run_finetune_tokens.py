@@ -9,10 +9,13 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from seqeval.metrics import f1_score
+from seqeval.metrics.sequence_labeling import get_entities
 
 from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
+from albert_tf.serving import saved_model
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs as runs
@@ -157,17 +160,6 @@ def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
     assert (tmp_path / "out/confusion.tsv").exists()
 
 
-def test_plain_tags_from_json_lines(tmp_path):
-    rows = [{"tokens": ["In", "the", "Union"], "labels": ["cap", "low", "cap"]}] * 3
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = command(tmp_path, do_train=True, do_eval=True)
-    args += [f"--train_file={tmp_path}/train.jsonl", f"--eval_file={tmp_path}/dev.jsonl"]
-    runs.main([*args, "--train_step=1", "--save_checkpoints_steps=1"])
-    assert labels_file.read(str(tmp_path / "out")) == ("cap", "low")
-    assert "\nmacro_f1 = " in (tmp_path / "out/eval_results.txt").read_text()
-
-
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
@@ -199,3 +191,24 @@ def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, monke
     ):
         runs.main(command(tmp_path, do_train=True, do_eval=True))
     assert not (tmp_path / "out").exists()
+
+
+def test_its_export_answers_as_it_predicted(trained, tmp_path, monkeypatch):
+    """Raw text is split into the words of the file, and tagged alike. Nothing is written here."""
+    saved = {}
+    monkeypatch.setattr(saved_model, "save", lambda served, path: saved.update({path: served}))
+    shutil.copytree(trained / "out", tmp_path / "out")
+    directory = str(tmp_path / "exported")
+    args = command(trained, from_scratch=None, export_dir=directory)
+    runs.main([*args, f"--output_dir={tmp_path}/out"])
+    sentences = columns(trained / "out/dev_predictions.conll")
+    texts = [" ".join(cells[0] for cells in each) for each in sentences]
+    answers = saved[directory].answer_texts(tf.constant(texts))
+    for row, each in enumerate(sentences):
+        expected = [
+            (" ".join(cells[0] for cells in each[first : last + 1]), kind)
+            for kind, first, last in get_entities([cells[2] for cells in each])
+        ]
+        found = zip(answers["entities"][row].numpy(), answers["types"][row].numpy(), strict=True)
+        assert [(a.decode(), b.decode()) for a, b in found if a] == expected
+    assert tf.math.count_nonzero(answers["types"] != "") > 10

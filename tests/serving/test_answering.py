@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import answering
+from albert_tf.serving import windows
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, squad_goldens, tolerances
@@ -141,7 +141,7 @@ def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch, version):
     texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
 
     def ask(positions):
-        monkeypatch.setattr(answering, "_POSITIONS_AT_ONCE", positions)
+        monkeypatch.setattr(windows, "_POSITIONS_AT_ONCE", positions)
         served = export.QuestionAnswerer(model, vocabulary, **settings)
         apply, seen = served.apply, []
 

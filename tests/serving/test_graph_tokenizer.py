@@ -43,7 +43,7 @@ ALPHABETS = (
 
 
 @functools.cache
-def generated_strings() -> list[str]:
+def generated_strings(count: int = NUM_STRINGS) -> list[str]:
     """Returns texts of up to four runs, each of an alphabet or of any code points at all.
 
     Beside as many of hypothesis, which draws a hundred times slower, they hold more different
@@ -57,7 +57,7 @@ def generated_strings() -> list[str]:
             return "".join(code_point(draw) for _ in range(size))
         return "".join(draw.choices(letters, k=size))
 
-    return ["".join(run() for _ in range(draw.randint(1, 4))) for _ in range(NUM_STRINGS)]
+    return ["".join(run() for _ in range(draw.randint(1, 4))) for _ in range(count)]
 
 
 def code_point(draw: random.Random) -> str:

@@ -125,6 +125,23 @@ def test_the_loss_is_the_mean_over_words(task):
     assert float(weight) == 5
 
 
+def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
+    plain = TokenClassificationTask(None, tokenizer, LENGTH, ("low", "cap"))
+    examples = [example(["In", "the"], [1, 0]), example(["a"], [0], guid="4")]
+    predictions = np.array([[0.25, 0.75], [0.5, 0.5], [0.125, 0.875]])
+    scores = plain.scores(examples, predictions)
+    # By hand: low is found in 1 of 2 places, cap in its 1 and another one.
+    expected = {"macro_f1": (2 / 3 + 2 / 3) / 2, "accuracy": 2 / 3}
+    expected["eval_loss"] = -np.log([0.75, 0.5, 0.125]).mean()
+    assert scores == pytest.approx(expected) and plain.key_metric == "macro_f1"
+    plain.write(str(tmp_path), "dev", examples, predictions)
+    text = (tmp_path / "dev_predictions.conll").read_text()
+    assert text == "In\tcap\tcap\nthe\tlow\tlow\n\na\tlow\tcap\n"
+    assert (tmp_path / "dev_confusion.tsv").read_text() == "\tlow\tcap\nlow\t1\t1\ncap\t0\t1\n"
+    by_type = (tmp_path / "dev_scores_by_type.tsv").read_text().splitlines()
+    assert by_type[1:] == ["cap\t0.5\t1\t0.666667\t1", "low\t1\t0.5\t0.666667\t2"]
+
+
 def test_what_is_written_can_be_read_again(task, tmp_path):
     examples = [example(["New York", "a\tb"], guid="3"), example(["\x85"], guid="5")]
     task.write(str(tmp_path), "test", examples, np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]]))

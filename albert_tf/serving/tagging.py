@@ -1,0 +1,138 @@
+"""Tags the words of raw texts, in the graph: names with their places, or a tag for each word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.conversion.labels import check_labels
+from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.tables import dense
+from albert_tf.serving.windows import make_word_windows, run_in_parts
+from albert_tf.serving.word_splitter import Words, WordSplitter
+from albert_tf.tasks import tags
+from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.types import Features
+
+
+class Tagger(ServedModel):
+    """Tags the words of texts of any length.
+
+    Words are those of text/words.py. Like in training, each is split into pieces by itself, and
+    long texts are read in windows that end between words. If the labels mark entities (BIO, BIOES),
+    the raw-text signature returns `entities` `<string>[B, E]` as they stand in the raw text, and
+    their `types`; if not, all `words` and their `tags`. With both it returns `starts` and `ends`
+    `<int32>[B, E]`, so that an entity is text[start:end] by Unicode characters (without bytes that
+    are not UTF-8), and `probabilities` `<float32>[B, E]`, of an entity the mean of its words'. All
+    are padded, with "" and 0. The other signatures return `logits` and `probabilities`
+    `<float32>[B, S, C]`.
+
+    Args:
+      model: An AlbertForTokenClassification.
+      vocabulary: Its vocabulary.
+      labels: Names of the classes by id.
+      max_seq_length: See ServedModel.
+
+    Raises:
+      ValueError: If labels are not one per class, or not distinct.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        vocabulary: Vocabulary,
+        labels: Sequence[str],
+        *,
+        max_seq_length: int | None = None,
+    ) -> None:
+        super().__init__(model, vocabulary, max_seq_length)
+        check_labels(labels, model.num_labels)
+        self.labels = tuple(labels)
+        self.split_words = WordSplitter()
+        self._default = tags.default(labels)
+        self._are_entities = tags.are_entities(labels)
+        prefixes, types = zip(*map(tags.parts, labels), strict=True)
+        names = sorted(set(types))
+        self._types = np.array([names.index(name) for name in types], np.int32)
+        self._names = types if self._are_entities else self.labels
+        self._is_inside = np.array([prefix != tags.OUTSIDE for prefix in prefixes])
+        # Which tags may go on with an entity, and which may be gone on with.
+        self._goes_on = np.array([prefix in ("I", "E") for prefix in prefixes])
+        self._is_open = np.array([prefix in ("B", "I") for prefix in prefixes])
+
+    def answer(self, features: Features) -> Features:
+        """Scores positions."""
+        logits = self.apply(features)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    def answer_texts(self, text: tf.Tensor) -> Features:
+        """Tags words, and makes entities of them."""
+        words = self.split_words(text)
+        probabilities = self._of_words(words)
+        chosen = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+        best = tf.reduce_max(probabilities, axis=1)
+        rows = words.starts.value_rowids()
+        starts, ends = words.starts.values, words.ends.values
+        if self._are_entities:
+            begins, entities = self._entities(chosen, rows)
+            count = tf.reduce_sum(tf.cast(begins, tf.int32))
+            starts, rows, chosen = (tf.boolean_mask(v, begins) for v in (starts, rows, chosen))
+            ends = tf.math.unsorted_segment_max(ends, entities, count)
+            best = tf.math.unsorted_segment_mean(best, entities, count)
+        strings = words.texts(rows, starts, ends)
+        texts, kinds = ("entities", "types") if self._are_entities else ("words", "tags")
+        flat: dict[str, tuple[tf.Tensor, Any]] = {
+            texts: (strings, ""),
+            kinds: (tf.gather(tf.constant(self._names), chosen), ""),
+            "starts": (starts, 0),
+            "ends": (ends, 0),
+            "probabilities": (best, 0),
+        }
+        number = words.starts.nrows()
+        return {
+            name: dense(tf.RaggedTensor.from_value_rowids(values, rows, number), padding)
+            for name, (values, padding) in flat.items()
+        }
+
+    def _of_words(self, words: Words) -> tf.Tensor:
+        """Returns the probabilities `<float32>[M, C]` of all words' tags."""
+        room = self.joiner.max_seq_length - 2
+        starts = words.starts
+        strings = words.texts(starts.value_rowids(), starts.values, words.ends.values)
+        ids = self.tokenizer.first(strings, room)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        firsts, limits = make_word_windows(starts.with_values(lengths), room)
+        sizes = tf.cast(limits - firsts, tf.int64)
+        pieces = tf.RaggedTensor.from_row_lengths(ids.values, sizes, validate=False)
+        outputs = run_in_parts(self.run, self.joiner.single(pieces))["probabilities"]
+        # Of several windows from the same piece on, the last one holds it: the others are empty.
+        first_pieces = tf.cast(ids.row_starts(), tf.int32)
+        windows = tf.searchsorted(firsts, first_pieces, side="right") - 1
+        # After [CLS]. What stands behind a window's last piece is for words that have none.
+        positions = 1 + first_pieces - tf.gather(firsts, windows)
+        found = tf.gather_nd(outputs, tf.stack([windows, positions], axis=1))
+        unread = tf.one_hot(self._default, len(self.labels), dtype=found.dtype)
+        return tf.where(lengths[:, None] > 0, found, unread)
+
+    def _entities(self, chosen: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the entities among words `<int32>[M]`, as seqeval does by default.
+
+        Returns:
+          Which words begin one `<bool>[M]`, and each word's entity `<int32>[M]`, -1 for none.
+        """
+
+        def is_(table: np.ndarray) -> tf.Tensor:
+            return tf.gather(table, chosen)
+
+        types = is_(self._types)
+        same = (rows[1:] == rows[:-1]) & (types[1:] == types[:-1])
+        goes_on = same & is_(self._goes_on)[1:] & is_(self._is_open)[:-1]
+        # Of no words there is no first one.
+        goes_on = tf.concat([tf.zeros_like(rows[:1], tf.bool), goes_on], axis=0)
+        begins = is_(self._is_inside) & ~goes_on
+        entities = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+        return begins, tf.where(is_(self._is_inside), entities, -1)
