@@ -28,6 +28,7 @@ class Kind(enum.IntEnum):
     MARK = 3
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def kind_of(char: str) -> Kind:
     """Returns a character's kind."""
     if char.isspace():

@@ -203,7 +203,7 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     ("arguments", "message"),
     [
         ((), "is no exported model .*: say with --task"),
-        (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify, not choose"),
+        (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify and tag, not"),
         (
             ("--task", "answer_v1", "--end_n_top", "2"),
             "--end_n_top is for answer_v2, not answer_v1",

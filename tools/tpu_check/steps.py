@@ -16,6 +16,7 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.tasks.question_answering import SquadV2Task
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.supervised import ModelOptions
+from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
 from albert_tf.training.train_step import TrainStep
@@ -62,6 +63,10 @@ TASKS = {
     "classification": Row(
         lambda options: SequenceClassificationTask(options, None, 0, classes=("no", "yes")),
         lambda length: _shapes(length, **_LABEL),
+    ),
+    "token_classification": Row(
+        lambda options: TokenClassificationTask(options, None, 0, classes=("O", "B-LOC")),
+        lambda length: _shapes(length, tag_ids=((length,), tf.int32)),
     ),
     "race": Row(
         lambda options: MultipleChoiceTask(options, None, 0, CHOICES, max_qa_length=0),

