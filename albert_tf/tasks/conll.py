@@ -55,9 +55,9 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
     """Reads sentences with tagged words.
 
     Args:
-      path: Path of a .jsonl file, with an object of `tokens` and `labels` in each line; or of a
-        file in CoNLL's columns: a word a line, its tag in the last of the columns between spaces or
-        tabs, and an empty line between sentences. Lines of -DOCSTART- are skipped. In UTF-8.
+      path: Path of a .jsonl (or .json) file, with an object of `tokens` and `labels` in each line;
+        or of a file in CoNLL's columns: a word a line, its tag in the last of the columns between
+        spaces or tabs, and an empty line between sentences. Lines of -DOCSTART- are skipped. UTF-8.
       classes: The tags in the order of their ids.
       labelled: Whether it must have tags; if not, it has one for each word or none at all.
 
@@ -86,7 +86,8 @@ def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
     """Yields a file's sentences; all have tags, or none."""
     if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
-    found = _of_objects(path) if path.lower().endswith(".jsonl") else _of_columns(path)
+    is_json = path.lower().endswith((".jsonl", ".json"))
+    found = _of_objects(path) if is_json else _of_columns(path)
     first = None
     for sentence in found:
         line, has_tags = sentence.lines[0], sentence.tags is not None

@@ -46,7 +46,7 @@ def test_json_lines(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.txt", "EU\nrejects\n\nPeter\n"), ("a.JSONL", '{"tokens": ["EU"]}\n{"tokens": ["a b"]}')],
+    [("a.txt", "EU\nrejects\n\nPeter\n"), ("a.JSON", '{"tokens": ["EU"]}\n{"tokens": ["a b"]}')],
 )
 def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
     path = tmp_path / name
