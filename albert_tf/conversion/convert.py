@@ -28,6 +28,13 @@ from albert_tf.conversion.source import HEADS, Source
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.text import vocabulary
 
+# Tasks whose class of Hugging Face does not follow from the heads.
+_ARCHITECTURES_OF_TASKS = {
+    "race": "AlbertForMultipleChoice",
+    "choice": "AlbertForMultipleChoice",
+    "token_classification": "AlbertForTokenClassification",
+}
+
 
 def convert(
     path: str,
@@ -116,6 +123,8 @@ def _write_tf1(directory: str, source: Source, architecture: None) -> str:
 
 def _write_hugging_face(directory: str, source: Source, architecture: str | None) -> str:
     known = huggingface.ARCHITECTURES
+    if architecture is None and source.run:
+        architecture = _ARCHITECTURES_OF_TASKS.get(source.run.task_name)
     if architecture is None:
         fitting = [name for name, (_, parts) in known.items() if set(parts) == source.heads]
         if not fitting:

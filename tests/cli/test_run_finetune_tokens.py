@@ -15,6 +15,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion.convert import convert
 from albert_tf.serving import saved_model
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
@@ -191,6 +192,18 @@ def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, monke
     ):
         runs.main(command(tmp_path, do_train=True, do_eval=True))
     assert not (tmp_path / "out").exists()
+
+
+def test_hugging_face_gets_a_tagger_with_its_labels(trained, tmp_path):
+    best, there = str(trained / "out/model.ckpt-best"), tmp_path / "there"
+    with pytest.raises(ValueError, match="AlbertForTokenClassification has no place for bert/pool"):
+        convert(best, "huggingface", str(there))
+    convert(best, "huggingface", str(there), drop=["bert/pooler/"])
+    config = json.loads((there / "config.json").read_text())
+    assert config["architectures"] == ["AlbertForTokenClassification"]
+    assert config["id2label"] == {str(i): label for i, label in enumerate(CLASSES)}
+    card = (there / "README.md").read_text()
+    assert "pipeline_tag: token-classification\n" in card and "| f1 | " in card
 
 
 def test_its_export_answers_as_it_predicted(trained, tmp_path, monkeypatch):
