@@ -31,7 +31,7 @@ FOLDERS = (
 ALIASES = {"export", "optimization", "predict"}
 WITHOUT_KERAS = {
     *("bundle", "bundle_index", "checkpoint", "cluster", "config", "directories", "errors"),
-    *("files", "hub", "scripts", "shipped", "text_files", "wire"),
+    *("files", "hub", "parquet_files", "scripts", "shipped", "text_files", "wire"),
     "text",
     "records",
     "tasks.metrics",
@@ -39,17 +39,8 @@ WITHOUT_KERAS = {
     "training.stop_signals",
 }
 WITHOUT_TENSORFLOW = {
-    *(
-        "bundle",
-        "bundle_index",
-        "cluster",
-        "config",
-        "hub",
-        "scripts",
-        "shipped",
-        "text_files",
-        "wire",
-    ),
+    *("bundle", "bundle_index", "cluster", "config", "hub", "parquet_files", "scripts", "shipped"),
+    *("text_files", "wire"),
     "text",
     *("records.example_encoding", "records.masking"),
     *("model.albert", "model.finetuning", "model.functional", "model.heads", "model.layers"),

@@ -68,8 +68,8 @@ def _define_task(values: flags.FlagValues) -> None:
     group.string(
         "train_file",
         None,
-        "File to train on: SQuAD's JSON, or a table in .csv, .tsv or .jsonl (.json, too); for "
-        "token_classification CoNLL's columns or .jsonl.",
+        "File to train on: SQuAD's JSON, or a table in .csv, .tsv, .jsonl (.json, too) or "
+        ".parquet; for token_classification CoNLL's columns or .jsonl.",
     )
     group.string(
         "eval_file",

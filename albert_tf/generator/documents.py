@@ -21,7 +21,7 @@ class Document(NamedTuple):
       file_index: Index of its file in the list of files.
       offset: Bytes of the stored file consumed when the document was complete. It never decreases
         and is at most the file's size; in a compressed file it moves in the steps in which the
-        decompressor reads.
+        decompressor reads, and of a .parquet file it is its rows' share.
     """
 
     sentences: list[str]
@@ -46,13 +46,14 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     parser = formats.make_parser(settings)
     if any(path.endswith(".zst") for path in files):
         lines.import_zstd()
-    errors = "strict" if settings.mode == "r" else "ignore"
-    return _read_all(files, parser, errors)
+    return _read_all(files, parser, settings)
 
 
-def _read_all(files: Sequence[str], parser: formats.Parser, errors: str) -> Iterator[Document]:
+def _read_all(
+    files: Sequence[str], parser: formats.Parser, settings: TextSettings
+) -> Iterator[Document]:
     for file_index, path in enumerate(files):
-        with lines.TextFile(path, errors) as file:
+        with formats.open_text(path, settings) as file:
             for sentences in _gather(parser(file)):
                 yield Document(sentences, file_index, file.consumed_bytes())
 

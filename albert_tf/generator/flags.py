@@ -46,10 +46,13 @@ def define_text_flags(values: flags.FlagValues) -> None:
         "lines",
         "Format of the text. lines, the release's: one sentence per line, a blank line between "
         "documents; paragraphs: one paragraph per line, a blank line between documents; jsonl: one "
-        "document per line, as a JSON object; wikipedia: the output of WikiExtractor.",
+        "document per line, as a JSON object; wikipedia: the output of WikiExtractor; parquet: one "
+        "document per row.",
     )
     group.string(
-        "text_field", "text", "Name of the field that holds the text; only for input_format=jsonl."
+        "text_field",
+        "text",
+        "Name of the field, or column, that holds the text; for input_format=jsonl and parquet.",
     )
     group.string(
         "language",

@@ -7,9 +7,10 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from albert_tf.generator.lines import TextFile
+from albert_tf import parquet_files
+from albert_tf.generator.lines import ParquetText, TextFile
 
 # A line of JSON must fit in memory as a whole.
 MAX_JSON_LINE_BYTES = 2**25
@@ -29,8 +30,9 @@ class TextSettings:
         jsonl: one JSON object per line, each a document; line breaks in its text end sentences.
         wikipedia: WikiExtractor's output: `<doc ... title="...">`, the title, paragraphs with
           HTML entities, `</doc>`. The title is dropped.
+        parquet: a .parquet file, each row a document; line breaks in its text end sentences.
       mode: "r" requires UTF-8, "rb" drops bytes that are not UTF-8.
-      text_field: Name of the text in a JSON object.
+      text_field: Name of the text in a JSON object, or of its column.
       language: ISO 639 code for splitting sentences (unused by "lines").
 
     Raises:
@@ -60,16 +62,31 @@ class Part(NamedTuple):
     ends_document: bool
 
 
-Parser = Callable[[TextFile], Iterator[Part]]
+# Takes what `open_text` returns for its format.
+Parser = Callable[[Any], Iterator[Part]]
 
 
 def make_parser(settings: TextSettings) -> Parser:
     """Returns the function that finds documents in a file.
 
     Raises:
-      ValueError: If the sentence splitter is needed and not installed.
+      ValueError: If the sentence splitter, or pyarrow, is needed and not installed.
     """
     return PARSERS[settings.input_format](settings)
+
+
+def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
+    """Opens a file for the settings' parser.
+
+    Raises:
+      ValueError: If it is a .parquet file, and the format another; see also TextFile, ParquetText.
+    """
+    errors = "strict" if settings.mode == "r" else "ignore"
+    if settings.input_format == "parquet":
+        return ParquetText(path, errors)
+    if path.endswith(parquet_files.ENDING):
+        raise ValueError(f"{path} is no plain text: read it with `input_format=parquet`")
+    return TextFile(path, errors)
 
 
 def _make_lines_parser(settings: TextSettings) -> Parser:
@@ -96,11 +113,28 @@ def _make_jsonl_parser(settings: TextSettings) -> Parser:
     def parse(file: TextFile) -> Iterator[Part]:
         for line in file.whole_lines(MAX_JSON_LINE_BYTES):
             if line:
-                for paragraph in file.lines_within(_read_field(line, settings.text_field, file)):
-                    yield Part(split(paragraph), False)
-                yield Part([], True)
+                yield from _document(file, split, _read_field(line, settings.text_field, file))
 
     return parse
+
+
+def _make_parquet_parser(settings: TextSettings) -> Parser:
+    parquet_files.import_pyarrow()
+    split = _make_splitter(settings.language)
+
+    def parse(file: ParquetText) -> Iterator[Part]:
+        for text in file.cells(settings.text_field):
+            yield from _document(file, split, _checked_text(text, settings.text_field, file))
+
+    return parse
+
+
+def _document(
+    file: TextFile | ParquetText, split: Callable[[str], list[str]], text: str
+) -> Iterator[Part]:
+    for paragraph in file.lines_within(text):
+        yield Part(split(paragraph), False)
+    yield Part([], True)
 
 
 def _read_field(line: str, name: str, file: TextFile) -> str:
@@ -115,10 +149,14 @@ def _read_field(line: str, name: str, file: TextFile) -> str:
             f"{file.here} has no field {name!r} but {', '.join(map(repr, record)) or 'none'}; "
             "name the text's field with `text_field`"
         )
-    if not isinstance(record[name], str):
-        kind = type(record[name]).__name__
+    return _checked_text(record[name], name, file)
+
+
+def _checked_text(value: Any, name: str, file: TextFile | ParquetText) -> str:
+    if not isinstance(value, str):
+        kind = type(value).__name__
         raise ValueError(f"{file.here}: field {name!r} must be a string, got a {kind}")
-    return record[name]
+    return value
 
 
 def _make_wikipedia_parser(settings: TextSettings) -> Parser:
@@ -176,4 +214,5 @@ PARSERS: dict[str, Callable[[TextSettings], Parser]] = {
     "paragraphs": _make_paragraphs_parser,
     "jsonl": _make_jsonl_parser,
     "wikipedia": _make_wikipedia_parser,
+    "parquet": _make_parquet_parser,
 }

@@ -1,4 +1,4 @@
-"""Reads lines of text from plain or compressed files in bounded memory."""
+"""Reads text from plain or compressed files, line by line, and from .parquet files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 from albert_tf import files
+from albert_tf.parquet_files import ParquetFile
 
 # Longer lines are cut at white space: text without line breaks can't exhaust memory.
 MAX_LINE_BYTES = 2**20
@@ -21,11 +22,8 @@ _BUFFER_BYTES = 2**16
 _MEND = "convert the file, or leave such bytes out with `input_file_mode=rb`"
 
 
-class TextFile:
-    """A file of UTF-8 text, compressed if its name ends in .gz, .bz2 or .zst.
-
-    Only a line feed ends a line. White space around a line (including a carriage return), NUL
-    bytes and a byte order mark at the start of the file are dropped.
+class TextSource:
+    """Base class of open files of text; used in a `with` statement.
 
     Args:
       path: A path that tf.io.gfile can open.
@@ -34,16 +32,86 @@ class TextFile:
     Attributes:
       path: As given.
       errors: As given.
-      number: Number of the last line read, from 1; 0 before the first.
+      number: Number of the last line, or row, read, from 1; 0 before the first.
+    """
+
+    unit = "line"
+
+    def __init__(self, path: str, errors: str) -> None:
+        self.path = path
+        self.errors = errors
+        self.number = 0
+
+    @property
+    def here(self) -> str:
+        """The path and line, or row, to begin an error message with."""
+        return f"{self.path}, {self.unit} {self.number}"
+
+    def lines_within(self, text: str) -> Iterator[str]:
+        """Yields the lines of a text found in what was read last, as TextFile.lines does."""
+        try:
+            content = io.BytesIO(text.encode("utf-8", self.errors))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{self.here} is not Unicode ({error.reason}); {_MEND}") from error
+        for _, line in _split_lines(content, MAX_LINE_BYTES):
+            yield self._decode(line)
+
+    def _decode(self, line: bytes) -> str:
+        if b"\0" in line:
+            line = line.replace(b"\0", b"")
+        try:
+            return line.decode("utf-8", self.errors).strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.here} is not UTF-8 ({error.reason}); {_MEND}") from error
+
+
+class ParquetText(TextSource):
+    """Texts in a column of a .parquet file.
+
+    Args: see TextSource.
+
+    Raises:
+      ValueError: See ParquetFile.
+    """
+
+    unit = "row"
+
+    def __init__(self, path: str, errors: str) -> None:
+        super().__init__(path, errors)
+        self._size = files.size(path)
+        self._file = ParquetFile(path)
+
+    def __enter__(self) -> ParquetText:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.__exit__(*exception)
+
+    def consumed_bytes(self) -> int:
+        """Returns the file's size times the share of rows read."""
+        return self._size * self.number // max(self._file.num_rows, 1)
+
+    def cells(self, column: str) -> Iterator[Any]:
+        """Yields one cell after another; see ParquetFile.rows."""
+        for number, row in self._file.rows([column], self.errors):
+            self.number = number
+            yield row[column]
+
+
+class TextFile(TextSource):
+    """A file of UTF-8 text, compressed if its name ends in .gz, .bz2 or .zst.
+
+    Only a line feed ends a line. White space around a line (including a carriage return), NUL
+    bytes and a byte order mark at the start of the file are dropped.
+
+    Args: see TextSource.
 
     Raises:
       ValueError: If the compression's package is not installed.
     """
 
-    def __init__(self, path: str, errors: str):
-        self.path = path
-        self.errors = errors
-        self.number = 0
+    def __init__(self, path: str, errors: str) -> None:
+        super().__init__(path, errors)
         self._stored = _StoredFile(path)
         self._failures: tuple[type[Exception], ...] = files.errors(EOFError, zlib.error)
         raw: Any = self._stored
@@ -62,11 +130,6 @@ class TextFile:
 
     def __exit__(self, *exception: object) -> None:
         self._stored.close()
-
-    @property
-    def here(self) -> str:
-        """The path and line, to begin an error message with."""
-        return f"{self.path}, line {self.number}"
 
     def consumed_bytes(self) -> int:
         """Returns the stored bytes up to here, a decompressor's read-ahead included."""
@@ -97,15 +160,6 @@ class TextFile:
                 )
             yield self._decode(line)
 
-    def lines_within(self, text: str) -> Iterator[str]:
-        """Yields the lines of a text found in this file's last line, as `lines` does."""
-        try:
-            content = io.BytesIO(text.encode("utf-8", self.errors))
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{self.here} is not Unicode ({error.reason}); {_MEND}") from error
-        for _, line in _split_lines(content, MAX_LINE_BYTES):
-            yield self._decode(line)
-
     def _read(self, numbered_lines: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         try:
             for number, line in numbered_lines:
@@ -117,14 +171,6 @@ class TextFile:
         except self._failures as error:
             reason = getattr(error, "message", error)  # As TensorFlow's errors have it.
             raise OSError(f"can't read {self.path} beyond line {self.number}: {reason}") from error
-
-    def _decode(self, line: bytes) -> str:
-        if b"\0" in line:
-            line = line.replace(b"\0", b"")
-        try:
-            return line.decode("utf-8", self.errors).strip()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.here} is not UTF-8 ({error.reason}); {_MEND}") from error
 
 
 def import_zstd() -> ModuleType:

@@ -1,4 +1,4 @@
-"""A user's own table: texts, or questions with choices, from a CSV, TSV or JSON Lines file."""
+"""A user's own table: texts, or questions with choices, from .csv, .tsv, .jsonl or .parquet."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, parquet_files
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.text_files import CARRIAGE_RETURN, finite_number, parse_json, tab_cells, utf8_lines
 
 # CLUE's .json files hold what others call .jsonl.
 _OBJECTS = (".jsonl", ".json")
-_FORMATS = (".csv", ".tsv", *_OBJECTS)
+_FORMATS = (".csv", ".tsv", *_OBJECTS, parquet_files.ENDING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +62,8 @@ def read_texts(
 
     Args:
       path: Path of a .csv file (cells in quotes if they hold commas, quotes or line ends), a .tsv
-        file (a tab always separates cells, quotes are text) or a .jsonl or .json file (one object
-        per line), in UTF-8. The first line of a .csv or .tsv file names the columns.
+        file (a tab always separates cells, quotes are text), a .jsonl or .json file (one object per
+        line), in UTF-8, or a .parquet file. The first line of a .csv or .tsv file names the columns.
       columns: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
@@ -71,7 +71,7 @@ def read_texts(
     Raises:
       FileNotFoundError: If the file doesn't exist.
       ValueError: If it has another format, lacks a column, a text or any row, or has an unknown
-        label, or for a regression one that isn't a number. The message names file and line.
+        label, or for a regression one that isn't a number. The message names file and line, or row.
     """
     return [
         TextExample(
@@ -129,22 +129,35 @@ def _ending(row: dict[str, str], columns: TableColumns, choice: str) -> str:
 
 def _rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields line numbers, and the wanted cells by column, none of them empty."""
+    for number, record in _records(path, wanted):
+        row = {name: _text(record.get(name)).strip() for name in wanted}
+        missing = [name for name in wanted if not row[name]]
+        if missing:
+            raise ValueError(f"{path}:{number}: nothing stands in {', '.join(map(repr, missing))}")
+        yield number, row
+
+
+def _records(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields line numbers (of .parquet, row numbers), and cells by column, in JSON's types."""
     if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
     ending = os.path.splitext(path)[1].lower()
     if ending not in _FORMATS:
         raise ValueError(f"{path}: expected a file that ends in {', '.join(_FORMATS)}")
+    readers = {parquet_files.ENDING: _parquet_rows, **dict.fromkeys(_OBJECTS, _objects)}
     number = 0
-    for number, row in _objects(path) if ending in _OBJECTS else _cells(path, ending, wanted):
-        missing = [name for name in wanted if not row.get(name, "").strip()]
-        if missing:
-            raise ValueError(f"{path}:{number}: nothing stands in {', '.join(map(repr, missing))}")
-        yield number, {name: row[name].strip() for name in wanted}
+    for number, record in readers.get(ending, _cells)(path, wanted):
+        yield number, record
     if not number:
         raise ValueError(f"{path} has no examples")
 
 
-def _objects(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _parquet_rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    with parquet_files.ParquetFile(path) as file:
+        yield from file.rows(wanted)
+
+
+def _objects(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in utf8_lines(path):
         if not line.strip():
             continue
@@ -154,7 +167,7 @@ def _objects(path: str) -> Iterator[tuple[int, dict[str, str]]]:
             raise ValueError(f"{error}; each line must be one object") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
-        yield number, {name: _text(value) for name, value in row.items()}
+        yield number, row
 
 
 def _text(value: Any) -> str:
@@ -163,9 +176,9 @@ def _text(value: Any) -> str:
     return "" if value is None else json.dumps(value)
 
 
-def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _cells(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
     columns: list[str] | None = None
-    for number, cells in _csv_rows(path) if ending == ".csv" else _tsv_rows(path):
+    for number, cells in _csv_rows(path) if path.lower().endswith(".csv") else _tsv_rows(path):
         if columns is None:
             columns = cells
             _check_header(path, columns, wanted)

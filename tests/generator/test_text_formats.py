@@ -159,7 +159,7 @@ def test_what_is_no_wikipedia_extract_is_refused(write, text, message):
     [
         (
             {"input_format": "xml"},
-            "`input_format` must be one of lines, paragraphs, jsonl, wikipedia, got 'xml'",
+            "`input_format` must be one of lines, paragraphs, jsonl, wikipedia, parquet, got .xml.",
         ),
         ({"mode": "w"}, "`input_file_mode` must be 'r' or 'rb', got 'w'"),
         ({"language": "english"}, "`language` must be a code such as en or zh, got 'english'"),

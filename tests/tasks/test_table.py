@@ -90,7 +90,7 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.txt", "a", "t.txt: expected a file that ends in .csv, .tsv, .jsonl, .json$"),
+        ("t.txt", "a", "t.txt: expected a file that ends in .csv, .tsv, .jsonl, .json, .parquet$"),
         ("t.csv", "", "t.csv has no examples"),
         ("t.csv", "review,mood\n", "t.csv has no examples"),
         ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header that names 'review' once, got"),

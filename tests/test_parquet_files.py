@@ -1,0 +1,189 @@
+"""Tables and the generator's text in .parquet files; needs the package of albert_tf[parquet]."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import files, parquet_files
+from albert_tf.generator import documents
+from albert_tf.generator.formats import TextSettings
+from albert_tf.parquet_files import ParquetFile
+from albert_tf.tasks import table
+from albert_tf.tasks.table import TableColumns
+
+TEXT = TableColumns("review", None, "mood")
+ROWS = {"review": ["so, so", " ü\n", "fine"], "mood": ["meh", "good", "meh"], "id": [7, 8, 9]}
+
+
+@pytest.fixture
+def pyarrow():
+    return pytest.importorskip("pyarrow", reason="needs the package of albert_tf[parquet]")
+
+
+@pytest.fixture
+def write(pyarrow, tmp_path):
+    """Writes columns; the row groups are small, so that there are several."""
+
+    def write_columns(columns, name="t.parquet", **options):
+        import pyarrow.parquet
+
+        path = str(tmp_path / name)
+        data = columns if isinstance(columns, pyarrow.Table) else pyarrow.table(columns)
+        pyarrow.parquet.write_table(data, path, **{"row_group_size": 2, **options})
+        return path
+
+    return write_columns
+
+
+def test_a_table_is_the_same_as_in_json(write, tmp_path):
+    path = write(ROWS)
+    lines = [dict(zip(ROWS, row, strict=True)) for row in zip(*ROWS.values(), strict=True)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    labels = table.find_labels(path, TEXT)
+    assert labels == ("good", "meh")
+    examples = table.read_texts(path, TEXT, labels)
+    assert examples == table.read_texts(str(tmp_path / "t.jsonl"), TEXT, labels)
+    assert examples[1] == table.TextExample("2", "ü", None, 0)
+    assert table.read_texts(path, TEXT, labels, labelled=False)[1].label is None
+
+
+def test_numbers_and_categories_are_labels(pyarrow, write):
+    for values, expected in (
+        ([1, 0, 1], ("0", "1")),
+        ([True, False, True], ("false", "true")),
+        (pyarrow.array(["b", "a", "b"]).dictionary_encode(), ("a", "b")),
+        (pyarrow.array(["b", "a", "b"], pyarrow.large_string()), ("a", "b")),
+        (pyarrow.array(["b", "a", "b"], pyarrow.string_view()), ("a", "b")),
+    ):
+        assert table.find_labels(write({**ROWS, "mood": values}), TEXT) == expected
+    path = write({**ROWS, "mood": np.array([0.5, 2.0, -3.0], np.float32)})
+    assert [each.label for each in table.read_texts(path, TEXT, ())] == [0.5, 2.0, -3.0]
+
+
+def test_a_path_with_a_scheme(write):
+    with open(write(ROWS), "rb") as file:
+        content = file.read()
+    with tf.io.gfile.GFile("ram://parquet/t.parquet", "wb") as file:
+        file.write(content)
+    assert len(table.read_texts("ram://parquet/t.parquet", TEXT, ("good", "meh"))) == 3
+
+
+def bad_columns(pyarrow):
+    return {
+        "null": ({**ROWS, "review": ["a", "b", None]}, "t.parquet:3: nothing stands in 'review'"),
+        "blank": ({**ROWS, "review": ["a", " ", "c"]}, "t.parquet:2: nothing stands in 'review'"),
+        "label": ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is not one of"),
+        "missing": (
+            {"text": ["a"], "mood": ["meh"]},
+            "t.parquet: expected columns that name 'review' once, got 'text', 'mood'",
+        ),
+        "twice": (
+            pyarrow.table([["a"], ["b"], ["meh"]], names=["review", "review", "mood"]),
+            "t.parquet: expected columns that name 'review' once",
+        ),
+        "bytes": ({**ROWS, "review": [b"a"] * 3}, "column 'review' holds binary, expected text"),
+        "times": (
+            {**ROWS, "mood": np.array([1, 2, 3], "datetime64[ms]")},
+            r"column 'mood' holds timestamp\[ms\], expected text or numbers",
+        ),
+        "decimals": ({**ROWS, "mood": [decimal.Decimal("1.5")] * 3}, "column 'mood' holds decimal"),
+        "not UTF-8": (
+            {**ROWS, "review": pyarrow.array([b"a", b"b", b"\xff"]).view(pyarrow.string())},
+            "t.parquet:3: not UTF-8 text",
+        ),
+        "no rows": ({"review": pyarrow.array([], "string"), "mood": []}, "has no examples"),
+    }
+
+
+@pytest.mark.parametrize(
+    "case", ["null", "blank", "label", "missing", "twice", "bytes", "times", "decimals"]
+    + ["not UTF-8", "no rows"],
+)  # fmt: skip
+def test_bad_cells_are_named(pyarrow, write, case):
+    columns, message = bad_columns(pyarrow)[case]
+    path = write(columns)
+    with pytest.raises(ValueError, match=message) as error:
+        table.read_texts(path, TEXT, ("good", "meh"))
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_files_are_refused_in_one_line(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_files, "_MOST_ROWS", 2)
+    with open(write(ROWS), "rb") as file:
+        content = file.read()
+    start = content.index(b"fine") - 30
+    damaged = {
+        "beyond row 0 ": [b"", b"review,mood\n", content[:-9], content[: len(content) // 2]],
+        "beyond row 2 ": [content[:start] + b"\xff" * 20 + content[start + 20 :]],
+    }
+    for message, contents in damaged.items():
+        for each in contents:
+            (tmp_path / "t.parquet").write_bytes(each)
+            with pytest.raises(ValueError, match=message + ".*: copy or write it again$") as error:
+                table.read_texts(str(tmp_path / "t.parquet"), TEXT, ("good", "meh"))
+            assert "\n" not in str(error.value)
+
+
+def test_rows_are_held_a_few_at_a_time(write, monkeypatch):
+    monkeypatch.setattr(parquet_files, "_BATCH_BYTES", 2**12)
+    path = write({"text": ["word " * 100] * 500}, row_group_size=500, use_dictionary=False)
+    with ParquetFile(path) as file:
+        assert file._batch_rows() < 50
+        rows = list(file.rows(["text"]))
+    assert rows[-1] == (500, {"text": "word " * 100}) and len(rows) == 500
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "t.parquet").touch()
+    message = r"'pyarrow', .* is not installed: pip install 'albert_tf\[parquet\]'"
+    with pytest.raises(ValueError, match=message):
+        table.read_texts(str(tmp_path / "t.parquet"), TEXT, ("a", "b"))
+    with pytest.raises(ValueError, match=message):
+        documents.read_documents(["gone"], TextSettings(input_format="parquet"))
+
+
+# --- the generator's text -------------------------------------------------------------------
+
+
+def read_all(*paths, **settings):
+    settings = TextSettings(**{"input_format": "parquet", **settings})
+    return list(documents.read_documents(paths, settings))
+
+
+def test_a_row_is_a_document_as_a_line_of_json_is(write, tmp_path):
+    pytest.importorskip("sentencex", reason="needs the packages of albert_tf[data]")
+    texts = ["One. Two.\nHeading without end\r\n\nThree.", "", "Fo\0ur.", "Five."]
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps({"body": text}) for text in texts))
+    path = write({"id": [1, 2, 3, 4], "body": texts})
+    found = read_all(path, path, text_field="body")
+    expected = read_all(str(tmp_path / "t.jsonl"), input_format="jsonl", text_field="body")
+    assert [each.sentences for each in found] == [each.sentences for each in expected] * 2
+    size = files.size(path)
+    offsets = [each.offset for each in found]
+    assert offsets == [size * row // 4 for row in (1, 3, 4)] * 2
+    assert [each.file_index for each in found] == [0, 0, 0, 1, 1, 1]
+
+
+def test_bad_text_is_named_by_row(pyarrow, write):
+    pytest.importorskip("sentencex", reason="needs the packages of albert_tf[data]")
+    latin = pyarrow.array([b"One.", b"T\xffwo."]).view(pyarrow.string())
+    for columns, message in (
+        ({"text": ["a", None]}, "t.parquet, row 2: field 'text' must be a string, got a NoneType"),
+        ({"text": [1, 2]}, "t.parquet, row 1: field 'text' must be a string, got a int"),
+        ({"body": ["a"]}, "t.parquet: expected columns that name 'text' once, got 'body'"),
+        ({"text": latin}, "t.parquet:2: not UTF-8 text"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_all(write(columns))
+    path = write({"text": latin})
+    assert [each.sentences for each in read_all(path, mode="rb")] == [["One."], ["Two."]]
+    with pytest.raises(ValueError, match="is no plain text: read it with `input_format=parquet`"):
+        read_all(path, input_format="lines")
