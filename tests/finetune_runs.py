@@ -24,7 +24,7 @@ CONFIG = {
     "hidden_dropout_prob": 0.1,
     "initializer_range": 0.2,
 }
-_SQUAD = {
+SQUAD = {
     "max_seq_length": 61,
     "doc_stride": 20,
     "max_query_length": 12,
@@ -72,7 +72,7 @@ def _files(task_name: str) -> dict[str, Any]:
             f"{split}_file": features / f"{task_name}_{name}.json"
             for split, name in (("train", "train"), ("predict", "dev"))
         }
-        return {**_SQUAD, **files}
+        return {**SQUAD, **files}
     if task_name == "race":
         return {"data_dir": features / "race_data", "max_seq_length": 37, "max_qa_length": 13}
     return {"data_dir": features / "glue_data", "max_seq_length": 23}

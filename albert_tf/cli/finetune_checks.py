@@ -49,7 +49,10 @@ def _check_what_is_served(values: flags.FlagValues) -> None:
     if len(columns) == 1:
         raise ValueError(f"--choice_columns must name at least two columns, not only {columns[0]}")
     widest = max(values.start_n_top, values.end_n_top)
-    if values.task_name == "squad_v2" and widest > longest:
+    model = finetune_flags.squad_model(values)
+    if values.allow_no_answer and values.task_name != "question_answering":
+        raise ValueError("--allow_no_answer belongs to --task_name=question_answering: set both")
+    if model == "squad_v2" and widest > longest:
         raise ValueError(
             f"--start_n_top and --end_n_top must be at most {longest} (--max_seq_length), not "
             f"{widest}"
@@ -62,5 +65,5 @@ def _check_what_is_served(values: flags.FlagValues) -> None:
             f"{longest} has no room for {values.max_qa_length}"
         )
     threshold = values.threshold_to_export
-    if values.task_name != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):
+    if model != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):
         raise ValueError(f"--threshold_to_export must be in [0, 1], not {threshold}")

@@ -13,6 +13,7 @@ from albert_tf.cli import finetune_flags
 from albert_tf.conversion import layouts
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
+from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.token_classification import TokenClassificationTask
@@ -103,11 +104,12 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
         options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
         options |= {"null_threshold": threshold} if threshold is not None else {}
         return "answer_v2", options
+    several = isinstance(task, MultiLabelTask)
     binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
-    if threshold is not None and not binary:
+    if threshold is not None and not (binary or several):
         raise ValueError(
-            f"--threshold_to_export is for tasks of two classes and squad_v2: {values.task_name} "
-            "has no use of it"
+            "--threshold_to_export is for tasks of two classes and squad_v2, and for multilabel: "
+            f"{values.task_name} has no use of it"
         )
     if isinstance(task, SquadV1Task):
         return "answer_v1", options
@@ -119,4 +121,5 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     assert isinstance(task, SequenceClassificationTask)
     row = GLUE_TASKS.get(values.task_name)
     pairs = bool(row.text_b if row else values.text_pair_column)
-    return "classify", options | {"labels": task.classes, "pairs": pairs, "threshold": threshold}
+    options |= {"labels": task.classes, "pairs": pairs, "threshold": threshold}
+    return "classify", options | {"multilabel": several}

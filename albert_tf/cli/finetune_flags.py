@@ -55,8 +55,8 @@ def _define_task(values: flags.FlagValues) -> None:
         "task_name",
         None,
         "GLUE: cola, mnli, mismnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, ax (predicts only). "
-        "Others: race, squad_v1, squad_v2. For a table of your own: classification, regression, "
-        "choice; for words with tags: token_classification.",
+        "Others: race, squad_v1, squad_v2. For a table of your own: classification, multilabel, "
+        "regression, choice, question_answering; for words with tags: token_classification.",
         required=True,
     )
     group.string(
@@ -69,7 +69,8 @@ def _define_task(values: flags.FlagValues) -> None:
         "train_file",
         None,
         "File to train on: SQuAD's JSON, or a table in .csv, .tsv, .jsonl (.json, too) or "
-        ".parquet; for token_classification CoNLL's columns or .jsonl.",
+        ".parquet; questions in .jsonl or .parquet; for token_classification CoNLL's columns or "
+        ".jsonl.",
     )
     group.string(
         "eval_file",
@@ -89,7 +90,11 @@ def _define_task(values: flags.FlagValues) -> None:
         "Column of a table's second text or, for choice, of its question. By default there is "
         "none.",
     )
-    group.string("label_column", "label", "Column of a table's labels.")
+    group.string(
+        "label_column",
+        "label",
+        "Column of a table's labels; for multilabel those of a text are joined by |.",
+    )
     group.list(
         "choice_columns",
         [],
@@ -185,6 +190,12 @@ def _define_text(values: flags.FlagValues) -> None:
 
 def _define_squad(values: flags.FlagValues) -> None:
     group = FlagGroup(values, "SQuAD")
+    group.boolean(
+        "allow_no_answer",
+        False,
+        "Questions may have no answer: trains squad_v2's model; only for "
+        "task_name=question_answering, which otherwise trains squad_v1's.",
+    )
     for name, default, what in (
         ("doc_stride", 128, "Distance in tokens between the windows a long paragraph is cut into."),
         ("max_query_length", 64, "Maximum length of a question in tokens; longer ones are cut."),
@@ -203,8 +214,9 @@ def set_task_defaults(values: flags.FlagValues) -> None:
     """
     name = values.task_name.lower()
     values.task_name = name
-    defaults = {**DEFAULTS.get(name, {})}
-    if name in ("squad_v1", "squad_v2"):
+    model = squad_model(values)
+    defaults = {**DEFAULTS.get(model or name, {})}
+    if model:
         # Prediction first finds the best checkpoint there.
         defaults["do_eval"] = values.do_predict
     if values.ensemble_dirs:
@@ -213,6 +225,13 @@ def set_task_defaults(values: flags.FlagValues) -> None:
     for flag, value in defaults.items():
         if not values[flag].present and not values[SAME.get(flag, flag)].present:
             values[flag].value = value
+
+
+def squad_model(values: flags.FlagValues) -> str | None:
+    """Returns "squad_v1" or "squad_v2", whose model the task trains; None if neither."""
+    if values.task_name == "question_answering":
+        return "squad_v2" if values.allow_no_answer else "squad_v1"
+    return values.task_name if values.task_name in ("squad_v1", "squad_v2") else None
 
 
 def initial_weights(values: flags.FlagValues) -> str | None:

@@ -89,6 +89,7 @@ def _define_export(values: flags.FlagValues) -> None:
         "threshold_to_export",
         math.nan,
         "Decision threshold stored in the SavedModel: of two classes, the probability from which "
-        "on it answers the second one; for squad_v2, the null odds from which on it gives no "
-        "answer. By default (nan) the likelier one.",
+        "on it answers the second one; for multilabel, that from which on a text has a label (by "
+        "default 0.5); for squad_v2, the null odds from which on it gives no answer. By default "
+        "(nan) the likelier one.",
     )

@@ -17,6 +17,7 @@ from albert_tf.conversion import labels as labels_file
 from albert_tf.tasks import conll, table, tag_scores, token_classification
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
+from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.race import LETTERS, LEVELS, read_race
 from albert_tf.tasks.squad_predictions import SquadSettings
@@ -77,7 +78,7 @@ def _race_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTas
 def _squad_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
     fields = [field.name for field in dataclasses.fields(SquadSettings)]
     settings = SquadSettings(**{name: getattr(values, name) for name in fields})
-    task_class = SquadV1Task if values.task_name == "squad_v1" else SquadV2Task
+    task_class = SquadV1Task if finetune_flags.squad_model(values) == "squad_v1" else SquadV2Task
     return task_class(settings, *common), functools.partial(_read_squad, values)
 
 
@@ -93,13 +94,15 @@ def _choice_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedT
 
 def _text_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
     columns = _columns(values)
-    find = functools.partial(table.find_labels, columns=columns)
-    labels = _labels(values, find) if values.task_name == "classification" else ()
-    key_metric = "eval_accuracy" if labels else "pearson"
-    task = SequenceClassificationTask(*common, labels, key_metric)
+    several = values.task_name == "multilabel"
+    find = functools.partial(table.find_labels, columns=columns, several=several)
+    labels = () if values.task_name == "regression" else _labels(values, find)
+    key_metric = {"multilabel": "micro_f1", "regression": "pearson"}.get(values.task_name)
+    task_class = MultiLabelTask if several else SequenceClassificationTask
+    task = task_class(*common, labels, key_metric or "eval_accuracy")
 
     def read(split: str) -> list[Any]:
-        return table.read_texts(_file(values, split), columns, labels, split != "test")
+        return table.read_texts(_file(values, split), columns, labels, split != "test", several)
 
     return task, read
 
@@ -116,15 +119,17 @@ def _token_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTa
     return TokenClassificationTask(*common, classes), read
 
 
-# The tasks that are not GLUE's; the last four read your own file.
+# The tasks that are not GLUE's; the last six read your own file.
 _MAKERS = {
     "race": _race_task,
     "squad_v1": _squad_task,
     "squad_v2": _squad_task,
     "classification": _text_task,
+    "multilabel": _text_task,
     "regression": _text_task,
     "choice": _choice_task,
     "token_classification": _token_task,
+    "question_answering": _squad_task,
 }
 
 
@@ -209,12 +214,16 @@ def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
             f"{path} has no answers to evaluate with: name another file with --eval_file, or set "
             "--do_eval=false"
         )
-    if values.task_name == "squad_v1" and (split == "train" or is_labelled(examples)):
+    is_v1 = finetune_flags.squad_model(values) == "squad_v1"
+    if is_v1 and (split == "train" or is_labelled(examples)):
         without = [each.qas_id for each in examples if each.is_impossible or not each.answers]
         if without:
+            mend = "--task_name=squad_v2"
+            if values.task_name == "question_answering":
+                mend = "--allow_no_answer"
             raise ValueError(
-                f"{path}: question {without[0]} has no answer, as squad_v1 expects of each: set "
-                "--task_name=squad_v2"
+                f"{path}: question {without[0]} has no answer, as {values.task_name} expects of "
+                f"each: set {mend}"
             )
     return examples
 

@@ -16,6 +16,7 @@ TASKS_OF = {
     "labels": ("classify", "tag"),
     "pairs": ("classify",),
     "threshold": ("classify",),
+    "multilabel": ("classify",),
     "top_k": ("fill_mask",),
     "num_choices": ("choose",),
     "max_qa_length": ("choose",),
@@ -50,7 +51,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--threshold_to_export",
         dest="threshold",
         type=float,
-        help="classify: with two labels, the least probability for the second to be the answer.",
+        help="classify: with two labels, the least probability for the second to be the answer; "
+        "with --multilabel, that of each label.",
+    )
+    add(
+        "--multilabel",
+        action="store_true",
+        default=None,
+        help="classify: a text may have any number of the labels.",
     )
     add("--top_k", type=int, help="fill_mask: number of pieces per [MASK].")
     add("--num_choices", type=int, help="choose: number of endings per example.")

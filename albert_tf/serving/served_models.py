@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.conversion.labels import check_labels
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.sequences import Joiner
@@ -110,76 +109,6 @@ class ServedModel(tf.Module, abc.ABC):
             "examples": concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
             "serving_default": concrete(texts, text_specs),
         }
-
-
-class Classifier(ServedModel):
-    """A classifier of texts, or of pairs of texts.
-
-    It returns `logits` and `probabilities` `<float32>[B, C]`, `label` `<string>[B]`, the names of
-    all `labels` `<string>[B, C]` and, if given, the `threshold` `<float32>[B]`; for a regression,
-    `score` `<float32>[B]`.
-
-    Args:
-      model: An AlbertForSequenceClassification.
-      vocabulary: Its vocabulary.
-      labels: Names of the classes by id; none for a regression.
-      pairs: Whether it takes `text_a` and `text_b` instead of `text`.
-      threshold: With two labels, the least probability for the second to be the answer.
-      max_seq_length: See ServedModel.
-
-    Raises:
-      ValueError: If labels are not one per class, or not distinct; or if the threshold is not a
-        probability, or given for other than two labels.
-
-    Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
-    Differs: the release serves the threshold beside the probabilities and doesn't use it.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        vocabulary: Vocabulary,
-        labels: Sequence[str] = (),
-        *,
-        pairs: bool = False,
-        threshold: float | None = None,
-        max_seq_length: int | None = None,
-    ) -> None:
-        super().__init__(model, vocabulary, max_seq_length)
-        classes = model.num_labels if model.num_labels > 1 else 0
-        check_labels(labels, classes)
-        if threshold is not None and not (len(labels) == 2 and 0 <= threshold <= 1):
-            raise ValueError(
-                f"threshold {threshold} must be in [0, 1] and for two labels; there are "
-                f"{len(labels)}"
-            )
-        self.labels = tuple(labels)
-        self.threshold = threshold
-        self.text_names = ("text_a", "text_b") if pairs else ("text",)
-
-    def answer_texts(self, **texts: tf.Tensor) -> Features:
-        """Truncates long texts: see Joiner."""
-        most = self.joiner.max_seq_length
-        ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
-        return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
-
-    def answer(self, features: Features) -> Features:
-        """See the class."""
-        logits = self.apply(features)
-        if not self.labels:
-            return {"score": logits[:, 0]}
-        probabilities = tf.nn.softmax(logits)
-        rows = tf.shape(logits)[0]
-        best = tf.argmax(logits, axis=1)
-        answers = {
-            "logits": logits,
-            "probabilities": probabilities,
-            "labels": tf.tile(tf.constant([self.labels]), [rows, 1]),
-        }
-        if self.threshold is not None:
-            best = tf.cast(probabilities[:, 1] >= self.threshold, tf.int64)
-            answers["threshold"] = tf.fill([rows], self.threshold)
-        return {**answers, "label": tf.gather(tf.constant(self.labels), best)}
 
 
 class MaskFiller(ServedModel):

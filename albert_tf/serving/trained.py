@@ -22,7 +22,8 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.model.tagging import AlbertForTokenClassification
 from albert_tf.serving.answering import QuestionAnswerer
 from albert_tf.serving.choosing import Chooser
-from albert_tf.serving.served_models import Classifier, MaskFiller, ServedModel
+from albert_tf.serving.classifying import Classifier
+from albert_tf.serving.served_models import MaskFiller, ServedModel
 from albert_tf.serving.tagging import Tagger
 from albert_tf.text import vocabulary
 

@@ -56,7 +56,7 @@ class ScoringTask(SupervisedTask):
         self.problem_type = "single_label_classification" if classes else "regression"
 
     def label(self, example: Any) -> Any:
-        """Returns an example's label as a feature; 0 if it has none."""
+        """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
         return (np.int32 if self.classes else np.float32)(example.label or 0)
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
@@ -105,13 +105,15 @@ class ScoringTask(SupervisedTask):
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
         _write_lines(os.path.join(directory, "test_results.tsv"), rows)
-        if self.classes:
-            labels = [self.classes[i] for i in predictions.argmax(axis=-1)]
-        else:
-            labels = [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.number_range)]
-        pairs = zip(_ids(examples), labels, strict=True)
+        pairs = zip(_ids(examples), self.answers(predictions), strict=True)
         lines = ["index\tprediction", *("\t".join(pair) for pair in pairs)]
         _write_lines(os.path.join(directory, self.results_file), lines)
+
+    def answers(self, predictions: np.ndarray) -> list[str]:
+        """Returns what `results_file` tells of each example."""
+        if self.classes:
+            return [self.classes[i] for i in predictions.argmax(axis=-1)]
+        return [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.number_range)]
 
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[Any]
@@ -142,7 +144,7 @@ class SequenceClassificationTask(ScoringTask):
             features = sequence_features.pair_features(
                 self.tokenizer, example.text_a, example.text_b, self.max_seq_length
             )
-            yield {**features, "label_ids": self.label(example)}
+            yield {**features, self.labels[0]: self.label(example)}
 
 
 class MultipleChoiceTask(ScoringTask):

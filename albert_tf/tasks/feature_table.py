@@ -16,6 +16,8 @@ from albert_tf.tasks.sequence_features import PADDING
 from albert_tf.training.feeding import InputByLength, InputFn
 from albert_tf.training.length_buckets import LengthBatches
 
+# Features that are a vector for each row, and not a value for each position.
+PER_ROW = ("label_targets",)
 # Batches to prefetch: those of two steps on eight replicas.
 _BATCHES_AHEAD = 16
 
@@ -26,7 +28,7 @@ class FeatureTable:
 
     Attributes:
       lengths: `<int64>[N]`, positions of each row.
-      scalars: By name, features with one value per row, `[N]`.
+      scalars: By name, features with one value per row, `[N]`, or a vector, `[N, ...]` (PER_ROW).
       sequences: By name, per-position features of all rows, concatenated:
         `[sum of lengths, ...]`. Their first axis is the last one of a row's feature.
     """
@@ -41,12 +43,12 @@ class FeatureTable:
 
         Args:
           rows: Features by name, the same names in each row, of shape `[]`, or `[..., L]` with L
-            the length of that row's `input_ids`.
+            the length of that row's `input_ids`; those of PER_ROW of one shape in all rows.
         """
         rows = list(rows)
         scalars, sequences = {}, {}
         for name, first in rows[0].items():
-            if np.ndim(first) == 0:
+            if np.ndim(first) == 0 or name in PER_ROW:
                 scalars[name] = np.stack([row[name] for row in rows])
             else:
                 sequences[name] = np.concatenate([np.moveaxis(row[name], -1, 0) for row in rows])

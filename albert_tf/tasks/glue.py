@@ -91,13 +91,14 @@ class TextExample:
       guid: Its id: the index in its file, or the line number.
       text_a: Raw text; may be empty.
       text_b: The second text, or None.
-      label: Id of the class, or a regression's number; None in a test file, which has no labels.
+      label: Id of the class, the ids of several classes, or a regression's number; None in a test
+        file, which has no labels.
     """
 
     guid: str
     text_a: str
     text_b: str | None
-    label: int | float | None
+    label: int | float | tuple[int, ...] | None
 
 
 def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> list[TextExample]:

@@ -14,6 +14,16 @@ def classification_loss(labels: Array, logits: Array) -> Array:
     return position_loss(labels, ops.log_softmax(logits, axis=-1))
 
 
+def multilabel_loss(targets: Array, logits: Array) -> Array:
+    """Returns the binary cross entropy `<float32>[B]`, the mean over C classes.
+
+    Args:
+      targets: `<float32>[B, C]`, 1 = the example has the label.
+      logits: `<float32>[B, C]`.
+    """
+    return ops.mean(ops.binary_crossentropy(targets, logits, from_logits=True), axis=-1)
+
+
 def regression_loss(labels: Array, logits: Array) -> Array:
     """Returns the squared error `<float32>[B]` of labels `<float32>[B]` and logits `[B, 1]`."""
     return ops.square(logits[:, 0] - labels)

@@ -28,6 +28,40 @@ def f1(labels: Any, predictions: Any) -> float:
     return _ratio(2 * hits, 2 * hits + false_alarms + misses)
 
 
+def micro_f1(labels: Any, predictions: Any) -> float:
+    """Returns F1 over all decisions of `<bool>[B, C]`, of all classes together; 0 if undefined."""
+    return f1(np.ravel(labels), np.ravel(predictions))
+
+
+def macro_f1(labels: Any, predictions: Any) -> float:
+    """Returns the mean of the C classes' F1 of `<bool>[B, C]`; where undefined, it counts as 0."""
+    columns = zip(np.transpose(labels), np.transpose(predictions), strict=True)
+    return float(np.mean([f1(*column) for column in columns]))
+
+
+def mean_average_precision(labels: Any, scores: Any) -> float:
+    """Returns the mean of the average precisions of C classes that occur; 0 if none does.
+
+    A class's is its precision among the k highest scores, averaged over those k whose score is an
+    example's that has the label; equal scores are ranked together.
+
+    Args:
+      labels: `<bool>[B, C]`.
+      scores: `<float>[B, C]`.
+    """
+    columns = zip(np.transpose(labels), np.transpose(scores), strict=True)
+    found = [_average_precision(*column) for column in columns if column[0].any()]
+    return float(np.mean(found)) if found else 0.0
+
+
+def _average_precision(labels: np.ndarray, scores: np.ndarray) -> float:
+    order = np.argsort(-scores, kind="stable")
+    is_last = np.append(np.diff(scores[order]) != 0, True)
+    hits = np.cumsum(labels[order])[is_last]
+    precisions = hits / (1 + np.flatnonzero(is_last))
+    return float(np.sum(np.diff(hits, prepend=0) * precisions) / hits[-1])
+
+
 def matthews_correlation(labels: Any, predictions: Any) -> float:
     """Returns Matthews correlation, `<int>[B]` against `<int>[B]`, 2 classes; 0 if one is constant.
 
@@ -60,6 +94,17 @@ def softmax(logits: Any) -> np.ndarray:
     logits = np.asarray(logits, np.float64)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(logits: Any) -> np.ndarray:
+    """Returns the probabilities `<float64>` of logits `<float>` of the same shape."""
+    return 0.5 * (1 + np.tanh(0.5 * np.asarray(logits, np.float64)))
+
+
+def binary_log_loss(labels: Any, probabilities: Any) -> float:
+    """Returns the mean of -log p of what is true: `<bool>[B, C]` against `<float>[B, C]`."""
+    chosen = np.where(labels, probabilities, 1 - np.asarray(probabilities))
+    return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
 def log_loss(labels: Any, probabilities: Any) -> float:

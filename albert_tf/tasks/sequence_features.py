@@ -43,6 +43,20 @@ def pair_features(
     return join_ids(tokenizer, ids_a[: room - length_b], ids_b[:length_b])
 
 
+def window_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Returns the first piece and the end of each window on a text.
+
+    Args:
+      length: Number of the text's pieces.
+      room: Maximum number of pieces in a window.
+      stride: Pieces from one window to the next, at most `room`.
+    """
+    starts = [0]
+    while starts[-1] + room < length:
+        starts.append(starts[-1] + min(room, stride))
+    return [(start, min(start + room, length)) for start in starts]
+
+
 def choice_features(
     tokenizer: Tokenizer,
     context: str,

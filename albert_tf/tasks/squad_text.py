@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf import files
-from albert_tf.tasks import alignment, sequence_features
+from albert_tf import files, parquet_files
+from albert_tf.tasks import alignment, sequence_features, table
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import json_member, parse_json
+
+FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class SquadExample:
 
 
 def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
-    """Reads a file of SQuAD 1.1 or 2.0.
+    """Reads a file of SQuAD 1.1 or 2.0, or of rows (see FLAT_FORMATS, table.read_questions).
 
     Raises:
       FileNotFoundError: If the file doesn't exist.
@@ -55,8 +57,12 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     """
     if not files.is_file(path):
         raise FileNotFoundError(f"{path} does not exist")
-    content = parse_json(files.read_bytes(path), path)
-    examples = list(_examples(content, f"{path}: not of SQuAD's form"))
+    if os.path.splitext(path)[1].lower() in FLAT_FORMATS:
+        rows = table.read_questions(os.fspath(path))
+        examples = [_example(context, question, where) for where, context, question in rows]
+    else:
+        content = parse_json(files.read_bytes(path), path)
+        examples = list(_examples(content, f"{path}: not of SQuAD's form"))
     _check(examples, path)
     return examples
 
@@ -193,7 +199,8 @@ def squad_windows(
             without_window["answer"] += 1
             continue
         query = tokenizer.encode(example.question, max_query_length)
-        spans = _spans(len(paragraph.ids), max_seq_length - 3 - len(query), doc_stride)
+        room = max_seq_length - 3 - len(query)
+        spans = sequence_features.window_spans(len(paragraph.ids), room, doc_stride)
         for window in _windows(paragraph, spans, query, answer, tokenizer):
             is_impossible = is_training and window["start_position"] == 0
             yield SquadWindow(example_index=index, is_impossible=is_impossible, **window)
@@ -252,14 +259,6 @@ def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple
     answer = example.answers[0]
     end = answer.start + len(answer.text) - 1
     return int(aligned.piece_starts[answer.start]), int(aligned.piece_ends[end])
-
-
-def _spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Returns first piece and end of each window on a paragraph of `length` pieces."""
-    starts = [0]
-    while starts[-1] + room < length:
-        starts.append(starts[-1] + min(room, stride))
-    return [(start, min(start + room, length)) for start in starts]
 
 
 def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:

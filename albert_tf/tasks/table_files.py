@@ -1,0 +1,138 @@
+"""Tables in files: line numbers, and cells by column."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from albert_tf import files, parquet_files
+from albert_tf.text_files import CARRIAGE_RETURN, parse_json, tab_cells, utf8_lines
+
+# CLUE's .json files hold what others call .jsonl.
+_OBJECTS = (".jsonl", ".json")
+FORMATS = (".csv", ".tsv", *_OBJECTS, parquet_files.ENDING)
+# Between the labels of a text that has several.
+LABEL_SEPARATOR = "|"
+
+
+def text_rows(
+    path: str, wanted: Sequence[str], may_be_empty: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields line numbers, and the wanted cells by column as text; only some may be empty.
+
+    Raises: see records; also ValueError if a cell is empty.
+    """
+    for number, record in records(path, wanted):
+        row = {name: _text(record.get(name)).strip() for name in wanted}
+        missing = [
+            name for name in wanted if name not in record or not (row[name] or name in may_be_empty)
+        ]
+        if missing:
+            raise ValueError(f"{path}:{number}: nothing stands in {', '.join(map(repr, missing))}")
+        yield number, row
+
+
+def records(
+    path: str, wanted: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields line numbers (of .parquet, row numbers), and cells by column, in JSON's types.
+
+    Args:
+      path: Path of a table in one of FORMATS.
+      wanted: Columns that a .csv, .tsv or .parquet file must have; in JSON they are not checked.
+      optional: Of a .parquet file only the wanted columns are read, and those of these it has.
+
+    Raises:
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If it has another format, lacks a column or any row, or is damaged. The message
+        names file and line.
+    """
+    if not files.is_file(path):
+        raise FileNotFoundError(f"{path} does not exist")
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in FORMATS:
+        raise ValueError(f"{path}: expected a file that ends in {', '.join(FORMATS)}")
+    if ending in _OBJECTS:
+        rows = _objects(path)
+    elif ending == parquet_files.ENDING:
+        rows = _parquet_rows(path, wanted, optional)
+    else:
+        rows = _cells(path, ending, wanted)
+    number = 0
+    for number, record in rows:
+        yield number, record
+    if not number:
+        raise ValueError(f"{path} has no examples")
+
+
+def _parquet_rows(
+    path: str, wanted: Sequence[str], optional: Sequence[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    with parquet_files.ParquetFile(path) as file:
+        yield from file.rows([*wanted, *(name for name in optional if name in file.columns)])
+
+
+def _objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in utf8_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line, f"{path}:{number}")
+        except ValueError as error:
+            raise ValueError(f"{error}; each line must be one object") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
+        yield number, row
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return LABEL_SEPARATOR.join(value)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value)
+
+
+def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    columns: list[str] | None = None
+    for number, cells in _csv_rows(path) if ending == ".csv" else _tsv_rows(path):
+        if columns is None:
+            columns = cells
+            _check_header(path, columns, wanted)
+        elif cells not in ([], [""]):
+            if len(cells) != len(columns):
+                raise ValueError(
+                    f"{path}:{number}: expected {len(columns)} cells as in the header, got "
+                    f"{len(cells)}"
+                )
+            yield number, dict(zip(columns, cells, strict=True))
+
+
+def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in utf8_lines(path):
+        yield number, tab_cells(line, f"{path}:{number}")
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader((line for _, line in utf8_lines(path)), strict=True)
+    number = 1
+    try:
+        for cells in rows:
+            yield number, cells
+            # A row may span several lines; messages name its first.
+            number = rows.line_num + 1
+    except csv.Error as error:
+        reason = CARRIAGE_RETURN if "new-line character" in str(error) else error
+        raise ValueError(f"{path}:{number}: not a row of a .csv file: {reason}") from error
+
+
+def _check_header(path: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if columns.count(name) != 1]
+    if missing:
+        raise ValueError(
+            f"{path}:1: expected a header that names {', '.join(map(repr, missing))} once, got "
+            f"{', '.join(map(repr, columns))}"
+        )

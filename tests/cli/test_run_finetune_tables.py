@@ -1,0 +1,145 @@
+"""run_finetune.py on tables of one's own: several labels, questions."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.conversion import labels as labels_file
+from albert_tf.tasks.squad_text import read_squad
+from tests import finetune_runs as runs
+from tests import tolerances
+
+TEXTS = ("the cat sat on the mat", "a dog", "no text is like another", "the end of it, at last")
+
+
+def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, pathlib.Path]:
+    """Writes a table of texts and labels, and one to predict; returns their flags."""
+    rows = [f'"{text}",{label}' for text, label in zip(TEXTS, labels, strict=True)]
+    (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    (folder / "test.csv").write_text("\n".join(["text", *(f'"{text}"' for text in TEXTS)]) + "\n")
+    return {
+        "data_dir": None,
+        "train_file": folder / "train.csv",
+        "eval_file": folder / "train.csv",
+        "predict_file": folder / "test.csv",
+        "train_batch_size": 4,
+    }
+
+
+def test_texts_with_several_labels(tmp_path):
+    files = write_table(tmp_path, ("b|a", "", "c", "a|c"))
+    command = runs.command("multilabel", tmp_path, train_step=2, **files)
+    exported = tmp_path / "exported"
+    runs.main([*command, "--do_train", "--do_eval", "--do_predict", f"--export_dir={exported}"])
+    out = tmp_path / "out"
+    assert labels_file.read(str(out)) == ("a", "b", "c")
+    results = (out / "eval_results.txt").read_text()
+    for name in ("macro_f1", "mean_average_precision", "micro_f1", "subset_accuracy"):
+        assert f"\n{name} = " in results
+    shares = np.loadtxt(out / "test_results.tsv")
+    assert ((shares > 0) & (shares < 1)).all() and not np.allclose(shares.sum(axis=1), 1)
+    joined = ["|".join(np.array(["a", "b", "c"])[row >= 0.5]) for row in shares]
+    lines = [f"{i + 2}\t{label}" for i, label in enumerate(joined)]
+    assert (out / "predictions.tsv").read_text().splitlines()[1:] == lines
+    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
+    answers = serve(text=tf.constant(TEXTS))
+    np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
+    assert [label.decode() for label in answers["label"].numpy()] == joined
+
+
+# --- questions ------------------------------------------------------------------------------
+
+
+def flat(version: str, split: str) -> list[dict]:
+    """Rows of questions as in Hugging Face's data sets, from SQuAD's JSON."""
+    content = json.loads((runs.GOLDEN / f"features/squad_{version}_{split}.json").read_text())
+    rows = []
+    for paragraph in (each for article in content["data"] for each in article["paragraphs"]):
+        for question in paragraph["qas"]:
+            answers = question.get("answers", [])
+            lists = {name: [each[name] for each in answers] for name in ("text", "answer_start")}
+            row = {"id": question["id"], "title": "", "question": question["question"]}
+            rows.append({**row, "context": paragraph["context"], "answers": lists})
+    return rows
+
+
+def write_lines(path: pathlib.Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_flat_questions_are_those_of_squad(tmp_path, version, split):
+    rows = flat(version, split)
+    expected = read_squad(runs.GOLDEN / f"features/squad_{version}_{split}.json")
+    assert read_squad(write_lines(tmp_path / "t.jsonl", rows)) == expected
+
+
+def test_flat_questions_in_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the package of albert_tf[parquet]")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = flat("v2", "dev")
+    path = str(tmp_path / "t.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    assert read_squad(path) == read_squad(runs.GOLDEN / "features/squad_v2_dev.json")
+    without = [{name: row[name] for name in ("id", "question", "context")} for row in rows]
+    parquet.write_table(pyarrow.Table.from_pylist(without), path)
+    unlabelled = read_squad(path)
+    assert len(unlabelled) == len(rows)
+    assert not any(each.answers or each.is_impossible for each in unlabelled)
+
+
+GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": None}, "t.jsonl:2: expected an object whose 'id' is a string or a whole number"),
+        ({"id": 1}, "t.jsonl: question 1 is there twice"),
+        ({"question": 5}, "question 2: expected an object whose 'question' is a string, got 5"),
+        ({"context": None}, "t.jsonl:2: expected an object whose 'context' is a string, got not"),
+        ({"answers": ["cat"]}, "t.jsonl:2: expected an object whose 'text' is a list, got"),
+        ({"answers": {"text": ["a"], "answer_start": []}}, ":2: 1 texts of answers, but 0 starts"),
+        ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is a whole number"),
+        ({"answers": {"text": ["cat"], "answer_start": [4]}}, "the answer 'cat' at character 4 is"),
+    ],
+)
+def test_bad_questions_are_named(tmp_path, change, message):
+    path = write_lines(tmp_path / "t.jsonl", [GOOD, {**GOOD, "id": 2, **change}])
+    with pytest.raises(ValueError, match=message):
+        read_squad(path)
+
+
+def test_questions_of_a_table_train_either_model(tmp_path):
+    files = {
+        "train_file": write_lines(tmp_path / "train.jsonl", flat("v2", "train")),
+        "predict_file": write_lines(tmp_path / "dev.jsonl", flat("v2", "dev")),
+    }
+    changes = {**files, "data_dir": None, "train_step": 1, "warmup_step": None}
+    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
+    with pytest.raises(SystemExit, match="has no answer, as question_.*: set --allow_no_answer$"):
+        runs.main([*command, "--do_train"])
+    runs.main([*command, "--do_train", "--do_predict", "--allow_no_answer"])
+    out = tmp_path / "out"
+    assert list(json.loads((out / "null_odds.json").read_text())) == [
+        row["id"] for row in flat("v2", "dev")
+    ]
+    assert "best_f1_thresh = " in (out / "eval_results.txt").read_text()
+    with pytest.raises(SystemExit, match="--allow_no_answer belongs to --task_name=question_ans"):
+        runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
+
+
+def test_defaults_are_those_of_the_model():
+    mine = runs.parse(["--task_name=question_answering"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.static_lengths, mine.dropout_prob, mine.max_seq_length) == (1, 0.0, 384)
+    mine = runs.parse(["--task_name=question_answering", "--allow_no_answer", "--do_predict"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, True)
