@@ -53,6 +53,13 @@ class Trial:
                 f"remove the file if the next best may replace {checkpoint.BASENAME}-best"
             ) from None
 
+    def is_beaten(self, value: float, key_metric: str) -> bool:
+        """Whether a value of the key metric is better than the best: larger, or a smaller loss."""
+        if self.best_step < 0:
+            return math.isfinite(value)
+        is_loss = key_metric.endswith("loss")
+        return value < self.best_value if is_loss else value > self.best_value
+
     def write(self, directory: str) -> None:
         """Writes best_trial.txt."""
         text = f"{self.last_step}:{self.best_step}:{self.best_value}"
@@ -64,9 +71,7 @@ def append(path: str, lines: Sequence[str]) -> None:
 
     If the file ends with metrics of the same step, they are replaced: a killed run left them.
     """
-    blocks = []
-    if files.exists(path):
-        blocks = files.read_bytes(path).decode(errors="replace").split(_RULE)[:-1]
+    blocks = _blocks(path)[:-1]
     step = [line for line in lines if line.startswith(f"{_STEP} = ")]
     if blocks and step and step[0] in blocks[-1].splitlines():
         del blocks[-1]
@@ -80,18 +85,63 @@ def read(directory: str, step: int) -> dict[str, float]:
     Raises:
       ValueError: If the file is damaged.
     """
+    return _by_step(directory).get(step, {})
+
+
+def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
+    """Whether the last `patience` evaluations were no better than the best; None: never.
+
+    Only those of every `save_steps` steps count: a run that was stopped in between and goes on
+    ends where it would have ended.
+    """
+    if patience is None:
+        return False
+    best_step = Trial.read(directory).best_step
+    since = [step for step in _by_step(directory) if step > best_step and step % save_steps == 0]
+    return len(since) >= patience
+
+
+def check_key_metric(directory: str, key_metric: str) -> None:
+    """Checks that the best checkpoint so far, if any, was chosen by this metric.
+
+    Raises:
+      ValueError: If by eval_results.txt this metric would have chosen another.
+    """
+    trial, best = Trial.read(directory), Trial()
+    for step, metrics in _by_step(directory).items():
+        # A killed run may have evaluated a checkpoint without comparing it.
+        if step <= trial.last_step and key_metric in metrics:
+            value = metrics[key_metric]
+            best = (
+                Trial(trial.last_step, step, value) if best.is_beaten(value, key_metric) else best
+            )
+    if best.best_step >= 0 and best != trial:
+        raise ValueError(
+            f"the best checkpoint in {directory} was not chosen by `key_metric` {key_metric}: go "
+            "on with the metric that the run began with, or in another `output_dir`"
+        )
+
+
+def _by_step(directory: str) -> dict[int, dict[str, float]]:
+    """Returns the metrics of each evaluated checkpoint that eval_results.txt has, in its order."""
     path = os.path.join(directory, RESULTS_FILE)
-    if not files.is_file(path):
-        return {}
-    for block in files.read_bytes(path).decode(errors="replace").split(_RULE):
+    found: dict[int, dict[str, float]] = {}
+    for block in _blocks(path):
         pairs = [line.split(" = ") for line in block.splitlines() if line.count(" = ") == 1]
         try:
             metrics = {name: float(value) for name, value in pairs}
-        except ValueError as error:
+            # Other blocks are of evaluations of the best alone.
+            if _STEP in metrics:
+                found.setdefault(int(metrics.pop(_STEP)), metrics)
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"{path} is damaged ({error}): remove it, or copy it again") from error
-        if metrics.pop(_STEP, None) == step:
-            return metrics
-    return {}
+    return found
+
+
+def _blocks(path: str) -> list[str]:
+    if not files.is_file(path):
+        return []
+    return files.read_bytes(path).decode(errors="replace").split(_RULE)
 
 
 def _finite(value: Any) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf import checkpoint, conversion, errors, files
+from albert_tf import checkpoint, conversion, errors, eval_results, files
 from albert_tf.cli import (
     checks,
     finetune_checks,
@@ -152,7 +152,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     words = finetune_records.check_vocabulary(values)
     if values.export_dir:
         finetune_export.check(values, task)
+    if values.do_eval and checkpoint.latest(values.output_dir):
+        eval_results.check_key_metric(values.output_dir, task.key_metric)
     examples = read_splits(values, read)
+    if values.class_weights:
+        finetune_tasks.weigh_classes(values, task, examples["train"])
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
     if values.export_dir:
         finetune_export.check_free(values, num_train_steps)
@@ -221,6 +225,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
             steps_per_loop=values.iterations_per_loop,
             save_steps=values.save_checkpoints_steps,
             keep_max=values.keep_checkpoint_max,
+            patience=values.early_stopping_patience,
         )
         if not finished:
             return

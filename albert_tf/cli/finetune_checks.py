@@ -40,6 +40,10 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
     if values.from_scratch and finetune_flags.initial_weights(values):
         raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
+    if values.class_weights and not values.do_train:
+        raise ValueError("--class_weights weighs the loss of --do_train: set that too")
+    if values.early_stopping_patience and not (values.do_train and values.do_eval):
+        raise ValueError("--early_stopping_patience counts evaluations: set --do_train, --do_eval")
     _check_what_is_served(values)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, directories
+from albert_tf import checkpoint, directories, eval_results
 from albert_tf.cli import finetune_flags
 from albert_tf.conversion import layouts
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
@@ -38,7 +38,13 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
     """
     newest = checkpoint.latest(values.output_dir) if values.do_train else None
     is_done = not values.do_train or (
-        newest is not None and int(newest.rpartition("-")[2]) >= num_train_steps
+        newest is not None
+        and (
+            int(newest.rpartition("-")[2]) >= num_train_steps
+            or eval_results.is_over(
+                values.output_dir, values.early_stopping_patience, values.save_checkpoints_steps
+            )
+        )
     )
     if not (is_done and _is_exported(values)):
         directories.check_free(values.export_dir)
@@ -108,7 +114,7 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
     if threshold is not None and not (binary or several):
         raise ValueError(
-            "--threshold_to_export is for tasks of two classes and squad_v2, and for multilabel: "
+            "--threshold_to_export is for multilabel, for tasks of two classes and squad_v2: "
             f"{values.task_name} has no use of it"
         )
     if isinstance(task, SquadV1Task):

@@ -46,6 +46,19 @@ def _define_training(values: flags.FlagValues) -> None:
         "Share of all steps that are warm-up, instead of warmup_step. 0.1 by default for SQuAD.",
         "[0, 1]",
     )
+    group.string(
+        "class_weights",
+        None,
+        "Factors of the loss of each class's examples: balanced, in inverse proportion to their "
+        "number in train_file; or as in a=1.0,b=2.5, where others have 1. By default all have 1.",
+    )
+    group.integer(
+        "early_stopping_patience",
+        None,
+        "Number of evaluations without a better key_metric after which training ends. By default "
+        "it goes on to the last step.",
+        lower_bound=1,
+    )
     shared_flags.define_optimizer(
         values,
         optimizer="adamw",
@@ -65,6 +78,12 @@ def _define_evaluation(values: flags.FlagValues) -> None:
         False,
         "Evaluate each checkpoint and keep the best one. True by default for race, and for SQuAD "
         "with do_predict.",
+    )
+    group.string(
+        "key_metric",
+        None,
+        "The metric by which checkpoints are compared, any that the task reports, as macro_f1; or "
+        "eval_loss, whose smallest value is the best. By default the task's.",
     )
     group.boolean("do_predict", False, "Predict the test set with the best checkpoint.")
     shared_flags.define_batch_size(group, "eval_batch_size", 8)

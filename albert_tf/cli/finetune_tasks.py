@@ -14,7 +14,7 @@ from albert_tf import checkpoint, files
 from albert_tf.cli import finetune_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
-from albert_tf.tasks import conll, table, tag_scores, token_classification
+from albert_tf.tasks import class_weights, conll, table, tag_scores, token_classification
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from albert_tf.tasks.multilabel import MultiLabelTask
@@ -56,7 +56,33 @@ def make_task(
     makers = {name: _glue_task for name in GLUE_TASKS} | _MAKERS
     if values.task_name not in makers:
         raise ValueError(f"--task_name {values.task_name!r} is none of {', '.join(makers)}")
-    return makers[values.task_name](values, (options, tokenizer, values.max_seq_length))
+    task, read = makers[values.task_name](values, (options, tokenizer, values.max_seq_length))
+    if values.key_metric:
+        if values.key_metric not in task.metric_names:
+            raise ValueError(
+                f"--key_metric {values.key_metric!r} is none of those of {values.task_name}: "
+                f"{', '.join(task.metric_names)}"
+            )
+        task.key_metric = values.key_metric
+    return task, read
+
+
+def weigh_classes(values: flags.FlagValues, task: SupervisedTask, examples: Sequence[Any]) -> None:
+    """Sets the weights of a task's classes.
+
+    Raises:
+      ValueError: If it has none, or they don't fit its classes.
+    """
+    classifies = isinstance(task, SequenceClassificationTask) and task.classes
+    if not classifies or isinstance(task, MultiLabelTask):
+        raise ValueError(
+            f"--class_weights is for tasks of one class a text: {values.task_name} has no use of it"
+        )
+    assert isinstance(task, SequenceClassificationTask)
+    labels = [example.label for example in examples]
+    task.class_weights = class_weights.of_text(values.class_weights, task.classes, labels)
+    pairs = zip(task.classes, task.class_weights, strict=True)
+    logging.info("class weights: %s", ", ".join(f"{name} {weight:.4g}" for name, weight in pairs))
 
 
 def _glue_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:

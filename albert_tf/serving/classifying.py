@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from albert_tf.serving.served_models import ServedModel, check_labels
+from albert_tf.conversion.labels import check_labels
+from albert_tf.serving.served_models import ServedModel
 from albert_tf.tasks.multilabel import THRESHOLD
 from albert_tf.tasks.table_files import LABEL_SEPARATOR
 from albert_tf.text.vocabulary import Vocabulary

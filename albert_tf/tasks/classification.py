@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from albert_tf import files
 from albert_tf.model import finetuning
@@ -33,8 +34,13 @@ class ScoringTask(SupervisedTask):
       key_metric: The metric by which checkpoints are compared.
       results_file: Name of the file of ids and predicted labels.
       number_range: Smallest and largest number allowed in a regression's file.
+
+    Attributes:
+      class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
+        `class_weight`; None if all are 1.
     """
 
+    class_weights: np.ndarray | None = None
     labels = ("label_ids",)
 
     def __init__(
@@ -54,6 +60,9 @@ class ScoringTask(SupervisedTask):
         self.number_range = number_range
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
         self.problem_type = "single_label_classification" if classes else "regression"
+        binary = ("f1", "matthew_corr") if len(classes) == 2 else ()
+        names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
+        self.metric_names = (*names, "eval_loss")
 
     def label(self, example: Any) -> Any:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
@@ -62,8 +71,13 @@ class ScoringTask(SupervisedTask):
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
         """Returns cross entropy or squared error."""
         (name,) = self.loss_names
-        loss = losses.classification_loss if self.classes else losses.regression_loss
-        return {name: loss(features["label_ids"], outputs)}
+        labels = features["label_ids"]
+        if not self.classes:
+            return {name: losses.regression_loss(labels, outputs)}
+        loss = losses.classification_loss(labels, outputs)
+        if self.class_weights is not None:
+            loss *= ops.take(ops.convert_to_tensor(self.class_weights), labels)
+        return {name: loss}
 
     def predictions(
         self, examples: Sequence[Any], features: FeatureTable, outputs: Any
@@ -72,7 +86,10 @@ class ScoringTask(SupervisedTask):
         return metrics.softmax(outputs) if self.classes else np.asarray(outputs, np.float64)
 
     def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
-        """Returns the metrics of the release and of the leaderboards."""
+        """Returns the metrics of the release and of the leaderboards, and macro F1.
+
+        That is the mean over the classes that occur among labels or predictions.
+        """
         if any(example.label is None for example in examples):
             return {}
         labels = np.array([example.label for example in examples])
@@ -84,7 +101,12 @@ class ScoringTask(SupervisedTask):
                 "eval_loss": metrics.mean_squared_error(labels, numbers),
             }
         chosen = predictions.argmax(axis=-1)
-        result = {"eval_accuracy": metrics.accuracy(labels, chosen)}
+        occurring = np.union1d(labels, chosen)
+        one_hot = [ids[:, None] == occurring for ids in (labels, chosen)]
+        result = {
+            "eval_accuracy": metrics.accuracy(labels, chosen),
+            "macro_f1": metrics.macro_f1(*one_hot),
+        }
         if len(self.classes) == 2:
             result["f1"] = metrics.f1(labels, chosen)
             result["matthew_corr"] = metrics.matthews_correlation(labels, chosen)

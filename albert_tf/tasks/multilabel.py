@@ -29,6 +29,11 @@ class MultiLabelTask(SequenceClassificationTask):
 
     labels = ("label_targets",)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = ("micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision")
+        self.metric_names = (*names, "eval_loss")
+
     @property
     def settings(self) -> dict[str, Any]:
         """See SupervisedTask."""

@@ -38,6 +38,7 @@ class SquadTask(SupervisedTask):
     """
 
     key_metric = "f1"
+    metric_names: tuple[str, ...] = ("exact_match", "f1")
     labels: tuple[str, ...] = ("start_positions", "end_positions")
     loss_names: tuple[str, ...] = ("start_loss", "end_loss")
 
@@ -166,6 +167,7 @@ class SquadV2Task(SquadTask):
     inputs = (*SquadTask.inputs, "p_mask")
     labels = (*SquadTask.labels, "is_impossible")
     loss_names = (*SquadTask.loss_names, "answerability_loss")
+    metric_names = ("exact", "f1", "best_exact", "best_f1")
 
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForQuestionAnsweringV2."""

@@ -55,11 +55,14 @@ class SupervisedTask(Task):
       inputs: Names of the features that the model reads.
       labels: Names of the additional features that only training reads.
       problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
+      metric_names: The metrics that `scores` has on any labelled set; checkpoints can be compared
+        by each.
     """
 
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
     problem_type = ""
+    metric_names: tuple[str, ...]
 
     def __init__(
         self, options: ModelOptions | None, tokenizer: Tokenizer | None, max_seq_length: int

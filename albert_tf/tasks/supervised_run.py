@@ -70,6 +70,7 @@ class SupervisedRun:
         steps_per_loop: int,
         save_steps: int,
         keep_max: int,
+        patience: int | None = None,
     ) -> bool:
         """Trains up to a given step, and evaluates each checkpoint on "dev" if there is one.
 
@@ -79,9 +80,11 @@ class SupervisedRun:
           steps_per_loop: See Trainer.train.
           save_steps: See Trainer.train.
           keep_max: See Trainer.train.
+          patience: Evaluations without a better key metric after which training ends; None for
+            no such end.
 
         Returns:
-          Whether the step was reached.
+          Whether the training is over.
 
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite; see Trainer.train.
@@ -94,7 +97,17 @@ class SupervisedRun:
         rows_an_example = math.prod(table.sequences["input_ids"].shape[1:])
         positions = float(plan.lengths.mean()) * rows_an_example
         summaries = trainer.output_dir if distribution.is_chief(trainer.strategy) else None
-        self.evaluate_saved()  # An interrupted run may have left some.
+
+        def evaluate() -> bool:
+            self.evaluate_saved()
+            is_over = eval_results.is_over(trainer.output_dir, patience, save_steps)
+            if is_over:
+                key_metric = self.task.key_metric
+                logging.info("over: %d evaluations without a better %s", patience, key_metric)
+            return is_over
+
+        if evaluate():  # An interrupted run may have left some.
+            return True
         return trainer.train(
             table.training_input(plan, trainer.step),
             ProgressLog(summaries, num_train_steps, split.batch_size, positions),
@@ -102,7 +115,7 @@ class SupervisedRun:
             steps_per_loop=steps_per_loop,
             save_steps=save_steps,
             keep_max=keep_max,
-            after_save=self.evaluate_saved,
+            after_save=evaluate,
         )
 
     def evaluate_saved(self) -> int:

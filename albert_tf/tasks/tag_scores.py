@@ -11,6 +11,7 @@ from albert_tf.tasks.tags import OUTSIDE, are_entities
 
 # Tags of sentences.
 Tags = Sequence[Sequence[str]]
+_OF_ENTITIES = ("f1", "precision", "recall")
 # In seqeval's report, beside the types.
 _MEANS = ("micro avg", "macro avg", "weighted avg")
 
@@ -31,6 +32,11 @@ def check_installed(classes: Sequence[str]) -> None:
 def key_metric(classes: Sequence[str]) -> str:
     """Returns the metric by which checkpoints are compared."""
     return "f1" if are_entities(classes) else "macro_f1"
+
+
+def metric_names(classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of what `scores` returns."""
+    return (*(_OF_ENTITIES if are_entities(classes) else ("macro_f1",)), "accuracy")
 
 
 def scores(expected: Tags, predicted: Tags, classes: Sequence[str]) -> dict[str, float]:

@@ -57,6 +57,7 @@ class TokenClassificationTask(SupervisedTask):
         super().__init__(options, tokenizer, max_seq_length)
         self.classes = tuple(classes)
         self.key_metric = tag_scores.key_metric(classes)
+        self.metric_names = (*tag_scores.metric_names(classes), "eval_loss")
 
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForTokenClassification."""

@@ -80,7 +80,7 @@ def evaluate_saved(
     """Evaluates the checkpoints in the output directory not yet evaluated, oldest first.
 
     Appends to eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
-    when the task's key metric is the highest so far. The trainer then holds the newest checkpoint.
+    when the task's key metric is the best so far. The trainer then holds the newest checkpoint.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
@@ -105,7 +105,7 @@ def evaluate_saved(
         count += 1
         lines = log_results(prefix, results)
         value = results[trainer.task.key_metric]
-        is_best = value > trial.best_value
+        is_best = trial.is_beaten(value, trainer.task.key_metric)
         best = (step, value) if is_best else (trial.best_step, trial.best_value)
         trial = Trial(step, *best)
         if distribution.is_chief(trainer.strategy):
@@ -136,7 +136,7 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
     directory, step, value = os.path.dirname(prefix), results["global_step"], results[key_metric]
     # A best score whose checkpoint is lost doesn't count.
     trial = Trial.read(directory) if checkpoint.best(directory) else Trial()
-    if value <= trial.best_value:
+    if not trial.is_beaten(value, key_metric):
         return []
     try:
         lines = _copy_to_best(prefix)

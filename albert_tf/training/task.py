@@ -20,7 +20,7 @@ class Task(abc.ABC):
     Attributes:
       loss_names: Names of the losses; their total is minimised.
       loss_epsilon: By loss name, a number added to the weight before dividing by it.
-      key_metric: The metric by which checkpoints are compared; larger is better.
+      key_metric: The metric by which checkpoints are compared; larger is better, except of a loss.
     """
 
     loss_names: tuple[str, ...]

@@ -87,7 +87,7 @@ class Trainer:
         steps_per_loop: int,
         save_steps: int,
         keep_max: int,
-        after_save: Callable[[], Any] = lambda: None,
+        after_save: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Trains up to a given step, saving checkpoints on the way and at the end.
 
@@ -102,18 +102,20 @@ class Trainer:
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
           after_save: Called after each checkpoint except one requested by a signal. It may change
-            weights, moments and step if it restores that checkpoint.
+            weights, moments and step if it restores that checkpoint. If it returns True, the
+            training is over.
 
         Returns:
-          Whether the step was reached.
+          Whether the training is over: the step was reached, or `after_save` said so.
 
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.
         """
         iterators = feeding.StepIterators(self.strategy, source, self.step, num_train_steps)
-        step, saved, step_seconds, stop = self.step, self.step, None, False
+        step, saved, step_seconds = self.step, self.step, None
+        stop, is_over = False, self.step >= num_train_steps
         with StopSignals() as signals:
-            while step < num_train_steps and not stop:
+            while not (is_over or stop):
                 until_save = save_steps - step % save_steps
                 # A single step first: it triggers compilation and gives the step time.
                 quick_enough = max(1, int(_LOOP_SECONDS / step_seconds)) if step_seconds else 1
@@ -127,16 +129,17 @@ class Trainer:
                 means = self._by_name(stats.mean(axis=0))
                 progress.report(step, means, seconds, compiled=step_seconds is None)
                 step_seconds = seconds
-                if step % save_steps == 0 or step == num_train_steps or stop:
+                is_over = step >= num_train_steps
+                if step % save_steps == 0 or is_over or stop:
                     self.save(keep_max)
                     saved = step
                     if not stop:
                         signals.set_unsaved(False)
-                        after_save()
+                        is_over = after_save() or is_over
                         signals.set_unsaved(True)
-        if step < num_train_steps:
+        if not is_over:
             logging.info("stopped at step %d: the same command goes on from there", step)
-        return step >= num_train_steps
+        return is_over
 
     def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
         # Nothing is fetched before all are launched: the host must not wait between runs.

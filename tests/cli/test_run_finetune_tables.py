@@ -1,4 +1,4 @@
-"""run_finetune.py on tables of one's own: several labels, questions."""
+"""run_finetune.py on tables of one's own: several labels, questions, and how the best is found."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
-from albert_tf.tasks.squad_text import read_squad
+from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.multilabel import MultiLabelTask
+from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
+from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
+from albert_tf.tasks.squad_text import Answer, SquadExample, read_squad
+from albert_tf.training.evaluation import Trial
 from tests import finetune_runs as runs
 from tests import tolerances
 
@@ -143,3 +150,79 @@ def test_defaults_are_those_of_the_model():
     mine = runs.parse(["--task_name=question_answering", "--allow_no_answer", "--do_predict"])
     runs.finetune_flags.set_task_defaults(mine)
     assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, True)
+
+
+# --- weights of classes, the key metric, early stopping -----------------------------------------
+
+
+def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, caplog):
+    """At this rate nothing changes: the first evaluation is the best, and two more are enough."""
+    files = write_table(tmp_path, ("a", "b", "a", "a"))
+    changes = {"learning_rate": 1e-12, "key_metric": "macro_f1", "class_weights": "balanced"}
+    changes |= {"early_stopping_patience": 2, "export_dir": tmp_path / "exported"}
+    command = runs.command("classification", tmp_path, **files, **changes)
+    command += ["--do_train", "--do_eval", "--do_predict"]
+    out = tmp_path / "out"
+    with caplog.at_level("INFO", logger="absl"):
+        # Ends at step 5, as if a signal had stopped it there: that evaluation doesn't count.
+        runs.main([*command, "--train_step=5", "--export_dir="])
+        assert "class weights: a 0.6667, b 2" in caplog.text
+        assert Trial.read(str(out)).last_step == 5 and "over: " not in caplog.text
+        runs.main([*command, "--train_step=100"])
+    assert "over: 2 evaluations without a better macro_f1" in caplog.text
+    trial = Trial.read(str(out))
+    assert (trial.last_step, trial.best_step) == (6, 2)
+    assert f"macro_f1 = {trial.best_value}\n" in (out / "eval_results.txt").read_text()
+    best = checkpoint.read(str(out / "model.ckpt-best"))
+    assert best["global_step"] == 2
+    before = (out / "predictions.tsv").read_text()
+    runs.main([*command, "--train_step=100"])
+    assert Trial.read(str(out)) == trial
+    assert (out / "predictions.tsv").read_text() == before
+    with pytest.raises(SystemExit, match="was not chosen by --key_metric eval_loss: go on with"):
+        runs.main([*command, "--key_metric=eval_loss"])
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        (
+            "classification",
+            {"key_metric": "f2"},
+            "--key_metric 'f2' is none of those of class.*: eval_accuracy, macro_f1, f1, matthew_",
+        ),
+        ("squad_v2", {"key_metric": "x"}, "none of those of squad_v2: exact, f1, best_exact, bes"),
+        ("classification", {"class_weights": "c=1"}, "--class_weights must be .* each of a, b"),
+        ("regression", {"class_weights": "balanced"}, "tasks of one class a text: regression"),
+        ("multilabel", {"class_weights": "balanced"}, "tasks of one class a text: multilabel"),
+        ("classification", {"class_weights": "a=1", "do_train": None}, "--do_train: set that too"),
+        ("classification", {"early_stopping_patience": 2}, "evaluations: set --do_train, --do_e"),
+        ("classification", {"early_stopping_patience": 0}, "0 is not a positive integer"),
+    ],
+)
+def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):
+    labels = ("1", "2", "1", "1") if task == "regression" else ("a", "b", "a", "a")
+    files = {} if task == "squad_v2" else write_table(tmp_path, labels)
+    changes = {"do_train": True, **changes}
+    changes |= {} if changes["do_train"] else {"do_predict": True}
+    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+        runs.main(runs.command(task, tmp_path, **files, **changes))
+
+
+def test_every_metric_that_may_be_named_is_reported():
+    texts = [TextExample(str(i), "a", None, label) for i, label in enumerate((0, 1, 1))]
+    several = [TextExample(str(i), "a", None, labels) for i, labels in enumerate(((0,), (), (1,)))]
+    shares = np.array([[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]])
+    for task, examples in (
+        (SequenceClassificationTask(None, None, 9, "ab"), texts),
+        (SequenceClassificationTask(None, None, 9, ()), texts),
+        (MultiLabelTask(None, None, 9, "ab"), several),
+    ):
+        assert set(task.scores(examples, shares)) == set(task.metric_names)
+    answer = Answer("cat", 2)
+    questions = [SquadExample("1", "who?", "a cat", (answer,), False)]
+    found = Predictions({"1": "cat"}, {"1": []}, {"1": -1.0})
+    for squad in (SquadV1Task, SquadV2Task):
+        task = squad(SquadSettings(), None, None, 9)
+        assert set(task.metric_names) <= set(task.scores(questions, found))
+        assert task.key_metric in task.metric_names

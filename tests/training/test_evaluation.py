@@ -272,3 +272,45 @@ def test_a_damaged_best_trial_is_named(tmp_path, content):
     (tmp_path / "best_trial.txt").write_bytes(content)
     with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not b'.*'"):
         eval_results.Trial.read(str(tmp_path))
+
+
+def test_of_a_loss_the_smallest_is_the_best(tmp_path):
+    steps = {2: 2.5, 4: 0.5, 6: 0.75}
+    for step in steps:
+        save(tmp_path, step)
+    trainer, best = FakeTrainer(tmp_path, {}), []
+    trainer.task.key_metric = "eval_loss"
+    evaluation.evaluate_saved(
+        trainer, lambda: {"eval_loss": steps[trainer.step]}, lambda: best.append(trainer.step)
+    )
+    assert best == [2, 4] and best_step(tmp_path) == 4
+    assert not eval_results.Trial().is_beaten(float("nan"), "eval_loss")
+
+
+def test_a_run_is_over_after_so_many_evaluations_without_a_better_one(tmp_path):
+    assert not eval_results.is_over(str(tmp_path), 1, 2)
+    accuracies = {2: 0.5, 4: 0.75, 6: 0.75, 7: 0.5, 8: 0.25}
+    for step in accuracies:
+        save(tmp_path, step)
+        evaluate_saved(tmp_path, accuracies)
+    # 6 and 8 count. A signal asked for 7, which another run would not have.
+    found = [eval_results.is_over(str(tmp_path), patience, 2) for patience in (1, 2, 3, None)]
+    assert found == [True, True, False, False]
+    save(tmp_path, 10)
+    evaluate_saved(tmp_path, {10: 1.0})
+    assert not eval_results.is_over(str(tmp_path), 1, 2)
+
+
+def test_a_best_checkpoint_of_another_metric_is_noticed(tmp_path):
+    accuracies = {2: 0.5, 4: 0.75}
+    for step in accuracies:
+        save(tmp_path, step)
+    eval_results.check_key_metric(str(tmp_path), "loss")
+    evaluate_saved(tmp_path, accuracies)
+    for metric in ("masked_lm_accuracy", "a metric of another version"):
+        eval_results.check_key_metric(str(tmp_path), metric)
+    for metric in ("loss", "sentence_order_accuracy"):
+        with pytest.raises(ValueError, match=f"was not chosen by `key_metric` {metric}: go on wi"):
+            eval_results.check_key_metric(str(tmp_path), metric)
+    (tmp_path / "eval_results.txt").unlink()
+    eval_results.check_key_metric(str(tmp_path), "loss")

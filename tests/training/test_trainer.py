@@ -202,6 +202,14 @@ def test_after_a_save_something_may_be_done(tmp_path):
     assert seen == [5, 10] and saved_steps(tmp_path) == [5, 10, 13]
 
 
+def test_what_is_done_after_a_save_may_end_the_run(tmp_path, caplog):
+    trainer, progress = constant_trainer(tmp_path), Progress()
+    with caplog.at_level("INFO", logger="absl"):
+        assert train(trainer, numbers(), progress, after_save=lambda: trainer.step == 10)
+    assert saved_steps(tmp_path) == [5, 10] and trainer.step == 10
+    assert "the same command goes on" not in caplog.text
+
+
 def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
     trainer = constant_trainer(tmp_path)
     train(trainer, numbers(), Progress(), steps=2)
