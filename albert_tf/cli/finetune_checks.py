@@ -40,6 +40,12 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
     if values.from_scratch and finetune_flags.initial_weights(values):
         raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
+    reads_texts = values.task_name in ("classification", "multilabel", "regression")
+    if values.windows and (not reads_texts or values.text_pair_column):
+        raise ValueError(
+            "--windows is for classification, multilabel and regression of single texts: leave it "
+            "out"
+        )
     if values.class_weights and not values.do_train:
         raise ValueError("--class_weights weighs the loss of --do_train: set that too")
     if values.early_stopping_patience and not (values.do_train and values.do_eval):

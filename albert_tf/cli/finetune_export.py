@@ -128,4 +128,6 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     row = GLUE_TASKS.get(values.task_name)
     pairs = bool(row.text_b if row else values.text_pair_column)
     options |= {"labels": task.classes, "pairs": pairs, "threshold": threshold}
+    if task.windows:
+        options |= {"windows": task.windows.combination, "doc_stride": task.windows.doc_stride}
     return "classify", options | {"multilabel": several}

@@ -150,6 +150,14 @@ def _define_text(values: flags.FlagValues) -> None:
         "the release's; 384 for SQuAD.",
         lower_bound=4,
     )
+    group.enum(
+        "windows",
+        None,
+        ["mean", "max"],
+        "Read texts longer than max_seq_length in overlapping windows, doc_stride apart, for "
+        "classification, multilabel and regression: the probabilities of a text are the mean or "
+        "the max of its windows'. By default such a text is cut.",
+    )
     group.integer(
         "static_lengths",
         6,
@@ -197,7 +205,7 @@ def _define_squad(values: flags.FlagValues) -> None:
         "task_name=question_answering, which otherwise trains squad_v1's.",
     )
     for name, default, what in (
-        ("doc_stride", 128, "Distance in tokens between the windows a long paragraph is cut into."),
+        ("doc_stride", 128, "Distance in tokens between the windows on a long paragraph or text."),
         ("max_query_length", 64, "Maximum length of a question in tokens; longer ones are cut."),
         ("max_answer_length", 30, "Maximum length of an answer in tokens."),
         ("n_best_size", 20, "Number of answers per question in nbest_predictions.json."),

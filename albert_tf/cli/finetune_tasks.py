@@ -23,6 +23,7 @@ from albert_tf.tasks.race import LETTERS, LEVELS, read_race
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.tasks.text_windows import TextWindows
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
@@ -125,7 +126,8 @@ def _text_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTas
     labels = () if values.task_name == "regression" else _labels(values, find)
     key_metric = {"multilabel": "micro_f1", "regression": "pearson"}.get(values.task_name)
     task_class = MultiLabelTask if several else SequenceClassificationTask
-    task = task_class(*common, labels, key_metric or "eval_accuracy")
+    windows = TextWindows(values.windows, values.doc_stride) if values.windows else None
+    task = task_class(*common, labels, key_metric or "eval_accuracy", windows=windows)
 
     def read(split: str) -> list[Any]:
         return table.read_texts(_file(values, split), columns, labels, split != "test", several)

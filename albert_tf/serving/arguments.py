@@ -23,7 +23,8 @@ TASKS_OF = {
     "null_threshold": ("answer_v2",),
     "start_n_top": ("answer_v2",),
     "end_n_top": ("answer_v2",),
-    "doc_stride": ("answer_v1", "answer_v2"),
+    "doc_stride": ("classify", "answer_v1", "answer_v2"),
+    "windows": ("classify",),
     "max_query_length": ("answer_v1", "answer_v2"),
     "max_answer_length": ("answer_v1", "answer_v2"),
     "n_best_size": ("answer_v1", "answer_v2"),
@@ -66,7 +67,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--null_threshold", type=float, help="answer_v2: null odds at which there is no answer.")
     add("--start_n_top", type=int, help="answer_v2: beam size of starts.")
     add("--end_n_top", type=int, help="answer_v2: beam size of ends per start.")
-    add("--doc_stride", type=int, help="answer: pieces from one window to the next.")
+    add(
+        "--windows",
+        choices=("mean", "max"),
+        help="classify: read long texts in windows, and take the mean or max of the probabilities.",
+    )
+    add("--doc_stride", type=int, help="classify, answer: pieces from one window to the next.")
     add("--max_query_length", type=int, help="answer: maximum pieces in a question.")
     add("--max_answer_length", type=int, help="answer: maximum pieces in an answer.")
     add("--n_best_size", type=int, help="answer: number of best answers.")

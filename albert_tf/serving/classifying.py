@@ -9,10 +9,14 @@ import tensorflow as tf
 
 from albert_tf.conversion.labels import check_labels
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.windows import run_in_parts, text_windows
 from albert_tf.tasks.multilabel import THRESHOLD
 from albert_tf.tasks.table_files import LABEL_SEPARATOR
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
+
+# How the answers for windows become those for texts.
+_COMBINED = {"mean": tf.math.segment_mean, "max": tf.math.segment_max}
 
 
 class Classifier(ServedModel):
@@ -23,6 +27,10 @@ class Classifier(ServedModel):
     `score` `<float32>[B]`. With `multilabel` each probability is of its own, and `label` is all
     labels of a text, joined by LABEL_SEPARATOR.
 
+    With `windows`, raw texts of any length are read as a whole: the probabilities (without logits)
+    or scores of a text are the mean or the max of its windows'. The other signatures answer for
+    single windows.
+
     Args:
       model: An AlbertForSequenceClassification.
       vocabulary: Its vocabulary.
@@ -31,11 +39,14 @@ class Classifier(ServedModel):
       threshold: With two labels, the least probability for the second to be the answer; with
         `multilabel`, that of each label, 0.5 by default.
       multilabel: Whether a text may have any number of labels.
+      windows: "mean" or "max", see above; None cuts long texts.
+      doc_stride: Pieces from one window to the next.
       max_seq_length: See ServedModel.
 
     Raises:
       ValueError: If labels are not one per class, or not distinct; if the threshold is not a
-        probability, or given for other than two labels; or if a regression is `multilabel`.
+        probability, or given for other than two labels; if a regression is `multilabel`; or if
+        there are to be windows on pairs, or of an unknown kind.
 
     Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
     Differs: the release serves the threshold beside the probabilities and doesn't use it.
@@ -50,6 +61,8 @@ class Classifier(ServedModel):
         pairs: bool = False,
         threshold: float | None = None,
         multilabel: bool = False,
+        windows: str | None = None,
+        doc_stride: int = 128,
         max_seq_length: int | None = None,
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
@@ -63,16 +76,34 @@ class Classifier(ServedModel):
                 f"threshold {threshold} must be in [0, 1] and for two labels or `multilabel`; "
                 f"there are {len(labels)}"
             )
+        if windows is not None and (windows not in _COMBINED or pairs or doc_stride < 1):
+            raise ValueError(
+                f"`windows` must be {' or '.join(_COMBINED)}, on single texts, with a positive "
+                f"`doc_stride`; got {windows!r}, {'pairs' if pairs else 'texts'} and {doc_stride}"
+            )
+        self.windows = windows
+        self.doc_stride = doc_stride
         self.labels = tuple(labels)
         self.threshold = threshold
         self.multilabel = multilabel
         self.text_names = ("text_a", "text_b") if pairs else ("text",)
 
     def answer_texts(self, **texts: tf.Tensor) -> Features:
-        """Truncates long texts: see Joiner."""
+        """Truncates long texts, see Joiner; or reads them in windows."""
+        if self.windows:
+            return self._answer_windows(texts["text"])
         most = self.joiner.max_seq_length
         ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
         return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
+
+    def _answer_windows(self, text: tf.Tensor) -> Features:
+        ids = self.tokenizer(text).ids
+        ids, of_text = text_windows(ids, self.joiner.max_seq_length, self.doc_stride)
+        outputs = run_in_parts(self.run, self.joiner.single(ids))
+        combine = _COMBINED[self.windows]
+        if not self.labels:
+            return {"score": combine(outputs["score"], of_text)}
+        return self._named(combine(outputs["probabilities"], of_text))
 
     def answer(self, features: Features) -> Features:
         """See the class."""

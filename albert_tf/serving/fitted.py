@@ -26,7 +26,7 @@ def export_saved_model(
       preprocess: What it was trained with: its vocabulary, lengths and labels go along.
       directory: A new or empty directory.
       **options: Further arguments of the class that serves the model, for example `threshold` of
-        serving.served_models.Classifier.
+        serving.classifying.Classifier.
 
     Raises:
       ValueError: If the directory holds something, the model is of another class, or an option or

@@ -47,16 +47,9 @@ def make_windows(
       max_seq_length: Maximum pieces in a sequence.
       doc_stride: Pieces from one window to the next.
     """
-    lengths = tf.cast(pieces.ids.row_lengths(), tf.int32)
     room = max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
-    step = tf.minimum(room, doc_stride)
-    number = 1 + -(-tf.maximum(lengths - room, 0) // step)
-    examples, index = ranges(number)
-    starts = index * tf.gather(step, examples)
-    widths = tf.minimum(tf.gather(room, examples), tf.gather(lengths, examples) - starts)
+    examples, widths, flat = _cut(pieces.ids, room, doc_stride)
     of_window, places = ranges(widths)
-    bases = tf.cast(pieces.ids.row_starts(), tf.int32)
-    flat = tf.gather(tf.gather(bases, examples) + starts, of_window) + places
     # A piece counts in the window with most context on its poorer side, the first if equal.
     width = tf.gather(widths, of_window)
     shown = 100 * tf.minimum(places, width - 1 - places) + width
@@ -65,16 +58,12 @@ def make_windows(
     candidates = tf.where(shown == most, of_window, tf.size(widths))
     best = tf.gather(tf.math.unsorted_segment_min(candidates, flat, total), flat)
 
-    def rows(values: tf.Tensor) -> tf.RaggedTensor:
-        lengths = tf.cast(widths, tf.int64)
-        return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
-
     return Windows(
-        ids=rows(tf.gather(pieces.ids.values, flat)),
+        ids=_rows(tf.gather(pieces.ids.values, flat), widths),
         examples=examples,
         offsets=2 + tf.gather(tf.cast(query.row_lengths(), tf.int32), examples),
-        flat=dense(rows(flat), 0, least=1),
-        counts=dense(rows(best == of_window), False, least=1),
+        flat=dense(_rows(flat, widths), 0, least=1),
+        counts=dense(_rows(best == of_window, widths), False, least=1),
         widths=widths,
     )
 
@@ -139,3 +128,46 @@ def run_in_parts(run: Any, features: Features) -> Features:
     return {
         name: tf.ensure_shape(array.concat(), specs[name].shape) for name, array in parts.items()
     }
+
+
+def text_windows(
+    ids: tf.RaggedTensor, max_seq_length: int, doc_stride: int
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Cuts single texts into windows.
+
+    Args:
+      ids: `<int32>[B, (T)]`, pieces of the texts.
+      max_seq_length: Maximum pieces in a sequence.
+      doc_stride: Pieces from one window to the next.
+
+    Returns:
+      The pieces of each window, `<int32>[W, (L)]`, and its text, `<int32>[W]`, ascending; each text
+      has at least one.
+    """
+    room = tf.fill(tf.shape(ids.row_lengths()), max_seq_length - 2)
+    texts, widths, flat = _cut(ids, room, doc_stride)
+    return _rows(tf.gather(ids.values, flat), widths), texts
+
+
+def _cut(
+    ids: tf.RaggedTensor, room: tf.Tensor, doc_stride: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Cuts rows into windows of at most `room` `<int32>[B]` pieces.
+
+    Returns:
+      `<int32>[W]`, the row of each window; `<int32>[W]`, its width; and `<int32>`, the indexes of
+      all windows' pieces among the flat values.
+    """
+    lengths = tf.cast(ids.row_lengths(), tf.int32)
+    step = tf.minimum(room, doc_stride)
+    number = 1 + -(-tf.maximum(lengths - room, 0) // step)
+    examples, index = ranges(number)
+    starts = index * tf.gather(step, examples)
+    widths = tf.minimum(tf.gather(room, examples), tf.gather(lengths, examples) - starts)
+    of_window, places = ranges(widths)
+    bases = tf.cast(ids.row_starts(), tf.int32)
+    return examples, widths, tf.gather(tf.gather(bases, examples) + starts, of_window) + places
+
+
+def _rows(values: tf.Tensor, widths: tf.Tensor) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_lengths(values, tf.cast(widths, tf.int64), validate=False)

@@ -18,6 +18,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.tasks.text_windows import TextWindows
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import json_member, parse_json
 from albert_tf.types import Features
@@ -82,6 +83,10 @@ class ScoringTask(SupervisedTask):
     def predictions(
         self, examples: Sequence[Any], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
+        """Returns a row for each example."""
+        return self.shares(outputs)
+
+    def shares(self, outputs: Any) -> np.ndarray:
         """Turns logits into probabilities; a regression's outputs stay as they are."""
         return metrics.softmax(outputs) if self.classes else np.asarray(outputs, np.float64)
 
@@ -147,10 +152,23 @@ class ScoringTask(SupervisedTask):
 class SequenceClassificationTask(ScoringTask):
     """Classification or regression of a text or a pair of texts (examples: TextExample).
 
-    Args: see ScoringTask.
+    Args:
+      *args: See ScoringTask.
+      windows: How single texts that are too long are read; None cuts them at their end.
+      **kwargs: See ScoringTask.
 
     Source: run_classifier.py.
     """
+
+    def __init__(self, *args: Any, windows: TextWindows | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.windows = windows
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        windows = {"window_doc_stride": self.windows.doc_stride} if self.windows else {}
+        return {**super().settings, **windows}
 
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForSequenceClassification."""
@@ -161,12 +179,27 @@ class SequenceClassificationTask(ScoringTask):
     def rows(
         self, examples: Sequence[TextExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
-        """Yields a row for each example."""
-        for example in examples:
-            features = sequence_features.pair_features(
-                self.tokenizer, example.text_a, example.text_b, self.max_seq_length
-            )
-            yield {**features, self.labels[0]: self.label(example)}
+        """Yields a row for each example, or for each window on its text."""
+        for index, example in enumerate(examples):
+            numbers = {self.labels[0]: self.label(example)}
+            if self.windows:
+                numbers["example_index"] = np.int32(index)
+                rows = self.windows.features(self.tokenizer, example.text_a, self.max_seq_length)
+                yield from ({**features, **numbers} for features in rows)
+            else:
+                features = sequence_features.pair_features(
+                    self.tokenizer, example.text_a, example.text_b, self.max_seq_length
+                )
+                yield {**features, **numbers}
+
+    def predictions(
+        self, examples: Sequence[Any], features: FeatureTable, outputs: Any
+    ) -> np.ndarray:
+        """Returns a row for each example."""
+        shares = self.shares(outputs)
+        if not self.windows:
+            return shares
+        return self.windows.combined(shares, features.scalars["example_index"])
 
 
 class MultipleChoiceTask(ScoringTask):

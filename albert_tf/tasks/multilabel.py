@@ -9,7 +9,6 @@ import numpy as np
 
 from albert_tf.tasks import losses, metrics
 from albert_tf.tasks.classification import SequenceClassificationTask
-from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.table_files import LABEL_SEPARATOR
 from albert_tf.types import Features
 
@@ -50,9 +49,7 @@ class MultiLabelTask(SequenceClassificationTask):
         (name,) = self.loss_names
         return {name: losses.multilabel_loss(features["label_targets"], outputs)}
 
-    def predictions(
-        self, examples: Sequence[Any], features: FeatureTable, outputs: Any
-    ) -> np.ndarray:
+    def shares(self, outputs: Any) -> np.ndarray:
         """Turns logits into probabilities."""
         return metrics.sigmoid(outputs)
 

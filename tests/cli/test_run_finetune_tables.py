@@ -38,9 +38,10 @@ def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, path
     }
 
 
-def test_texts_with_several_labels(tmp_path):
+def test_texts_with_several_labels_in_windows(tmp_path):
     files = write_table(tmp_path, ("b|a", "", "c", "a|c"))
-    command = runs.command("multilabel", tmp_path, train_step=2, **files)
+    windows = {"windows": "max", "max_seq_length": 8, "doc_stride": 3}
+    command = runs.command("multilabel", tmp_path, train_step=2, **files, **windows)
     exported = tmp_path / "exported"
     runs.main([*command, "--do_train", "--do_eval", "--do_predict", f"--export_dir={exported}"])
     out = tmp_path / "out"
@@ -198,6 +199,17 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
         ("classification", {"class_weights": "a=1", "do_train": None}, "--do_train: set that too"),
         ("classification", {"early_stopping_patience": 2}, "evaluations: set --do_train, --do_e"),
         ("classification", {"early_stopping_patience": 0}, "0 is not a positive integer"),
+        (
+            "classification",
+            {"windows": "median"},
+            "value should be one of <mean|max>",
+        ),
+        (
+            "classification",
+            {"windows": "max", "text_pair_column": "b"},
+            "of single texts: leave it",
+        ),
+        ("squad_v2", {"windows": "max"}, "--windows is for classification, multilabel and regre"),
     ],
 )
 def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):

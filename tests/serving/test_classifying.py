@@ -1,4 +1,4 @@
-"""Classifiers of raw text: several labels for a text."""
+"""Classifiers of raw text: several labels for a text, and windows on long ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import answers
+from albert_tf.serving import answers, windows
 from albert_tf.tasks import metrics, sequence_features
+from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.text_windows import TextWindows
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
 from tests.random_weights import randomise
@@ -28,6 +32,12 @@ def model(vocabulary):
     size = vocabulary.tokenizer.vocab_size
     config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
     return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
+
+
+@pytest.fixture(scope="module")
+def regression(vocabulary):
+    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+    return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=1))
 
 
 def probabilities_of(model, vocabulary, text):
@@ -51,8 +61,47 @@ def test_a_text_has_each_label_that_reaches_the_threshold(model, vocabulary, thr
         assert list(answer["probabilities"]) == list(LABELS)
 
 
-def test_what_has_no_labels_has_not_several(vocabulary):
-    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    regression = albert_tf.AlbertForSequenceClassification(config, num_labels=1)
+def test_what_has_no_labels_has_not_several(regression, vocabulary):
     with pytest.raises(ValueError, match="`multilabel` is for classes, and the model is a regre"):
         export.Classifier(regression, vocabulary, multilabel=True)
+
+
+@pytest.mark.parametrize("combination", ["mean", "max"])
+def test_windows_on_long_texts_are_those_of_python(
+    model, regression, vocabulary, combination, monkeypatch
+):
+    """Also when only a few are scored at a time."""
+    texts = [*TEXTS, "Ünï 中文 \u00ad 1,990 ﬁne, " * 40, "The end."]
+    cut = TextWindows(combination, doc_stride=7)
+    options = {"windows": combination, "doc_stride": 7, "max_seq_length": 20}
+    monkeypatch.setattr(windows, "_POSITIONS_AT_ONCE", 60)
+    for kind, labels in ((model, LABELS), (regression, ())):
+        served = export.Classifier(kind, vocabulary, labels, **options)
+        found = served.signatures()["serving_default"](text=tf.constant(texts))
+        task = SequenceClassificationTask(None, vocabulary.tokenizer, 20, labels, windows=cut)
+        examples = [TextExample(str(i), text, None, None) for i, text in enumerate(texts)]
+        rows = list(task.rows(examples, is_training=False))
+        assert len(rows) > 10 * len(texts)
+        table = FeatureTable.from_rows(rows)
+        padded = [
+            sequence_features.pad_features({name: row[name] for name in task.inputs}, 20)
+            for row in rows
+        ]
+        outputs = kind({name: np.stack([row[name] for row in padded]) for name in task.inputs})
+        expected = task.predictions(examples, table, outputs)
+        if labels:
+            assert "logits" not in found
+            names = [label.decode() for label in found["label"].numpy()]
+            assert names == task.answers(expected)
+            found, expected = found["probabilities"], expected
+        else:
+            found, expected = found["score"], expected[:, 0]
+        np.testing.assert_allclose(found, expected, atol=tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize(
+    "options", [{"windows": "median"}, {"windows": "max", "pairs": True}, {"doc_stride": 0}]
+)
+def test_windows_that_do_not_do(model, vocabulary, options):
+    with pytest.raises(ValueError, match="`windows` must be mean or max, on single texts, with a"):
+        export.Classifier(model, vocabulary, LABELS, **{"windows": "mean", **options})
