@@ -109,8 +109,8 @@ def describe(answer: Answer) -> str:
         )
         return "\n".join(rows) or "there is no [MASK] in what the model reads of it"
     if "label" in answer:
-        shares = answer["probabilities"].items()
-        return f"{answer['label']} ({', '.join(f'{name} {p:.3f}' for name, p in shares)})"
+        shares = (f"{name} {share:.3f}" for name, share in answer["probabilities"].items())
+        return f"{answer['label'] or 'no label'} ({', '.join(shares)})"
     if "entities" in answer:
         names = (f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in answer["entities"])
         return ", ".join(names) or "no entities"

@@ -59,6 +59,7 @@ def test_a_text_has_each_label_that_reaches_the_threshold(model, vocabulary, thr
         answer = answers.MAKERS["labels"]({name: value[row] for name, value in found.items()})
         assert answer["label"] == "|".join(names)
         assert list(answer["probabilities"]) == list(LABELS)
+        assert answers.describe(answer).startswith(("|".join(names) or "no label") + " (art 0.")
 
 
 def test_what_has_no_labels_has_not_several(regression, vocabulary):
