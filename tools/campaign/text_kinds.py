@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import gzip
+import importlib.util
 import io
 import json
 import pathlib
@@ -66,6 +67,11 @@ def _judge_glue(name: str, evidence: Evidence) -> str | None:
 
 def _make_table(ending: str, folder: pathlib.Path) -> None:
     names = ("text", "pair", "label")
+    if ending == "parquet":
+        _write_parquet(
+            folder / "train.parquet", dict(zip(names, zip(*_ROWS, strict=True), strict=True))
+        )
+        return
     if ending == "jsonl":
         text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in _ROWS)
     elif ending == "tsv":
@@ -75,6 +81,13 @@ def _make_table(ending: str, folder: pathlib.Path) -> None:
         csv.writer(content, lineterminator="\n").writerows((names, *_ROWS))
         text = content.getvalue()
     (folder / f"train.{ending}").write_text(text)
+
+
+def _write_parquet(path: pathlib.Path, columns: dict[str, Any]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=2)
 
 
 def _read_table(ending: str, folder: pathlib.Path) -> list[glue.TextExample]:
@@ -133,6 +146,23 @@ def _judge_tags(evidence: Evidence) -> str | None:
 # --- SQuAD, RACE ------------------------------------------------------------------------------
 
 
+def _make_questions(folder: pathlib.Path) -> None:
+    context = "A cat sat on a mat, and a dog saw it."
+    answers = {"text": ["cat", "A cat"], "answer_start": [2, 0]}
+    row = {"question": "Who sat?", "context": context, "answers": answers}
+    lines = [json.dumps({"id": str(number), **row}) + "\n" for number in range(4)]
+    (folder / "train.jsonl").write_text("".join(lines))
+
+
+def _judge_questions(evidence: Evidence) -> str | None:
+    rows = [
+        json.loads(line) for line in evidence.after.decode("utf-8-sig").split("\n") if line.strip()
+    ]
+    if len(rows) != len(evidence.result):
+        return f"{len(evidence.result)} examples of {len(rows)} rows"
+    return _judge_answers(evidence)
+
+
 def _make_squad(name: str, folder: pathlib.Path) -> None:
     shutil.copy(_FEATURES / f"{name}_train.json", folder / "train.json")
 
@@ -148,6 +178,10 @@ def _judge_squad(evidence: Evidence) -> str | None:
     questions = [q for a in given["data"] for p in a["paragraphs"] for q in p["qas"]]
     if len(questions) != len(evidence.result):
         return f"{len(evidence.result)} examples of {len(questions)} questions"
+    return _judge_answers(evidence)
+
+
+def _judge_answers(evidence: Evidence) -> str | None:
     outside = any(
         answer.start < 0 or answer.start + len(answer.text) > len(example.paragraph)
         for example in evidence.result
@@ -205,6 +239,40 @@ def _text(name: str, damage: tuple[mutators.Mutator, ...]) -> Kind:
     return Kind(f"generator's {name}", make, (name,), damage, read, _judge_text)
 
 
+def _make_parquet_text(folder: pathlib.Path) -> None:
+    _write_parquet(folder / "text.parquet", {"text": [_TEXT[:90]] * 4})
+
+
+def _read_parquet_text(folder: pathlib.Path) -> list[list[str]]:
+    settings = TextSettings(input_format="parquet")
+    path = str(folder / "text.parquet")
+    return [document.sentences for document in documents.read_documents([path], settings)]
+
+
+# Pages of .parquet files have no checksums: only what can't be text or a label is provably wrong.
+_PARQUET = (
+    (
+        Kind(
+            "table, .parquet",
+            functools.partial(_make_table, "parquet"),
+            ("train.parquet",),
+            mutators.BINARY,
+            functools.partial(_read_table, "parquet"),
+            _judge_table,
+        ),
+        Kind(
+            "generator's text.parquet",
+            _make_parquet_text,
+            ("text.parquet",),
+            mutators.BINARY,
+            _read_parquet_text,
+            _judge_text,
+        ),
+    )
+    if importlib.util.find_spec("pyarrow")
+    else ()
+)
+
 KINDS = (
     *(
         Kind(
@@ -227,6 +295,15 @@ KINDS = (
             _judge_table,
         )
         for ending in ("csv", "tsv", "jsonl")
+    ),
+    *_PARQUET,
+    Kind(
+        "questions, .jsonl",
+        _make_questions,
+        ("train.jsonl",),
+        mutators.JSON,
+        lambda folder: squad_text.read_squad(str(folder / "train.jsonl")),
+        _judge_questions,
     ),
     *(
         Kind(
