@@ -110,11 +110,9 @@ def check_key_metric(directory: str, key_metric: str) -> None:
     trial, best = Trial.read(directory), Trial()
     for step, metrics in _by_step(directory).items():
         # A killed run may have evaluated a checkpoint without comparing it.
-        if step <= trial.last_step and key_metric in metrics:
-            value = metrics[key_metric]
-            best = (
-                Trial(trial.last_step, step, value) if best.is_beaten(value, key_metric) else best
-            )
+        value = metrics.get(key_metric, math.nan)
+        if step <= trial.last_step and best.is_beaten(value, key_metric):
+            best = Trial(trial.last_step, step, value)
     if best.best_step >= 0 and best != trial:
         raise ValueError(
             f"the best checkpoint in {directory} was not chosen by `key_metric` {key_metric}: go "

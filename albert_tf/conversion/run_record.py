@@ -10,6 +10,8 @@ from albert_tf import files
 from albert_tf.text_files import json_member, read_json_object
 
 RECORD_FILE = "run.json"
+# The problem_type of texts with any number of labels.
+MULTI_LABEL = "multi_label_classification"
 
 
 @dataclasses.dataclass(frozen=True)

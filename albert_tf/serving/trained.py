@@ -10,7 +10,7 @@ import numpy as np
 
 from albert_tf import conversion, hub
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import labels, layouts
+from albert_tf.conversion import labels, layouts, run_record
 from albert_tf.conversion.names import POOLER
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
@@ -68,7 +68,8 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
       task: One of choices.TASKS.
       stored: Where it is.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
-        start_n_top and end_n_top. Labels default to those beside the weights.
+        start_n_top and end_n_top. Labels, and whether a text may have several, default to what is
+        beside the weights.
 
     Raises:
       FileNotFoundError: If there is no such model, config or vocabulary.
@@ -96,6 +97,9 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         count = max(1, np.size(weights) // config.hidden_size)
         sizes = {"num_labels": count}
         options.setdefault("labels", labels.find(stored.path, count))
+        run = run_record.find(stored.path)
+        if run and run.problem_type == run_record.MULTI_LABEL:
+            options.setdefault("multilabel", True)
     model = model_class(config, **sizes)
     replace = bool(stored.albert_config_file)
     report = conversion.load_weights(model, stored.path, replace_config=replace)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.conversion.run_record import MULTI_LABEL
 from albert_tf.tasks import losses, metrics
 from albert_tf.tasks.classification import SequenceClassificationTask
 from albert_tf.tasks.table_files import LABEL_SEPARATOR
@@ -32,6 +33,7 @@ class MultiLabelTask(SequenceClassificationTask):
         super().__init__(*args, **kwargs)
         names = ("micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision")
         self.metric_names = (*names, "eval_loss")
+        self.problem_type = MULTI_LABEL
 
     @property
     def settings(self) -> dict[str, Any]:
