@@ -25,7 +25,8 @@ test: $(if $(TF),$(INSTALLED),lint)
 # build, several GB otherwise. Runs only the tests that need these or check more with them.
 test-peers: $(PEERS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/peers tests/conversion \
-	  tests/serving/test_converted.py tests/serving/test_formats.py tests/benchmarks
+	  tests/serving/test_converted.py tests/serving/test_converted_models.py \
+	  tests/serving/test_formats.py tests/benchmarks
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -17,7 +17,14 @@ CARRIAGE_RETURN = "a carriage return within the line: end lines with a line feed
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-_KINDS = {bool: "true or false", int: "a whole number", list: "a list", str: "a string"}
+_KINDS = {
+    bool: "true or false",
+    dict: "an object",
+    float: "a number",
+    int: "a whole number",
+    list: "a list",
+    str: "a string",
+}
 
 
 def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -130,7 +137,7 @@ def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
       value: The object.
       key: The member's key.
       where: Its location, for error messages.
-      *kinds: Types that the member may have, of bool, int, list and str.
+      *kinds: Types that the member may have, of bool, dict, float, int, list and str.
 
     Raises:
       ValueError: If it has another type, or is missing.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from albert_tf.model.finetuning import AlbertForQuestionAnsweringV2
 from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.served_models import ServedModel
@@ -78,9 +77,11 @@ class QuestionAnswerer(ServedModel):
         self.max_query_length = max_query_length
         self.max_answer_length = max_answer_length
         self.n_best_size = n_best_size
-        self.may_be_impossible = isinstance(model, AlbertForQuestionAnsweringV2)
+        # Only AlbertForQuestionAnsweringV2 has a beam.
+        self.may_be_impossible = hasattr(model, "start_n_top")
+        self.task = "answer_v2" if self.may_be_impossible else "answer_v1"
         if self.may_be_impossible:
-            beam = (model.start_n_top, model.end_n_top)
+            beam = self.start_n_top, self.end_n_top = (model.start_n_top, model.end_n_top)
             if not 1 <= min(beam) <= max(beam) <= self.joiner.max_seq_length:
                 raise ValueError(
                     f"start_n_top and end_n_top must be from 1 to {self.joiner.max_seq_length} "

@@ -32,6 +32,7 @@ class Chooser(ServedModel):
     Source: race_utils.py, convert_single_example.
     """
 
+    task = "choose"
     text_names = ("context", "endings")
     text_ranks = {"endings": 2}
     feature_rank = 3

@@ -52,6 +52,8 @@ class Classifier(ServedModel):
     Differs: the release serves the threshold beside the probabilities and doesn't use it.
     """
 
+    task = "classify"
+
     def __init__(
         self,
         model: keras.Model,
@@ -81,6 +83,7 @@ class Classifier(ServedModel):
                 f"`windows` must be {' or '.join(_COMBINED)}, on single texts, with a positive "
                 f"`doc_stride`; got {windows!r}, {'pairs' if pairs else 'texts'} and {doc_stride}"
             )
+        self.pairs = pairs
         self.windows = windows
         self.doc_stride = doc_stride
         self.labels = tuple(labels)

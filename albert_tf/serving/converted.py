@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,11 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from albert_tf import directories
-from albert_tf.conversion import labels
+from albert_tf.serving import converted_models, runtimes
 from albert_tf.serving.choices import FORMATS
 from albert_tf.serving.served_models import FEATURES, ServedModel
-from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
-# What the program that runs them must do itself.
-NOT_KEPT = "how text is split into features, and answers made of numbers (thresholds, windows)"
 _OPSET = 17
 # Random sequences to compare a converted model on: their number, and lengths as a share of the
 # longest.
@@ -49,10 +44,10 @@ class Drift:
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
-    """Converts a model's `features` signature, and writes it with its vocabulary and labels.
+    """Converts a model's `features` signature, and writes it with what converted_models.load needs.
 
-    The result takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
-    returns `served.numbers`: making features from texts and answers from numbers is left out.
+    The file takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
+    returns `served.numbers`. It neither makes features from texts nor answers from numbers.
 
     Args:
       served: The model.
@@ -73,21 +68,18 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
     function = tf.function(
         lambda **features: served.numbers(features), autograph=False
     ).get_concrete_function(**served.feature_specs())
-    if file_format == "onnx":
-        content, run = _onnx(function)
-    else:
-        content, run = _tflite(function, is_int8=file_format == "tflite_int8")
-    drift = _drift(served, run)
+    is_onnx = file_format == "onnx"
+    load = runtimes.loader(is_onnx)
+    content = _onnx(function) if is_onnx else _tflite(function, file_format == "tflite_int8")
+    drift = _drift(served, load(content))
     with directories.whole_directory(directory) as temporary:
         with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
             file.write(content)
-        vocabulary.copy(served.vocabulary, temporary)
-        if served.labels:
-            labels.write(temporary, served.labels)
+        converted_models.write_description(served, temporary)
     return drift
 
 
-def _tflite(function: Any, is_int8: bool) -> tuple[bytes, Callable[[Features], Features]]:
+def _tflite(function: Any, is_int8: bool) -> bytes:
     # The converter would neither include nor quantise weights that are variables.
     frozen = convert_variables_to_constants_v2(function)
 
@@ -96,24 +88,19 @@ def _tflite(function: Any, is_int8: bool) -> tuple[bytes, Callable[[Features], F
 
     specs = function.structured_input_signature[1]
     signature = tf.function(named, autograph=False).get_concrete_function(**specs)
-    with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
-        # tf.lite.Interpreter warns that it will move to its own package.
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as directory:
         tf.saved_model.save(tf.Module(), directory, signatures=signature)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory)
         if is_int8:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        content = converter.convert()
-        runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
-    return content, lambda features: runner(**features)
+        return converter.convert()
 
 
-def _onnx(function: Any) -> tuple[bytes, Callable[[Features], Features]]:
+def _onnx(function: Any) -> bytes:
     try:
-        import onnxruntime
         import tf2onnx
     except ImportError as error:
-        raise ValueError(f"{error}; it comes with pip install 'albert_tf[onnx]'") from None
+        raise runtimes.missing(error) from None
     specs = function.structured_input_signature[1]
     signature = [specs[name] for name in FEATURES]
     model, _ = tf2onnx.convert.from_function(
@@ -121,15 +108,16 @@ def _onnx(function: Any) -> tuple[bytes, Callable[[Features], Features]]:
         input_signature=signature,
         opset=_OPSET,
     )
-    content = model.SerializeToString()
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return content, lambda features: dict(
-        zip(names, session.run(names, dict(features)), strict=True)
-    )
+    # tf2onnx numbers the axes whose size is not fixed.
+    axes = ("batch", "length") if len(signature[0].shape) == 2 else ("batch", "choices", "length")
+    for tensor in (*model.graph.input, *model.graph.output):
+        for size, axis in zip(tensor.type.tensor_type.shape.dim, axes, strict=False):
+            if not size.HasField("dim_value"):
+                size.dim_param = axis
+    return model.SerializeToString()
 
 
-def _drift(served: ServedModel, run: Callable[[Features], Features]) -> Drift:
+def _drift(served: ServedModel, runner: runtimes.Runner) -> Drift:
     random = np.random.default_rng(0)
     config, longest = served.config, served.joiner.max_seq_length
     largest, values = 0.0, []
@@ -143,7 +131,7 @@ def _drift(served: ServedModel, run: Callable[[Features], Features]) -> Drift:
             ),
         }
         expected = served.numbers({name: tf.constant(value) for name, value in features.items()})
-        for name, value in run(features).items():
+        for name, value in runner.run(features).items():
             right = expected[name].numpy()
             if right.dtype.kind == "f":
                 # Scores where no answer can be mean nothing: they are about -1e30.

@@ -21,7 +21,7 @@ def _parser() -> argparse.ArgumentParser:
         "--format",
         default="saved_model",
         choices=("saved_model", *choices.FORMATS),
-        help="tflite and onnx models take features: split the text with Tokenizer first.",
+        help="tflite and onnx models take features, which albert-predict makes of text.",
     )
     arguments.add(parser)
     return parser
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         else:
             drift = converted.save(served, args.export_dir, args.format)
-            what = f"{args.format} that takes features; {drift}; not kept: {converted.NOT_KEPT}"
+            what = f"{args.format} that takes features (albert-predict makes them); {drift}"
     print(f"{args.export_dir}: {what}")
 
 

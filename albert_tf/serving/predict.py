@@ -9,13 +9,16 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from albert_tf import errors, files, quiet, scripts, text_files
 from albert_tf.serving import answers, arguments, choices
 from albert_tf.serving.answers import Answer
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.serving.served_models import ServedModel
 
 # Lines answered per batch.
 _BATCH = 32
@@ -34,7 +37,7 @@ class Predictor:
     """Answers lines of text.
 
     Args:
-      signature: `serving_default` of an exported model.
+      signature: A served model's function of raw texts, `serving_default` of an exported one.
       model: The signature's model; a signature doesn't keep its weights alive.
     """
 
@@ -148,14 +151,19 @@ def load(args: argparse.Namespace) -> Predictor:
       ValueError, OSError: If it can't be loaded; the message says why.
     """
     if args.task:
-        served = arguments.serve(args)
-        return Predictor(served.signatures()["serving_default"], served)
-    if not files.is_file(os.path.join(args.model, "saved_model.pb")):
+        return _from_text(arguments.serve(args))
+    from albert_tf.serving import converted_models
+
+    is_saved_model = files.is_file(os.path.join(args.model, "saved_model.pb"))
+    converted = None if is_saved_model else converted_models.find(args.model)
+    if not is_saved_model and not converted:
         raise ValueError(
-            f"{args.model} is no exported model (it has no saved_model.pb): say with --task what a "
-            "trained model is for"
+            f"{args.model} is no exported model (it has no saved_model.pb, .onnx or .tflite file): "
+            "say with --task what a trained model is for"
         )
     arguments.check_none(args)
+    if converted:
+        return _from_text(converted_models.load(converted))
     exported = _load_exported(args.model)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
@@ -165,6 +173,10 @@ def load(args: argparse.Namespace) -> Predictor:
             f"{args.model} was not written by python -m albert_tf.export: export a trained model"
         )
     return Predictor(signature, exported)
+
+
+def _from_text(served: ServedModel) -> Predictor:
+    return Predictor(served.text_signature(), served)
 
 
 def _load_exported(path: str) -> Any:

@@ -36,6 +36,8 @@ class ServedModel(tf.Module, abc.ABC):
     text_ranks: dict[str, int] = {}
     # The rank of features.
     feature_rank = 2
+    # One of choices.TASKS.
+    task: str
     # Names of the classes, if it has any.
     labels: tuple[str, ...] = ()
 
@@ -56,6 +58,7 @@ class ServedModel(tf.Module, abc.ABC):
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
         self.tokenizer = graph_tokenizer.build(vocabulary)
+        self.max_seq_length = max_seq_length
         self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
         self.run = tf.function(self._run, input_signature=[self.feature_specs()])
@@ -85,12 +88,20 @@ class ServedModel(tf.Module, abc.ABC):
         shape = [None] * self.feature_rank
         return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
 
-    def signatures(self) -> dict[str, Any]:
-        """Returns the functions that are served, by name."""
-        text_specs = {
+    def text_signature(self) -> Any:
+        """Returns the function that takes raw texts."""
+        specs = {
             name: tf.TensorSpec([None] * self.text_ranks.get(name, 1), tf.string, name)
             for name in self.text_names
         }
+
+        def texts(**inputs: tf.Tensor) -> Features:
+            return self.answer_texts(**inputs)
+
+        return _concrete(texts, specs)
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns the functions that are served, by name."""
 
         def features(**inputs: tf.Tensor) -> Features:
             return self.run(inputs)
@@ -98,17 +109,15 @@ class ServedModel(tf.Module, abc.ABC):
         def examples(examples: tf.Tensor) -> Features:
             return self.run(self.parse(examples))
 
-        def texts(**inputs: tf.Tensor) -> Features:
-            return self.answer_texts(**inputs)
-
-        def concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:
-            return tf.function(function, autograph=False).get_concrete_function(**specs)
-
         return {
-            "features": concrete(features, self.feature_specs()),
-            "examples": concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
-            "serving_default": concrete(texts, text_specs),
+            "features": _concrete(features, self.feature_specs()),
+            "examples": _concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
+            "serving_default": self.text_signature(),
         }
+
+
+def _concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:
+    return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
 class MaskFiller(ServedModel):
@@ -126,6 +135,8 @@ class MaskFiller(ServedModel):
       without: Which of `pooled` and `swapped` are left out because they weren't trained.
       max_seq_length: See ServedModel.
     """
+
+    task = "fill_mask"
 
     def __init__(
         self,
@@ -191,10 +202,12 @@ class MaskFiller(ServedModel):
             "mean": tf.math.divide_no_nan(
                 tf.reduce_sum(sequence * keep, axis=1), tf.reduce_sum(keep, axis=1)
             ),
-            "pooled": tf.cast(outputs["pooled_output"], tf.float32),
-            "swapped": tf.nn.softmax(outputs["sentence_order_logits"])[:, 1],
         }
-        return {name: value for name, value in answers.items() if name not in self.without}
+        if "pooled" not in self.without:
+            answers["pooled"] = tf.cast(outputs["pooled_output"], tf.float32)
+        if "swapped" not in self.without:
+            answers["swapped"] = tf.nn.softmax(outputs["sentence_order_logits"])[:, 1]
+        return answers
 
 
 def _glued_pieces(pieces: Sequence[str]) -> RowTable:

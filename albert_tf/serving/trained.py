@@ -39,7 +39,7 @@ TASKS = {
 # Name prefixes of weights that fill_mask can do without, and the outputs that need them.
 _DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
 # Options of the model, not of the class that serves it.
-_BEAM = ("start_n_top", "end_n_top")
+BEAM = ("start_n_top", "end_n_top")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         raise FileNotFoundError(
             f"no vocabulary is beside {stored.path}: name it with `spm_model_file` or `vocab_file`"
         )
-    sizes = {name: options[name] for name in _BEAM if name in options}
+    sizes = {name: options[name] for name in BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
     if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.

@@ -94,6 +94,9 @@ def test_onnx(served, tmp_path):
     difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
     assert difference < tolerances.OUTPUT
     assert drift.largest < tolerances.OUTPUT
+    for tensor in session.get_inputs():
+        assert tensor.shape == ["batch", "length"], tensor.name
+    assert [output.shape for output in session.get_outputs()] == [["batch", 3]]
 
 
 def test_a_taken_directory_is_refused(served, tmp_path):
