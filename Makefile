@@ -26,7 +26,7 @@ test: $(if $(TF),$(INSTALLED),lint)
 test-peers: $(PEERS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/peers tests/conversion \
 	  tests/serving/test_converted.py tests/serving/test_converted_models.py \
-	  tests/serving/test_formats.py tests/benchmarks
+	  tests/serving/test_formats.py tests/serving/test_elsewhere.py tests/benchmarks
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -65,7 +65,7 @@ endif
 
 # torch is pinned: each release means gigabytes to download, and another peer to compare with.
 $(PEERS): $(INSTALLED)
-	$(BIN)/pip install --quiet -e '.[onnx,peers]' 'torch==2.13.*'
+	$(BIN)/pip install --quiet -e '.[onnx,peers,serving]' 'torch==2.13.*'
 	@touch $@
 
 $(TPU_INSTALLED): tools/tpu_check/requirements.txt

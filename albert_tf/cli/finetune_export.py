@@ -66,6 +66,8 @@ def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
     )
     saved_model.save(trained.serve(kind, stored, options), values.export_dir)
     logging.info("exported %s to %s", stored.path, values.export_dir)
+    if hint := saved_model.hint(values.export_dir):
+        logging.info("%s", hint)
 
 
 def _to_export(values: flags.FlagValues) -> str | None:

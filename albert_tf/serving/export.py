@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from albert_tf import directories, errors, quiet, scripts
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             drift = converted.save(served, args.export_dir, args.format)
             what = f"{args.format} that takes features (albert-predict makes them); {drift}"
     print(f"{args.export_dir}: {what}")
+    if args.format == "saved_model" and (hint := saved_model.hint(args.export_dir)):
+        print(hint, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,15 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import directories, quiet
+from albert_tf import directories, files, quiet
+from albert_tf.serving import warm_up
 from albert_tf.serving.served_models import ServedModel
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     """Writes a SavedModel with the signatures `features`, `examples` and `serving_default`.
+
+    With tensorflow-serving-api installed, it has warm-up requests for TensorFlow Serving.
 
     Args:
       served: The model.
@@ -21,3 +24,19 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     directories.check_free(directory)
     with directories.whole_directory(directory) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
+        warm_up.write(served, temporary)
+
+
+def hint(directory: str) -> str | None:
+    """Returns what a written SavedModel still lacks for TensorFlow Serving, if anything."""
+    if not os.path.basename(os.path.abspath(directory)).isdecimal():
+        return (
+            "TensorFlow Serving takes a model only from a directory whose name is a number, its "
+            f"version: for that, export to {os.path.join(directory, '1')}"
+        )
+    if not files.is_file(os.path.join(directory, warm_up.REQUESTS_FILE)):
+        return (
+            "without tensorflow-serving-api there are no warm-up requests, and TensorFlow Serving "
+            "answers the first ones late: pip install 'albert_tf[serving]', and export anew"
+        )
+    return None

@@ -1,6 +1,6 @@
 """Exported models against the models that they were made of, in this process and in a fresh one.
 
-Not seen here: tensorflow_model_server, which no package registry has; saved_model_cli stands in.
+Not seen here: TensorFlow Serving, which test_elsewhere.py asks; saved_model_cli stands in.
 """
 
 from __future__ import annotations

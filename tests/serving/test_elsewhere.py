@@ -1,0 +1,207 @@
+"""SavedModels where this project is not: in TensorFlow Serving, and in another TensorFlow.
+
+Both tests need a program that is not installed with this project: ALBERT_MODEL_SERVER names a
+tensorflow_model_server, ALBERT_OTHER_PYTHON a Python with another tensorflow and tensorflow_text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import tensorflow as tf
+
+from albert_tf import export
+from albert_tf.serving import predict, saved_model, warm_up
+from albert_tf.text.vocabulary import Vocabulary
+from tests.served_tasks import TASKS, assert_alike, make
+
+# Until the server has loaded all models.
+SECONDS = 180
+OTHER_PROGRAM = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+
+def plain(value):
+    return [*map(plain, value)] if isinstance(value, list) else (
+        value.decode() if isinstance(value, bytes) else value)
+
+loaded = {}
+print(json.dumps(tf.__version__), flush=True)
+for line in sys.stdin:
+    path, inputs = json.loads(line)
+    loaded[path] = loaded.get(path) or tf.saved_model.load(path)
+    outputs = loaded[path].signatures["serving_default"](
+        **{name: tf.constant(value, tf.string) for name, value in inputs.items()})
+    print(json.dumps({n: plain(v.numpy().tolist()) for n, v in outputs.items()}), flush=True)
+"""
+
+
+class Elsewhere:
+    """A signature that another program runs: `ask` maps lists by name to lists by name."""
+
+    def __init__(self, signature, ask):
+        self.structured_input_signature = signature.structured_input_signature
+        self.structured_outputs = signature.structured_outputs
+        self._ask = ask
+
+    def __call__(self, **inputs):
+        texts = {name: decoded(value.numpy().tolist()) for name, value in inputs.items()}
+        outputs = self._ask(texts)
+        assert set(outputs) == set(self.structured_outputs)
+        return {
+            name: tf.constant(value, self.structured_outputs[name].dtype)
+            for name, value in outputs.items()
+        }
+
+
+def decoded(value):
+    return [decoded(each) for each in value] if isinstance(value, list) else value.decode()
+
+
+@pytest.fixture(scope="module")
+def served(golden):
+    path = str(golden / "spm" / "en_small.model")
+    vocabulary = Vocabulary.read(path, is_word_piece=False)
+    return {task: make(task, vocabulary) for task in TASKS}
+
+
+@pytest.fixture(scope="module")
+def folder(served, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for task, model in served.items():
+        export.save(model, folder / task / "1")
+        assert saved_model.hint(str(folder / task)) is not None
+    return folder
+
+
+def assert_same_answers(served, ask):
+    """Compares the answers of `ask(task, inputs)` with predict's, for each task."""
+    for task, model in served.items():
+        lines, signature = TASKS[task][2].splitlines(), model.text_signature()
+
+        def of_task(inputs, task=task):
+            return ask(task, inputs)
+
+        found = predict.Predictor(Elsewhere(signature, of_task), None)(lines)
+        assert_alike(found, predict.Predictor(signature, model)(lines))
+
+
+def test_another_tensorflow_answers_alike(request):
+    python = os.environ.get("ALBERT_OTHER_PYTHON")
+    if not python:
+        pytest.skip("set ALBERT_OTHER_PYTHON to a Python with another TensorFlow to run this test")
+    folder, served = request.getfixturevalue("folder"), request.getfixturevalue("served")
+    with subprocess.Popen(
+        [python, "-c", OTHER_PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        bufsize=1,
+    ) as process:
+        assert json.loads(process.stdout.readline()) != tf.__version__
+
+        def ask(task, inputs):
+            process.stdin.write(json.dumps([str(folder / task / "1"), inputs]) + "\n")
+            return json.loads(process.stdout.readline())
+
+        try:
+            assert_same_answers(served, ask)
+        finally:
+            process.stdin.close()
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def model_server(binary, folder):
+    """Starts the server and yields its address, once it has loaded all models."""
+    config = "".join(
+        f"config {{ name: '{task}' base_path: '{folder / task}' model_platform: 'tensorflow' }}\n"
+        for task in TASKS
+    )
+    (folder / "models.config").write_text(f"model_config_list {{\n{config}}}\n")
+    port = free_port()
+    command = [binary, f"--rest_api_port={port}", f"--port={free_port()}"]
+    command.append(f"--model_config_file={folder / 'models.config'}")
+    with open(folder / "log.txt", "w") as log, subprocess.Popen(command, stderr=log) as process:
+        address = f"http://localhost:{port}/v1/models"
+        try:
+            for task in TASKS:
+                wait_for(f"{address}/{task}", process, folder / "log.txt")
+            yield address
+        finally:
+            process.terminate()
+
+
+def wait_for(address, process, log):
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        with (
+            contextlib.suppress(urllib.error.URLError, ConnectionError),
+            urllib.request.urlopen(address) as answer,
+        ):
+            status = json.load(answer)["model_version_status"]
+            if status[0]["state"] == "AVAILABLE":
+                assert status[0]["version"] == "1"
+                return
+        time.sleep(0.5)
+    pytest.fail(f"{address} is not served:\n{log.read_text()[-3000:]}")
+
+
+def test_tensorflow_serving_answers_alike(request):
+    binary = os.environ.get("ALBERT_MODEL_SERVER")
+    if not binary:
+        pytest.skip("set ALBERT_MODEL_SERVER to a tensorflow_model_server to run this test")
+    folder, served = request.getfixturevalue("folder"), request.getfixturevalue("served")
+    with model_server(binary, folder) as address:
+
+        def ask(task, inputs):
+            body = json.dumps({"inputs": inputs}).encode()
+            with urllib.request.urlopen(f"{address}/{task}:predict", body) as answer:
+                return json.load(answer)["outputs"]
+
+        assert_same_answers(served, ask)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("task", ["classify", "choose"])
+def test_warm_up_requests_are_answered(served, tmp_path, task):
+    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    model = served[task]
+    export.save(model, tmp_path / "1")
+    assert saved_model.hint(str(tmp_path / "1")) is None
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    lengths = []
+    for record in tf.data.TFRecordDataset(str(tmp_path / "1" / warm_up.REQUESTS_FILE)):
+        request = log.PredictionLog.FromString(record.numpy()).predict_log.request
+        signature = loaded.signatures[request.model_spec.signature_name]
+        inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
+        answers = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+        assert len(answers["probabilities"]) == 1
+        # The long one fills a sequence.
+        lengths.append(len(model.tokenizer(inputs[model.text_names[0]]).ids[0]))
+    assert lengths[0] == 1
+    assert lengths[1] >= model.max_seq_length
+
+
+def test_a_hint_names_what_tensorflow_serving_lacks(served, tmp_path, monkeypatch):
+    assert f"export to {tmp_path}/sentiment/1" in saved_model.hint(f"{tmp_path}/sentiment")
+    assert f"export to {tmp_path}/v1/1" in saved_model.hint(f"{tmp_path}/v1/")
+    monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
+    warm_up.write(served["classify"], str(tmp_path))
+    assert not any(tmp_path.iterdir())
+    assert "pip install 'albert_tf[serving]'" in saved_model.hint(f"{tmp_path}/007")
