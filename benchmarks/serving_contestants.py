@@ -1,7 +1,7 @@
 """What serving.py measures: each function returns a function that answers requests.
 
-All run an ALBERT-base v2 classifier with random weights, in float32, and are used as their
-documentation says. A request is `<int32>[B, S]` features.
+All run an ALBERT-base v2 classifier with random weights, in float32 unless their name says
+otherwise, and are used as their documentation says. A request is `<int32>[B, S]` features.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import numpy as np
 CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
 LENGTHS = (8, 256)
 NUM_LABELS = 2
+ONNX_FORMATS = ("onnx", "onnx_int8")
 
 Features = dict[str, np.ndarray]
-Answer = Callable[[Features], np.ndarray]
+# Contestants whose name ends so take texts, the others features.
+FROM_TEXT = ", text"
+Answer = Callable[[Any], np.ndarray]
 
 
 def request(batch: int, number: int) -> Features:
@@ -33,6 +36,12 @@ def request(batch: int, number: int) -> Features:
     }
 
 
+def texts_of(features: Features) -> list[str]:
+    """Returns texts with these pieces, but for [CLS] and [SEP]."""
+    rows = zip(features["input_ids"], features["input_mask"].sum(axis=1), strict=True)
+    return [" ".join(f"w{i - 5}" for i in ids[1 : n - 1]) for ids, n in rows]
+
+
 def build_model():
     """Returns this project's model."""
     import albert_tf
@@ -42,7 +51,7 @@ def build_model():
 
 
 def prepare(folder: str) -> None:
-    """Writes the model as a SavedModel and, if installed, for onnxruntime."""
+    """Writes the model as a SavedModel and, if installed, for onnxruntime, also in 8 bits."""
     from albert_tf import export
     from albert_tf.serving import converted
     from albert_tf.text.vocabulary import Vocabulary
@@ -51,7 +60,8 @@ def prepare(folder: str) -> None:
     served = export.Classifier(build_model(), vocabulary, ("no", "yes"))
     export.save(served, os.path.join(folder, "saved_model"))
     try:
-        converted.save(served, os.path.join(folder, "onnx"), "onnx")
+        for name in ONNX_FORMATS:
+            converted.save(served, os.path.join(folder, name), name)
     except ValueError as error:
         print(f"no ONNX: {error}")
 
@@ -83,13 +93,7 @@ def saved_model(folder: str) -> Answer:
 def saved_model_from_text(folder: str) -> Answer:
     """The same, from raw text with as many pieces."""
     signature = _signature(folder, "serving_default")
-
-    def answer(features: Features) -> np.ndarray:
-        rows = zip(features["input_ids"], features["input_mask"].sum(axis=1), strict=True)
-        texts = [" ".join(f"w{i - 5}" for i in ids[1 : n - 1]) for ids, n in rows]
-        return signature(text=texts)["logits"].numpy()
-
-    return answer
+    return lambda texts: signature(text=texts)["logits"].numpy()
 
 
 def keras_predict(folder: str) -> Answer:
@@ -98,14 +102,23 @@ def keras_predict(folder: str) -> Answer:
     return lambda features: model.predict_on_batch(features)
 
 
-def onnxruntime(folder: str) -> Answer:
+def onnxruntime(folder: str, file_format: str) -> Answer:
     """The ONNX file."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(
-        os.path.join(folder, "onnx", "model.onnx"), providers=["CPUExecutionProvider"]
-    )
+    (path,) = Path(folder, file_format).glob("*.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda features: session.run(["logits"], features)[0]
+
+
+def onnxruntime_from_text(folder: str, file_format: str) -> Answer:
+    """The same, from raw text that this project's Preprocessor splits."""
+    import albert_tf
+    from albert_tf.text import vocabulary
+
+    preprocess = albert_tf.Preprocessor(vocabulary.find(os.path.join(folder, file_format)))
+    run = onnxruntime(folder, file_format)
+    return lambda texts: run(preprocess(texts))
 
 
 def hugging_face(folder: str, compiled: bool) -> Answer:
@@ -137,5 +150,8 @@ CONTESTANTS: dict[str, Callable[[str], Answer]] = {
     "albert_tf keras predict": keras_predict,
     "Hugging Face, eager": lambda folder: hugging_face(folder, compiled=False),
     "Hugging Face, torch.compile": lambda folder: hugging_face(folder, compiled=True),
-    "onnxruntime": onnxruntime,
+    "onnxruntime": lambda folder: onnxruntime(folder, "onnx"),
+    "onnxruntime, int8": lambda folder: onnxruntime(folder, "onnx_int8"),
+    "onnxruntime, text": lambda folder: onnxruntime_from_text(folder, "onnx"),
+    "onnxruntime, int8, text": lambda folder: onnxruntime_from_text(folder, "onnx_int8"),
 }

@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from serving_contestants import CONTESTANTS, prepare, request
+from serving_contestants import CONTESTANTS, FROM_TEXT, prepare, request, texts_of
 from workers import serve
 
 
@@ -26,9 +26,11 @@ def main() -> None:
     def respond(**wanted: int) -> dict[str, float]:
         nonlocal answer
         answer = answer or CONTESTANTS[name](folder)
-        features = request(**wanted)
+        given = request(**wanted)
+        if name.endswith(FROM_TEXT):
+            given = texts_of(given)
         start = time.perf_counter()
-        answer(features)
+        answer(given)
         return {"seconds": time.perf_counter() - start}
 
     serve(respond)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from albert_tf.serving.sequences import first, last
-from albert_tf.serving.served_models import ServedModel, parse_examples
+from albert_tf.serving.sequences import first, last, parse_examples
+from albert_tf.serving.served_models import ServedModel
 from albert_tf.serving.tables import dense
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features

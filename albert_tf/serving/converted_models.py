@@ -17,7 +17,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
 from albert_tf.directories import write_text
 from albert_tf.serving import arguments, runtimes, trained
-from albert_tf.serving.served_models import FEATURES, ServedModel
+from albert_tf.serving.sequences import FEATURES
+from albert_tf.serving.served_models import ServedModel
 from albert_tf.text import vocabulary
 from albert_tf.text_files import json_member, read_json_object
 from albert_tf.types import Features
@@ -86,8 +87,9 @@ def write_description(served: ServedModel, directory: str) -> None:
 
 
 def _option_names(task: str) -> list[str]:
-    # Labels have their own file, as beside weights.
-    return [name for name, tasks in arguments.TASKS_OF.items() if task in tasks and name != "labels"]
+    names = [name for name, tasks in arguments.TASKS_OF.items() if task in tasks]
+    # These have their own file, as beside weights.
+    return [name for name in names if name != "labels"]
 
 
 def find(path: str) -> str | None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from albert_tf import directories, errors, quiet, scripts
 from albert_tf.serving import arguments, choices
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.serving import scores
+    from albert_tf.serving.served_models import ServedModel
+
+# Column flag -> its default, and what the column holds.
+_COLUMNS = {
+    "text_column": ("text", "text; with choices, of the context"),
+    "text_pair_column": (None, "second text; with choices, of a question put before each"),
+    "label_column": ("label", "label"),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,28 +35,55 @@ def _parser() -> argparse.ArgumentParser:
         choices=("saved_model", *choices.FORMATS),
         help="tflite and onnx models take features, which albert-predict makes of text.",
     )
+    add = parser.add_argument_group("scores before and after, on your own data").add_argument
+    add("--eval_file", help="A labelled .csv, .tsv or .jsonl table, or for answers SQuAD's .json.")
+    for name, (default, what) in _COLUMNS.items():
+        add(f"--{name}", help=f"Column of the {what}; by default {default or 'none'}.")
+    add("--choice_columns", help="choose: comma-separated columns of the endings.")
     arguments.add(parser)
     return parser
+
+
+def _evaluation(args: argparse.Namespace, served: ServedModel) -> scores.Evaluation | None:
+    """Returns how the model is scored before and after, if `--eval_file` asks for it."""
+    from albert_tf.serving import scores
+    from albert_tf.tasks.table import TableColumns
+
+    given = [name for name in (*_COLUMNS, "choice_columns") if getattr(args, name)]
+    if given and not args.eval_file:
+        raise ValueError(f"--{given[0]} is a column of --eval_file: set that too")
+    if not args.eval_file:
+        return None
+    text, pair, label = (getattr(args, name) or default for name, (default, _) in _COLUMNS.items())
+    endings = tuple(args.choice_columns.split(",")) if args.choice_columns else ()
+    return scores.read(served, args.eval_file, TableColumns(text, pair, label, endings))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
     quiet.import_tensorflow()
-    from albert_tf.serving import converted, saved_model
+    from albert_tf.serving import converted, predict, saved_model, scores
 
     with errors.in_one_line(flags=vars(args)):
         directories.check_free(args.export_dir)
+        if args.format != "saved_model":
+            converted.check_format(args.format)
         served = arguments.serve(args)
+        evaluation = _evaluation(args, served)
+        before = evaluation(predict.from_text(served).outputs) if evaluation else {}
         if args.format == "saved_model":
             saved_model.save(served, args.export_dir)
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         else:
             drift = converted.save(served, args.export_dir, args.format)
             what = f"{args.format} that takes features (albert-predict makes them); {drift}"
-    print(f"{args.export_dir}: {what}")
+        print(f"{args.export_dir}: {what}")
+        if evaluation:
+            after = evaluation(predict.load_exported(args.export_dir).outputs)
+            print(scores.table_of(before, after))
     if args.format == "saved_model" and (hint := saved_model.hint(args.export_dir)):
-        print(hint, file=sys.stderr)
+        print(hint)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,12 @@ class Predictor:
         expected = " and ".join(self._names) + (" or two of them" if self._embeds else "")
         return f"expected {expected}, between tabs, and got {len(row)} fields: {row[0][:60]!r}"
 
-    def _run(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+    def outputs(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+        """Returns the model's outputs, by name, for rows with equally many texts.
+
+        Raises:
+          ValueError: If an output is NaN or infinite.
+        """
         alone = len(self._names) - self._takes_many
         columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
         if self._takes_many:
@@ -87,14 +92,14 @@ class Predictor:
         return answers.finite({name: value.numpy() for name, value in outputs.items()}, rows)
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Answer]:
-        outputs = self._run(rows)
+        outputs = self.outputs(rows)
         of_row = next(make for name, make in answers.MAKERS.items() if name in outputs)
         return [
             of_row({name: value[i] for name, value in outputs.items()}) for i in range(len(rows))
         ]
 
     def _compare(self, pairs: Sequence[Sequence[str]]) -> list[Answer]:
-        first, second = (self._run([[pair[side]] for pair in pairs])["mean"] for side in (0, 1))
+        first, second = (self.outputs([[pair[side]] for pair in pairs])["mean"] for side in (0, 1))
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             cosines = (first * second).sum(axis=1) / lengths
@@ -151,32 +156,58 @@ def load(args: argparse.Namespace) -> Predictor:
       ValueError, OSError: If it can't be loaded; the message says why.
     """
     if args.task:
-        return _from_text(arguments.serve(args))
+        return from_text(arguments.serve(args))
+    _converted_file(args.model)
+    arguments.check_none(args)
+    return load_exported(args.model)
+
+
+def load_exported(path: str) -> Predictor:
+    """Loads an exported model: a SavedModel, or a TFLite or ONNX file, or the directory of one.
+
+    Raises:
+      ValueError, OSError: If it can't be loaded; the message says why.
+    """
     from albert_tf.serving import converted_models
 
-    is_saved_model = files.is_file(os.path.join(args.model, "saved_model.pb"))
-    converted = None if is_saved_model else converted_models.find(args.model)
-    if not is_saved_model and not converted:
+    file = _converted_file(path)
+    return from_text(converted_models.load(file)) if file else _load_saved_model(path)
+
+
+def _converted_file(path: str) -> str | None:
+    """Returns the TFLite or ONNX file of an exported model; None if it is a SavedModel.
+
+    Raises:
+      ValueError: If there is no exported model.
+    """
+    from albert_tf.serving import converted_models
+
+    if files.is_file(os.path.join(path, "saved_model.pb")):
+        return None
+    file = converted_models.find(path)
+    if file is None:
         raise ValueError(
-            f"{args.model} is no exported model (it has no saved_model.pb, .onnx or .tflite file): "
-            "say with --task what a trained model is for"
+            f"{path} is no exported model (it has no saved_model.pb, .onnx or .tflite file): say "
+            "with --task what a trained model is for"
         )
-    arguments.check_none(args)
-    if converted:
-        return _from_text(converted_models.load(converted))
-    exported = _load_exported(args.model)
+    return file
+
+
+def from_text(served: ServedModel) -> Predictor:
+    """Returns what answers with a model in this process."""
+    return Predictor(served.text_signature(), served)
+
+
+def _load_saved_model(path: str) -> Predictor:
+    exported = _load_exported(path)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
     is_ours = names and set(names) <= set(_ORDER)
     if not is_ours or answers.MAKERS.keys().isdisjoint(signature.structured_outputs):
         raise ValueError(
-            f"{args.model} was not written by python -m albert_tf.export: export a trained model"
+            f"{path} was not written by python -m albert_tf.export: export a trained model"
         )
     return Predictor(signature, exported)
-
-
-def _from_text(served: ServedModel) -> Predictor:
-    return Predictor(served.text_signature(), served)
 
 
 def _load_exported(path: str) -> Any:

@@ -10,6 +10,7 @@ from albert_tf.serving.tables import dense, keep, of_rows, places
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
+FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
 _LENGTH_MULTIPLE = 8
 
@@ -84,3 +85,18 @@ def first(ragged: tf.RaggedTensor, lengths: int | tf.Tensor) -> tf.RaggedTensor:
     """Returns no more than the first `lengths` `<int64>[B]` values of each row."""
     lengths = tf.broadcast_to(tf.cast(lengths, tf.int64), [ragged.nrows()])
     return keep(ragged, places(ragged) < of_rows(ragged, lengths))
+
+
+def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+    """Parses serialized tf.train.Examples `<string>[B]` with features of any length."""
+    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in FEATURES}
+    parsed = tf.io.parse_example(serialized, spec)
+    lengths = {name: rows.row_lengths() for name, rows in parsed.items()}
+    same = [
+        tf.debugging.assert_equal(
+            lengths[name], lengths["input_ids"], f"{name} and input_ids differ in length"
+        )
+        for name in FEATURES
+    ]
+    with tf.control_dependencies(same):
+        return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}

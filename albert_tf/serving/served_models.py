@@ -11,13 +11,12 @@ import tensorflow as tf
 
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.normalization import SPACES
-from albert_tf.serving.sequences import Joiner
+from albert_tf.serving.sequences import FEATURES, Joiner, parse_examples
 from albert_tf.serving.tables import RowTable, dense, of_rows, places, with_origins
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_starts import SPACE_MARK
 from albert_tf.types import Features
 
-FEATURES = ("input_ids", "input_mask", "segment_ids")
 _MASK = "[MASK]"
 
 
@@ -216,18 +215,3 @@ def _glued_pieces(pieces: Sequence[str]) -> RowTable:
     without = [ids.get(piece.removeprefix(SPACE_MARK), i) for i, piece in enumerate(pieces)]
     rows = [[i] if piece != SPACE_MARK else [] for i, piece in zip(without, pieces, strict=True)]
     return RowTable([*([i] for i in range(len(pieces))), *rows])
-
-
-def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
-    """Parses serialized tf.train.Examples `<string>[B]` with features of any length."""
-    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in FEATURES}
-    parsed = tf.io.parse_example(serialized, spec)
-    lengths = {name: rows.row_lengths() for name, rows in parsed.items()}
-    same = [
-        tf.debugging.assert_equal(
-            lengths[name], lengths["input_ids"], f"{name} and input_ids differ in length"
-        )
-        for name in FEATURES
-    ]
-    with tf.control_dependencies(same):
-        return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}

@@ -5,6 +5,7 @@ Not seen here: how far the weights in 8 bits of a trained model drift, which exp
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import numpy as np
@@ -99,6 +100,21 @@ def test_onnx(served, tmp_path):
     assert [output.shape for output in session.get_outputs()] == [["batch", 3]]
 
 
+@pytest.mark.peers
+def test_onnx_int8(served, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    drift = converted.save(served, tmp_path / "model", "onnx_int8")
+    path = tmp_path / "model" / converted.FORMATS["onnx_int8"]
+    session = onnxruntime.InferenceSession(str(path))
+    difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
+    assert tolerances.OUTPUT < difference < tolerances.INT8_OUTPUT
+    assert tolerances.OUTPUT < drift.largest < tolerances.INT8_OUTPUT
+    # In a loop, some weights also stay in 32 bits.
+    weights = sum(weight.shape.num_elements() for weight in served.weights)
+    assert path.stat().st_size < 3.5 * weights
+
+
 def test_a_taken_directory_is_refused(served, tmp_path):
     (tmp_path / "kept").touch()
     with pytest.raises(ValueError, match="is there already"):
@@ -106,5 +122,13 @@ def test_a_taken_directory_is_refused(served, tmp_path):
 
 
 def test_an_unknown_format_is_refused(served, tmp_path):
-    with pytest.raises(ValueError, match="one of tflite, tflite_int8, onnx, not 'pb'"):
+    with pytest.raises(ValueError, match="one of tflite, tflite_int8, onnx, onnx_int8, not 'pb'"):
         converted.save(served, tmp_path / "model", "pb")
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "tf2onnx"])
+def test_a_missing_package_is_named(monkeypatch, package):
+    for name in ("onnxruntime", "tf2onnx"):
+        monkeypatch.setitem(sys.modules, name, None if name == package else sys)
+    with pytest.raises(ValueError, match=rf"{package}.* pip install 'albert_tf\[onnx\]'"):
+        converted.check_format("onnx_int8")

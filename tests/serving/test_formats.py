@@ -45,7 +45,7 @@ TASKS = {
 
 
 FILE_FORMATS = [
-    pytest.param(name, marks=pytest.mark.peers if name == "onnx" else ())
+    pytest.param(name, marks=pytest.mark.peers if name.startswith("onnx") else ())
     for name in ("saved_model", *converted.FORMATS)
 ]
 
@@ -75,7 +75,7 @@ def features(rank):
 def runner(directory, file_format):
     """Returns what runs a file: features to outputs by name."""
     path = str(directory / converted.FORMATS[file_format])
-    if file_format == "onnx":
+    if file_format.startswith("onnx"):
         onnxruntime = pytest.importorskip("onnxruntime")
         session = onnxruntime.InferenceSession(path)
         names = [output.name for output in session.get_outputs()]
@@ -98,7 +98,7 @@ def test_it_runs_and_gives_the_models_numbers(served, tmp_path, task, file_forma
         )
         expected = model.run(batch)
     else:
-        if file_format == "onnx":
+        if file_format.startswith("onnx"):
             pytest.importorskip("onnxruntime")
             pytest.importorskip("tf2onnx")
         converted.save(model, directory, file_format)
@@ -107,7 +107,7 @@ def test_it_runs_and_gives_the_models_numbers(served, tmp_path, task, file_forma
         assert (directory / "labels.jsonl").exists() == (task == "classify")
     assert set(found) == set(expected)
     for name, value in expected.items():
-        if file_format == "tflite_int8":
+        if file_format.endswith("int8"):
             tolerance = tolerances.INT8_OUTPUT
             if name in UNORDERED:
                 continue

@@ -15,7 +15,7 @@ import albert_tf
 from albert_tf import checkpoint
 from albert_tf.conversion import labels, named_weights
 from albert_tf.serving import export as export_command
-from albert_tf.serving import predict
+from albert_tf.serving import predict, saved_model
 from tests import goldens
 from tests.random_weights import randomise
 
@@ -82,7 +82,9 @@ def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, 
     # Those that are named come before those beside the weights.
     labels.write(str(tmp_path / "run"), ("bad", "good"))
     task += ("--labels", "no, yes")
-    assert capsys.readouterr().out == f"{target}: a SavedModel that takes text_a and text_b\n"
+    said, hint = capsys.readouterr().out.splitlines()
+    assert said == f"{target}: a SavedModel that takes text_a and text_b"
+    assert hint == saved_model.hint(target)
     text = "a cat\ta dog\none\t\n"
     from_export = run(monkeypatch, capsys, text, "--model", target, "--json")
     from_training = run(monkeypatch, capsys, text, "--model", prefix, *task, "--json")

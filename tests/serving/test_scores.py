@@ -1,0 +1,157 @@
+"""The scores that an export reports, on files made so that they are known."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import checkpoint
+from albert_tf.conversion import labels, named_weights
+from albert_tf.serving import export as export_command
+from albert_tf.serving import predict, scores
+from albert_tf.tasks.table import TableColumns
+from albert_tf.text.vocabulary import Vocabulary
+from tests import goldens
+from tests.random_weights import randomise
+from tests.served_tasks import LONG, make
+
+COLUMNS = TableColumns()
+
+
+@pytest.fixture(scope="module")
+def served(golden):
+    path = str(golden / "spm" / "en_small.model")
+    vocabulary = Vocabulary.read(path, is_word_piece=False)
+    tasks = ("classify", "choose", "answer_v1", "answer_v2", "fill_mask")
+    return {task: make(task, vocabulary) for task in tasks}
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def test_texts(served, tmp_path):
+    model = served["classify"]
+    predictor = predict.from_text(model)
+    # Of other lengths than their order, and with what can't be typed into a line.
+    texts = [[LONG, "a cat"], ["one\ttwo\nthree", "four"], ["yes", LONG]]
+    chosen = predictor.outputs(texts)["probabilities"].argmax(axis=1)
+    # The last one is wrong.
+    classes = [model.labels[i] for i in [*chosen[:2], 1 - chosen[2]]]
+    rows = [[*pair, label] for pair, label in zip(texts, classes, strict=True)]
+    path = write_csv(tmp_path / "dev.csv", ["one", "two", "gold"], rows)
+    found = scores.read(model, path, TableColumns("one", "two", "gold"))(predictor.outputs)
+    assert found["eval_accuracy"] == pytest.approx(2 / 3)
+    assert set(found) == {"eval_accuracy", "f1", "matthew_corr", "eval_loss"}
+
+
+def test_choices(served, tmp_path):
+    predictor = predict.from_text(served["choose"])
+    texts = [["a story", "one", "two"], ["two stories", LONG, "none"]]
+    chosen = predictor.outputs(texts)["choice"]
+    right = [chosen[0], 1 - chosen[1]]
+    rows = [[*row, label] for row, label in zip(texts, right, strict=True)]
+    path = write_csv(tmp_path / "dev.csv", ["text", "a", "b", "label"], rows)
+    columns = TableColumns(choices=("a", "b"))
+    found = scores.read(served["choose"], path, columns)(predictor.outputs)
+    assert found["eval_accuracy"] == 0.5
+
+
+def write_squad(path, questions):
+    """Writes a question for each paragraph and gold answer; None is for no answer."""
+    paragraphs = []
+    for number, (paragraph, answer) in enumerate(questions):
+        question = {"id": str(number), "question": "who?", "is_impossible": answer is None}
+        if answer is not None:
+            question["answers"] = [{"text": answer, "answer_start": paragraph.index(answer)}]
+        paragraphs.append({"context": paragraph, "qas": [question]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return str(path)
+
+
+def test_answers(served, tmp_path):
+    predictor = predict.from_text(served["answer_v1"])
+    contexts = [LONG, "Emma drew maps; Otto baked."]
+    answers = predictor.outputs([["who?", context] for context in contexts])["answer"]
+    first, second = (answer.decode() for answer in answers)
+    wrong = next(w for w in ("Emma", "maps", "Otto", "baked") if w not in second)
+    path = write_squad(tmp_path / "a.json", zip(contexts, (first, wrong), strict=True))
+    found = scores.read(served["answer_v1"], path, COLUMNS)(predictor.outputs)
+    assert found == {"exact_match": 50.0, "f1": 50.0}
+
+
+def test_answers_that_may_be_none(served, tmp_path):
+    predictor = predict.from_text(served["answer_v2"])
+    contexts = [LONG, "Emma drew maps; Otto baked."]
+    outputs = predictor.outputs([["who?", context] for context in contexts])
+    first = outputs["answers"][0, 0].decode()
+    path = write_squad(tmp_path / "b.json", zip(contexts, (first, None), strict=True))
+    found = scores.read(served["answer_v2"], path, COLUMNS)(predictor.outputs)
+    # Both are right at a threshold between their odds, if that of the answered one is lower.
+    answered, impossible = outputs["null_odds"]
+    assert found["best_exact"] == (100.0 if answered < impossible else 50.0)
+    assert scores.table_of(found, found).count("\n") == len(found)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "content", "message"),
+    [
+        ("fill_mask", COLUMNS, "", "`eval_file` is for tasks with labels; fill_mask has no"),
+        ("classify", COLUMNS, "", "`text_pair_column` belongs to `pairs`: give both or none"),
+        ("choose", COLUMNS, "", "needs `choice_columns`"),
+        (
+            "classify",
+            TableColumns(text_pair="b"),
+            "text,b,label\na,b,maybe\n",
+            "dev.csv:2: label 'maybe' is not one of those trained on: no, yes",
+        ),
+        ("answer_v1", COLUMNS, '{"data": []}', "has no answers to score with"),
+    ],
+)
+def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content, message):
+    (tmp_path / "dev.csv").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        scores.read(served[task], str(tmp_path / "dev.csv"), columns)
+
+
+def test_each_question_of_squad_1_has_an_answer(served, tmp_path):
+    path = write_squad(tmp_path / "c.json", [("a cat", "cat"), ("a dog", None)])
+    with pytest.raises(ValueError, match="question 1 has no answer, as answer_v1 expects"):
+        scores.read(served["answer_v1"], path, COLUMNS)
+
+
+def test_the_command_reports_both(golden, tmp_path, capsys):
+    (tmp_path / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
+    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+    (tmp_path / "albert_config.json").write_text(json.dumps(config.to_dict()))
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
+    weights = {name: np.array(weight) for name, weight in named_weights(model).items()}
+    checkpoint.write(str(tmp_path / "model"), weights)
+    labels.write(str(tmp_path), ("no", "yes"))
+    rows = [[f"text {i}", ("no", "yes")[i % 2]] for i in range(6)]
+    dev = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
+    arguments = ["--model", str(tmp_path / "model"), "--task", "classify", "--format", "tflite"]
+    arguments += ["--export_dir", str(tmp_path / "exported")]
+    with pytest.raises(SystemExit, match="--label_column is a column of --eval_file: set that"):
+        export_command.main([*arguments, "--label_column", "label"])
+    with pytest.raises(SystemExit, match="dev.csv:1: expected a header that names 'gold' once"):
+        export_command.main([*arguments, "--eval_file", dev, "--label_column", "gold"])
+    assert not (tmp_path / "exported").exists()
+    capsys.readouterr()
+    export_command.main([*arguments, "--eval_file", dev])
+    said, header, *lines = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"{tmp_path}/exported: tflite that takes features")
+    assert header.split() == ["before", "after"]
+    table = {name: (float(before), float(after)) for name, before, after in map(str.split, lines)}
+    assert list(table) == ["eval_accuracy", "f1", "matthew_corr", "eval_loss"]
+    answers = predict.load_exported(str(tmp_path / "exported"))([text for text, _ in rows])
+    right = [answer["label"] == row[1] for answer, row in zip(answers, rows, strict=True)]
+    assert table["eval_accuracy"][1] == pytest.approx(np.mean(right), abs=1e-4)
+    for before, after in table.values():
+        assert before == pytest.approx(after, abs=2e-4)
