@@ -22,6 +22,11 @@ TASKS = {
         ),
         f"a cat\ta dog\none\t\n{LONG}\t{LONG}\n",
     ),
+    "tag": (
+        lambda config: albert_tf.AlbertForTokenClassification(config, num_labels=3),
+        lambda *model: export.Tagger(*model, ("O", "B-PER", "I-PER"), max_seq_length=16),
+        f"The Cat sat\n{LONG}\n",
+    ),
     "choose": (
         albert_tf.AlbertForMultipleChoice,
         lambda *model: export.Chooser(*model, num_choices=3, max_qa_length=9),

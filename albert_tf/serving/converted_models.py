@@ -129,7 +129,7 @@ def load(path: str) -> ServedModel:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     runner = _runner(path)
     sizes = {name: options.pop(name) for name in trained.BEAM if name in options}
-    if task == "classify":
+    if task in arguments.TASKS_OF["labels"]:
         sizes["num_labels"] = runner.outputs["logits"].shape[-1]
         if sizes["num_labels"] > 1:
             labels.read(directory)  # Says so if it is missing.

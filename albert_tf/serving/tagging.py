@@ -41,6 +41,8 @@ class Tagger(ServedModel):
       ValueError: If labels are not one per class, or not distinct.
     """
 
+    task = "tag"
+
     def __init__(
         self,
         model: keras.Model,
