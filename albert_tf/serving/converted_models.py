@@ -27,7 +27,11 @@ DESCRIPTION_FILE = "serving.json"
 _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
 # Types of options, in JSON; the others are whole numbers.
-_KINDS = {"pairs": (bool,), "threshold": (float, int), "null_threshold": (float, int)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pairs", "multilabel"), (bool,)),
+    **dict.fromkeys(("threshold", "null_threshold"), (float, int)),
+    "windows": (str,),
+}
 # Outputs that a file may lack -> what the served model is then without.
 _DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
 

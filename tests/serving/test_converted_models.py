@@ -12,11 +12,26 @@ import sys
 
 import pytest
 
+import albert_tf
 from albert_tf.serving import converted, converted_models, predict
+from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
-from tests.served_tasks import TASKS, assert_alike, make
+from tests import goldens
+from tests.random_weights import randomise
+from tests.served_tasks import LONG, TASKS, assert_alike, make
 
-FORMATS = ["tflite", pytest.param("onnx", marks=pytest.mark.peers)]
+QUICK = ("tag", "tflite")
+CASES = [
+    pytest.param(task, form, marks=() if (task, form) == QUICK else pytest.mark.peers)
+    for form in ("tflite", "onnx")
+    for task in TASKS
+]
+
+
+def need_peers():
+    """Skips a test of some seconds, unless the packages are there that `make test-peers` brings."""
+    for name in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(name, reason=f"{name} is not there: runs with `make test-peers`")
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +41,10 @@ def vocabulary(golden):
     return Vocabulary.read(path, is_word_piece=False, do_lower_case=False)
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "file_format"), CASES)
 def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, task, file_format):
-    if file_format == "onnx":
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("tf2onnx")
+    if (task, file_format) != QUICK:
+        need_peers()
     served, text = make(task, vocabulary), TASKS[task][2]
     lines = text.splitlines()
     expected = predict.Predictor(served.text_signature(), served)(lines)
@@ -43,6 +56,20 @@ def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, t
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer.pop("input") for answer in found] == [line.split("\t") for line in lines]
     assert_alike(found, expected)
+
+
+@pytest.mark.peers
+def test_windows_and_several_labels_are_described(vocabulary, tmp_path):
+    need_peers()
+    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
+    options = {"multilabel": True, "windows": "max", "doc_stride": 5, "max_seq_length": 16}
+    served = Classifier(model, vocabulary, ("a", "b", "c"), **options)
+    converted.save(served, tmp_path / "model", "tflite")
+    found = converted_models.load(str(tmp_path / "model" / converted.FORMATS["tflite"]))
+    assert {name: getattr(found, name) for name in options} == options
+    predictors = [predict.Predictor(each.text_signature(), each) for each in (found, served)]
+    assert_alike(*(predictor([LONG, "a cat"]) for predictor in predictors))
 
 
 @pytest.fixture(scope="module")
