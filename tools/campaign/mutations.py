@@ -19,6 +19,7 @@ from tools.campaign import (
     outcomes,
     record_kinds,
     state_kinds,
+    tag_kinds,
     text_kinds,
 )
 from tools.campaign.kinds import Bench, Kind
@@ -32,6 +33,7 @@ KINDS: Mapping[str, Kind] = {
         *model_kinds.KINDS,
         *state_kinds.KINDS,
         *text_kinds.KINDS,
+        *tag_kinds.KINDS,
         *export_kinds.KINDS,
     )
 }

@@ -15,7 +15,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.generator import documents
 from albert_tf.generator.formats import TextSettings
-from albert_tf.tasks import conll, glue, race, squad_text, table
+from albert_tf.tasks import glue, race, squad_text, table
 from tests import goldens
 from tools.campaign import mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -27,7 +27,7 @@ _LABELS = ("no", "yes")
 _ROWS = [("A text, of one.", "Its pair.", "yes"), ('It says "no".', "Another", "no")] * 3
 
 
-def _bad_text(value: Any) -> bool:
+def bad_text(value: Any) -> bool:
     """Whether it contains text that UTF-8 can't encode."""
     return any("\ud800" <= character <= "\udfff" for character in str(value))
 
@@ -95,7 +95,7 @@ def _read_table(ending: str, folder: pathlib.Path) -> list[glue.TextExample]:
 
 
 def _judge_table(evidence: Evidence) -> str | None:
-    if _bad_text(evidence.result):
+    if bad_text(evidence.result):
         return "half a surrogate pair"
     if evidence.suffix.endswith("tsv"):
         cells = [row.split(b"\t") for row in evidence.after.splitlines() if row]
@@ -104,43 +104,6 @@ def _judge_table(evidence: Evidence) -> str | None:
         if len(evidence.result) != len(cells) - 1:
             return f"{len(evidence.result)} examples of {len(cells) - 1} rows"
     return None if all(e.label in (0, 1) for e in evidence.result) else "a label that is none"
-
-
-# --- words with tags --------------------------------------------------------------------------
-
-_TAGS = ("O", "B-PER", "I-PER")
-_TAGGED = [[("Anna", "B-PER"), ("Smith", "I-PER"), ("met", "O")], [("\u00fcber", "O")]] * 3
-
-
-def _make_tags(ending: str, folder: pathlib.Path) -> None:
-    if ending == "jsonl":
-        columns = (zip(*each, strict=True) for each in _TAGGED)
-        rows = ({"tokens": words, "labels": tags} for words, tags in columns)
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-    else:
-        text = "\n".join("".join(f"{word} NN {tag}\n" for word, tag in each) for each in _TAGGED)
-    (folder / f"train.{ending}").write_text(text, encoding="utf-8")
-
-
-def _read_tags(ending: str, folder: pathlib.Path) -> list[conll.TokenExample]:
-    return conll.read_sentences(str(folder / f"train.{ending}"), _TAGS)
-
-
-def _judge_tags(evidence: Evidence) -> str | None:
-    """Counts sentences, or words and cells, on its own."""
-    if _bad_text(evidence.result):
-        return "half a surrogate pair"
-    lines = evidence.after.decode("utf-8-sig").split("\n")
-    rows = [line.strip(" \t\r") for line in lines]
-    if evidence.suffix.endswith("jsonl"):
-        expected, found = sum(map(bool, rows)), len(evidence.result)
-    else:
-        expected, found = sum(map(bool, rows)), sum(len(each.words) for each in evidence.result)
-        if len({len(row.replace("\t", " ").split()) for row in rows if row}) > 1:
-            return "rows of another number of cells"
-    if expected != found:
-        return f"{found} read of {expected}"
-    return None if all(each.labels for each in evidence.result) else "a word without a tag"
 
 
 # --- SQuAD, RACE ------------------------------------------------------------------------------
@@ -172,7 +135,7 @@ def _read_squad(folder: pathlib.Path) -> list[squad_text.SquadExample]:
 
 
 def _judge_squad(evidence: Evidence) -> str | None:
-    if _bad_text(evidence.result):
+    if bad_text(evidence.result):
         return "half a surrogate pair"
     given = json.loads(evidence.after)
     questions = [q for a in given["data"] for p in a["paragraphs"] for q in p["qas"]]
@@ -197,7 +160,7 @@ def _make_race(folder: pathlib.Path) -> None:
 
 
 def _judge_race(evidence: Evidence) -> str | None:
-    if _bad_text(evidence.result):
+    if bad_text(evidence.result):
         return "half a surrogate pair"
     for example in evidence.result:
         if len(example.endings) != 4 or example.label not in range(4):
@@ -227,7 +190,7 @@ def _read_text(name: str, folder: pathlib.Path) -> list[list[str]]:
 
 
 def _judge_text(evidence: Evidence) -> str | None:
-    if _bad_text(evidence.result):
+    if bad_text(evidence.result):
         return "half a surrogate pair"
     if evidence.suffix.endswith(".gz") and evidence.result != evidence.expected:
         return None if evidence.result == evidence.expected * 2 else "other text in spite of CRCs"
@@ -304,17 +267,6 @@ KINDS = (
         mutators.JSON,
         lambda folder: squad_text.read_squad(str(folder / "train.jsonl")),
         _judge_questions,
-    ),
-    *(
-        Kind(
-            f"tags, .{ending}",
-            functools.partial(_make_tags, ending),
-            ("train.*",),
-            mutators.JSON if ending == "jsonl" else mutators.TEXT,
-            functools.partial(_read_tags, ending),
-            _judge_tags,
-        )
-        for ending in ("conll", "jsonl")
     ),
     *(
         Kind(
