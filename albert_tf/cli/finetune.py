@@ -23,7 +23,9 @@ from albert_tf.cli import (
 )
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks import feature_cache
+from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.training import distribution, evaluation, optimizers, run_lock
@@ -141,7 +143,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     """
     check_weights(values)
     given = finetune_flags.initial_weights(values)
-    shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle")
+    shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle", "teacher")
     config = load_config(values)
     checks.check_positions(config, values.max_seq_length)
     checks.check_same_model(config, values.output_dir)
@@ -152,6 +154,10 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     words = finetune_records.check_vocabulary(values)
     if values.export_dir:
         finetune_export.check(values, task)
+    teacher = None
+    if values.teacher:
+        distillation = Distillation(values.distillation_weight, values.temperature)
+        teacher = Teacher(values.teacher, task, distillation)
     if values.do_eval and checkpoint.latest(values.output_dir):
         eval_results.check_key_metric(values.output_dir, task.key_metric)
     examples = read_splits(values, read)
@@ -181,6 +187,9 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     )
     start = trainer.initialise(finetune_flags.initial_weights(values)) if values.do_train else None
     splits = make_splits(values, task, examples)
+    if teacher:
+        folder = os.path.dirname(_feature_stem(values, is_training=True))
+        splits["train"] = teacher.teach(strategy, splits["train"], folder)
     if values.do_train and chief:
         if start != "resume":
             evaluation.begin(values.output_dir)

@@ -50,6 +50,11 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("--class_weights weighs the loss of --do_train: set that too")
     if values.early_stopping_patience and not (values.do_train and values.do_eval):
         raise ValueError("--early_stopping_patience counts evaluations: set --do_train, --do_eval")
+    if values.teacher and not values.do_train:
+        raise ValueError("--teacher is learned from in training: set --do_train, or leave it out")
+    for name in ("distillation_weight", "temperature"):
+        if values[name].present and not values.teacher:
+            raise ValueError(f"--{name} is about --teacher: set that too")
     _check_what_is_served(values)
 
 

@@ -59,6 +59,19 @@ def _define_training(values: flags.FlagValues) -> None:
         "it goes on to the last step.",
         lower_bound=1,
     )
+    group.string(
+        "teacher",
+        None,
+        "Output directory of a fine-tuned run of the same task, whose probabilities are learned "
+        "as well as the labels; its model may be larger, and of another vocabulary.",
+    )
+    group.number("distillation_weight", 0.5, "Share of the teacher in the loss.", "[0, 1]")
+    group.number(
+        "temperature",
+        2.0,
+        "What teacher's and student's logits are divided by before they are compared.",
+        "(0, inf)",
+    )
     shared_flags.define_optimizer(
         values,
         optimizer="adamw",

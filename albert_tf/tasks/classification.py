@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,9 +40,11 @@ class ScoringTask(SupervisedTask):
     Attributes:
       class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
         `class_weight`; None if all are 1.
+      distillation: How to learn from a teacher; None learns from labels only.
     """
 
     class_weights: np.ndarray | None = None
+    distillation: losses.Distillation | None = None
     labels = ("label_ids",)
 
     def __init__(
@@ -78,7 +81,16 @@ class ScoringTask(SupervisedTask):
         loss = losses.classification_loss(labels, outputs)
         if self.class_weights is not None:
             loss *= ops.take(ops.convert_to_tensor(self.class_weights), labels)
+        if self.distillation:
+            loss = self.distillation.mix(loss, features[losses.TEACHER_PROBABILITIES], outputs)
         return {name: loss}
+
+    def with_probabilities(
+        self, examples: Sequence[Any], features: FeatureTable, probabilities: np.ndarray
+    ) -> FeatureTable:
+        """Returns the features with a teacher's probabilities `<float>[N, C]` of N examples."""
+        column = {losses.TEACHER_PROBABILITIES: probabilities.astype(np.float32)}
+        return dataclasses.replace(features, scalars={**features.scalars, **column})
 
     def predictions(
         self, examples: Sequence[Any], features: FeatureTable, outputs: Any

@@ -46,7 +46,7 @@ def load_or_make(
     Raises:
       ValueError: If the examples give no row at all; also whatever `make_rows` raises.
     """
-    path = f"{stem}-{_digest(examples, settings)}.npz"
+    path = f"{stem}-{digest(examples, settings)}.npz"
     if files.exists(path):
         stored = _read(path)
         if stored is not None:
@@ -62,11 +62,12 @@ def load_or_make(
     return table
 
 
-def _digest(examples: Sequence[Any], settings: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps([_FORMAT, settings], sort_keys=True).encode())
+def digest(examples: Sequence[Any], settings: Mapping[str, Any]) -> str:
+    """Returns a digest of examples, dataclasses, and of settings, as JSON."""
+    found = hashlib.sha256(json.dumps([_FORMAT, settings], sort_keys=True).encode())
     for example in examples:
-        digest.update(repr(example).encode("utf-8", "surrogatepass") + b"\n")
-    return digest.hexdigest()[:16]
+        found.update(repr(example).encode("utf-8", "surrogatepass") + b"\n")
+    return found.hexdigest()[:16]
 
 
 def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:

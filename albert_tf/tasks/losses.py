@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from keras import ops
 
 from albert_tf.types import Array, Features
+
+# The feature with a teacher's probabilities.
+TEACHER_PROBABILITIES = "teacher_probabilities"
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+    """How much a student learns from its teacher, and how much from the labels.
+
+    Attributes:
+      weight: Share of the teacher's part in the loss; the labels' is the rest.
+      temperature: What the logits of both are divided by in the teacher's part. It is multiplied by
+        the temperature's square, so that its gradient stays as large.
+
+    Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network (arXiv 1503.02531).
+    """
+
+    weight: float
+    temperature: float
+
+    def mix(self, loss: Array, probabilities: Array, logits: Array) -> Array:
+        """Returns the student's loss `<float32>[...]`.
+
+        Args:
+          loss: Its loss on the labels `<float32>[...]`.
+          probabilities: The teacher's, `<float32>[..., C]`.
+          logits: The student's, `<float32>[..., C]`.
+        """
+        # Logits of the teacher, up to a constant.
+        theirs = ops.log(ops.maximum(probabilities, 1e-30)) / self.temperature
+        ours = ops.log_softmax(logits / self.temperature, axis=-1)
+        soft = -ops.sum(ops.softmax(theirs, axis=-1) * ours, axis=-1)
+        return (1 - self.weight) * loss + self.weight * self.temperature**2 * soft
 
 
 def classification_loss(labels: Array, logits: Array) -> Array:

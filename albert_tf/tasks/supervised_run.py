@@ -146,13 +146,7 @@ class SupervisedRun:
 
     def predict(self, name: str) -> Any:
         """Returns predictions for a split with the trainer's weights; see SupervisedTask."""
-        split = self.splits[name]
-        table = _columns(split.features, self.task.inputs)
-        plan = length_buckets.evaluation_batches(
-            table.lengths, split.batch_size, split.static_lengths
-        )
-        outputs = self._outputs(table.evaluation_inputs(plan), len(table.lengths))
-        return self.task.predictions(split.examples, split.features, outputs)
+        return predict(self.task, self._outputs, self.splits[name])
 
     def _evaluate(self) -> dict[str, float]:
         self._dev_predictions = self.predict("dev")
@@ -192,6 +186,14 @@ class SupervisedRun:
                 f"{', '.join(lacking)}): train first (`do_train`)"
             )
         return self.initial_weights
+
+
+def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
+    """Returns a task's predictions for a split with the weights of a model; see SupervisedTask."""
+    table = _columns(split.features, task.inputs)
+    plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
+    outputs = outputs_of(table.evaluation_inputs(plan), len(table.lengths))
+    return task.predictions(split.examples, split.features, outputs)
 
 
 def write_predictions(

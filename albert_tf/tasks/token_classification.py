@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -44,6 +45,7 @@ class TokenClassificationTask(SupervisedTask):
     Differs: the release has no such task.
     """
 
+    distillation: losses.Distillation | None = None
     labels = ("tag_ids",)
     loss_names = ("classification_loss",)
 
@@ -98,24 +100,36 @@ class TokenClassificationTask(SupervisedTask):
         """Returns the cross entropies of a window's words, summed."""
         # An id of -1 costs nothing.
         loss = losses.classification_loss(features["tag_ids"] - 1, outputs)
+        if self.distillation:
+            # [B, C, S], as features per position are.
+            theirs = ops.transpose(features[losses.TEACHER_PROBABILITIES], (0, 2, 1))
+            is_word = ops.cast(features["tag_ids"] > 0, loss.dtype)
+            loss = self.distillation.mix(loss, theirs, outputs) * is_word
         return dict.fromkeys(self.loss_names, ops.sum(loss, axis=1))
 
     def predictions(
         self, examples: Sequence[TokenExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
         """Turns logits `<float32>[N, S, C]` of N windows into probabilities of words."""
-        numbers = features.sequences["word_numbers"]
         lengths = features.lengths
         rows = np.repeat(np.arange(len(lengths)), lengths)
         columns = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        is_word = numbers > 0
-        rows, columns = rows[is_word], columns[is_word]
-        counts = np.array([len(example.words) for example in examples])
-        before = (np.cumsum(counts) - counts)[features.scalars["example_index"][rows]]
-        probabilities = np.zeros((counts.sum(), len(self.classes)))
+        is_word, words = _words(examples, features)
+        count = sum(len(example.words) for example in examples)
+        probabilities = np.zeros((count, len(self.classes)))
         probabilities[:, tags.default(self.classes)] = 1.0
-        probabilities[before + numbers[is_word] - 1] = metrics.softmax(outputs[rows, columns])
+        probabilities[words] = metrics.softmax(outputs[rows[is_word], columns[is_word]])
         return probabilities
+
+    def with_probabilities(
+        self, examples: Sequence[TokenExample], features: FeatureTable, probabilities: np.ndarray
+    ) -> FeatureTable:
+        """Returns the features with a teacher's probabilities `<float>[W, C]` of W words."""
+        is_word, words = _words(examples, features)
+        column = np.zeros((len(is_word), len(self.classes)), np.float32)
+        column[is_word] = probabilities[words]
+        sequences = {**features.sequences, losses.TEACHER_PROBABILITIES: column}
+        return dataclasses.replace(features, sequences=sequences)
 
     def scores(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> dict[str, float]:
         """Returns those of tag_scores, and `eval_loss`, the mean over words."""
@@ -178,6 +192,17 @@ class TokenClassificationTask(SupervisedTask):
         pairs = zip(self.classes, counts, strict=True)
         table = [("", *self.classes), *((tag, *map(str, row)) for tag, row in pairs)]
         files.replace(_path(directory, split, "confusion.tsv"), "".join(map(_line, table)))
+
+
+def _words(
+    examples: Sequence[TokenExample], features: FeatureTable
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which of all rows' positions begin a word, and the numbers of these words."""
+    numbers = features.sequences["word_numbers"]
+    is_word = numbers > 0
+    counts = np.array([len(example.words) for example in examples])
+    rows = np.repeat(features.scalars["example_index"], features.lengths)[is_word]
+    return is_word, (np.cumsum(counts) - counts)[rows] + numbers[is_word] - 1
 
 
 def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:

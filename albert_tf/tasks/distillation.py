@@ -1,0 +1,119 @@
+"""A student learns a fine-tuned teacher's probabilities as well as the labels."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import checkpoint, conversion, files
+from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion import layouts
+from albert_tf.tasks import feature_cache, supervised_run
+from albert_tf.tasks.classification import SequenceClassificationTask, stored_file
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
+from albert_tf.tasks.multilabel import MultiLabelTask
+from albert_tf.tasks.supervised_run import Split
+from albert_tf.tasks.token_classification import TokenClassificationTask
+from albert_tf.text import vocabulary
+from albert_tf.training import distribution, length_buckets
+from albert_tf.training.row_outputs import RowOutputs
+
+
+class Teacher:
+    """A fine-tuned model of the student's task; its sizes and its vocabulary may be others.
+
+    Args:
+      path: The output directory of its run, or what `load_weights` takes.
+      task: The student's task, which is made to learn from it.
+      distillation: How much.
+
+    Raises:
+      FileNotFoundError: If there is no such model, or no vocabulary beside it.
+      ValueError: If the task is no classification, or the teacher's classes are others.
+    """
+
+    def __init__(self, path: str, task: Any, distillation: Distillation) -> None:
+        is_fit = isinstance(task, (SequenceClassificationTask, TokenClassificationTask))
+        if not is_fit or not task.classes or isinstance(task, MultiLabelTask):
+            raise ValueError("`teacher` is for tasks of one class a text, or a word")
+        if isinstance(task, SequenceClassificationTask) and task.windows:
+            raise ValueError("`teacher` sees whole texts: leave `windows` out")
+        self._path = checkpoint.best(path) or path
+        words = vocabulary.find(self._path)
+        if words is None:
+            raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")
+        config = conversion.load_config(self._path)
+        words.check(config)
+        if config.max_position_embeddings < task.max_seq_length:
+            raise ValueError(
+                f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
+                f"`max_seq_length` {task.max_seq_length} to that"
+            )
+        named = labels_file.stored(self._path)
+        if sorted(named) != sorted(task.classes):
+            raise ValueError(
+                f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, and the task "
+                f"{', '.join(task.classes)}: name a teacher of this task"
+            )
+        # Its own columns are put into the order of the student's classes.
+        self._order = [named.index(name) for name in task.classes]
+        self._task = copy.copy(task)
+        self._task.options = dataclasses.replace(task.options, config=config)
+        self._task.tokenizer = words.tokenizer
+        task.distillation = distillation
+        task.labels = (*task.labels, TEACHER_PROBABILITIES)
+
+    def teach(self, strategy: tf.distribute.Strategy, split: Split, folder: str) -> Split:
+        """Returns the split with the teacher's probabilities, stored in a folder for later runs.
+
+        Args:
+          strategy: The devices.
+          split: The training examples.
+          folder: A folder in it is named after the teacher.
+
+        Raises:
+          ValueError: If the teacher lacks the task's head.
+        """
+        settings = {**self._task.settings, "weights": _digest_of_weights(self._path)}
+        digest = feature_cache.digest(split.examples, settings)
+        folder = os.path.join(folder, f"teacher-{digest}")
+        if not files.exists(stored_file(folder, "train")):
+            predictions = self._predict(strategy, split)
+            if distribution.is_chief(strategy):
+                tf.io.gfile.makedirs(folder)
+                self._task.write(folder, "train", split.examples, predictions)
+            distribution.mean_over_workers(strategy, 0.0)  # The others wait for the file.
+        # As it is stored, so that a later run reads the same numbers.
+        stored = self._task.average([folder], "train", split.examples)[:, self._order]
+        features = self._task.with_probabilities(split.examples, split.features, stored)
+        return dataclasses.replace(split, features=features)
+
+    def _predict(self, strategy: tf.distribute.Strategy, split: Split) -> np.ndarray:
+        task = self._task
+        with strategy.scope():
+            model = task.build_model()
+        report = conversion.load_weights(model, self._path)
+        lacking = conversion.lacking(model, report)
+        if lacking:
+            raise ValueError(f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it")
+        logging.info("teacher: %s answers %d examples", self._path, len(split.examples))
+        features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
+        lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
+        own = dataclasses.replace(split, features=features, static_lengths=lengths)
+        return supervised_run.predict(task, RowOutputs(strategy, model), own)
+
+
+def _digest_of_weights(path: str) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(layouts.find(path).read_weights(path).items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,138 @@
+"""--teacher: a student learns the probabilities of a fine-tuned model of another vocabulary."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import albert_tf
+from albert_tf import bundle
+from albert_tf.tasks.conll import TokenExample
+from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.losses import Distillation, classification_loss
+from albert_tf.tasks.token_classification import TokenClassificationTask
+from albert_tf.training.length_buckets import evaluation_batches
+from tests import finetune_runs as runs
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def test_the_loss_is_hintons():
+    rng = np.random.default_rng(3)
+    ours, theirs = (rng.normal(size=(7, 4)).astype("float32") for _ in range(2))
+    labels = rng.integers(0, 4, 7)
+    hard = np.asarray(classification_loss(labels, ours))
+    found = Distillation(0.3, 2.5).mix(hard, softmax(theirs), ours)
+    soft = -(softmax(theirs / 2.5) * np.log(softmax(ours / 2.5))).sum(axis=-1)
+    np.testing.assert_allclose(found, 0.7 * hard + 0.3 * 2.5**2 * soft, rtol=2e-6)
+    # A teacher that is sure gives finite losses.
+    sure = Distillation(1.0, 1.0).mix(hard, np.eye(4, dtype="float32")[labels], ours)
+    np.testing.assert_allclose(sure, hard, rtol=2e-6)
+    assert ops.convert_to_numpy(Distillation(0.0, 1.0).mix(hard, softmax(theirs), ours)) == (
+        pytest.approx(hard)
+    )
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory) -> pathlib.Path:
+    """A run on MRPC, with a WordPiece vocabulary and a larger model."""
+    folder = tmp_path_factory.mktemp("teacher")
+    words = ["the", "of", "a", "to", "in", "and", "said", "was", "on", "that"]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *map(chr, range(97, 123))]
+    pieces += [f"##{chr(i)}" for i in range(97, 123)]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)))
+    size = len(dict.fromkeys(pieces))
+    config = runs.write_config(folder, vocab_size=size, hidden_size=8)
+    changes = {"spm_model_file": None, "vocab_file": folder / "vocab.txt"}
+    command = runs.command(
+        "mrpc", folder, do_train=True, do_eval=True, albert_config_file=config, **changes
+    )
+    runs.main(command)
+    return folder / "out"
+
+
+def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    return bundle.read(str(folder / "out" / "model.ckpt-4"))
+
+
+def test_a_student_learns_from_stored_probabilities(teacher, tmp_path):
+    changes = {"do_train": True, "teacher": teacher, "distillation_weight": 0.9}
+    first, again = tmp_path / "first", tmp_path / "again"
+    for folder in (first, again):
+        folder.mkdir()
+    runs.main(runs.command("mrpc", first, **changes))
+    (stored,) = (first / "features").glob("teacher-*/train_probabilities.json")
+    rows = json.loads(stored.read_text())["probabilities"]
+    np.testing.assert_allclose(np.sum(rows, axis=1), 1, atol=1e-6)
+    # Read, not computed again: from other probabilities another student.
+    shutil.copytree(first / "features", again / "features")
+    runs.main(runs.command("mrpc", again, **changes))
+    for name, value in weights(first).items():
+        np.testing.assert_array_equal(weights(again)[name], value)
+    shutil.rmtree(again / "out")
+    content = json.loads(stored.read_text())
+    content["probabilities"] = [row[::-1] for row in rows]
+    (again / "features" / stored.parent.name / stored.name).write_text(json.dumps(content))
+    runs.main(runs.command("mrpc", again, **changes))
+    kernel = "output_weights"
+    assert np.abs(weights(again)[kernel] - weights(first)[kernel]).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        ("mrpc", {"do_train": None, "do_eval": True}, "--teacher is learned from in training"),
+        ("mrpc", {"teacher": None, "temperature": 3}, "--temperature is about --teacher"),
+        ("mrpc", {"teacher": "nowhere"}, "--teacher nowhere has no vocabulary|no vocabulary"),
+        ("squad_v1", {}, "--teacher is for tasks of one class a text, or a word"),
+        ("sts-b", {}, "--teacher is for tasks of one class a text, or a word"),
+        ("mnli", {}, "has the classes 0, 1, and the task .*: name a teacher of this task"),
+    ],
+)
+def test_what_can_not_be_learned_is_one_line(task, changes, message, teacher, tmp_path):
+    given = {"do_train": True, "teacher": teacher, **changes}
+    with pytest.raises(SystemExit, match=f"^error: .*({message})") as caught:
+        runs.main(runs.command(task, tmp_path, **given))
+    assert "\n" not in caught.value.code
+
+
+def test_words_get_their_teachers_probabilities(golden):
+    tokenizer = albert_tf.Tokenizer(golden / "spm" / "en_small.model")
+    task = TokenClassificationTask(None, tokenizer, 9, ("O", "A", "B"))
+    task.distillation = Distillation(0.6, 1.5)
+    sentences = [("heavens", "and", "\x01", "the", "earth", "were"), ("void", "darkness")]
+    examples = [
+        TokenExample(str(i), words, tuple(j % 3 for j in range(len(words))))
+        for i, words in enumerate(sentences)
+    ]
+    rng = np.random.default_rng(2)
+    theirs = softmax(rng.normal(size=(8, 3)))
+    features = FeatureTable.from_rows(task.rows(examples, True))
+    features = task.with_probabilities(examples, features, theirs)
+    plan = evaluation_batches(features.lengths, len(features.lengths), (9,))
+    (make,) = features.evaluation_inputs(plan)
+    batch = next(iter(make(tf.distribute.InputContext(1, 0, 1))))
+    logits = rng.normal(size=(*batch["input_ids"].shape, 3)).astype("float32")
+    found = task.example_losses(logits, batch)["classification_loss"].numpy()
+    firsts = [0, len(sentences[0])]
+    words_read = 0
+    for row, index in enumerate(batch["example_index"].numpy()):
+        expected = 0.0
+        for position, number in enumerate(batch["word_numbers"].numpy()[row]):
+            if number:
+                word, ours = firsts[index] + number - 1, logits[row, position]
+                soft = softmax(np.log(theirs[word]) / 1.5) @ np.log(softmax(ours / 1.5))
+                hard = np.log(softmax(ours))[examples[index].labels[number - 1]]
+                expected -= 0.4 * hard + 0.6 * 1.5**2 * soft
+                words_read += 1
+        assert found[row] == pytest.approx(expected, rel=1e-5)
+    assert words_read == 7  # All but the one without pieces.
