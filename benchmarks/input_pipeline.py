@@ -78,9 +78,9 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
             max_predictions_per_seq=predictions(args),
         )
         finish = DynamicMasking(row_format, settings, seed=0)
-    counts = input_files.count_records(files)
+    indexes = input_files.index_records(files)
     input_fn = functools.partial(
-        input_pipeline.training_dataset, files, counts, spec, args.batch_size, 0, 0, finish=finish
+        input_pipeline.training_dataset, files, indexes, spec, args.batch_size, 0, 0, finish=finish
     )
     return feeding.replica_batches(tf.distribute.OneDeviceStrategy("CPU:0"), input_fn)
 
@@ -111,7 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     rates.setdefault((kind, cores), []).append(measured)
         from albert_tf.records import input_files
 
-        counts = {kind: sum(input_files.count_records(files[kind])) for kind in KINDS}
+        counts = {
+            kind: sum(index.records for index in input_files.index_records(files[kind]))
+            for kind in KINDS
+        }
     print(f"rows of {args.max_seq_length}, batches of {args.batch_size}")
     for kind in KINDS:
         for cores in core_counts:

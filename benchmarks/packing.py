@@ -54,18 +54,18 @@ class Records:
         """Returns the number of rows, the share of padding, and some shuffled batches."""
         files = sorted(glob.glob(f"{self.pattern}*"))
         spec = pretraining_spec(self.length, self.predictions, self.max_examples_per_row)
-        counts = input_files.count_records(files)
+        indexes = input_files.index_records(files)
+        count = sum(index.records for index in indexes)
         context = tf.distribute.InputContext()
-        args = (files, counts, spec, rows)
-        whole = input_pipeline.evaluation_dataset(*args, sum(counts), context)
+        whole = input_pipeline.evaluation_dataset(files, [count], spec, rows, count, context)
         tokens = sum(
             float(
                 tf.reduce_sum(tf.cast(b["input_mask"], tf.float32) * b["example_weights"][:, None])
             )
             for b in whole
         )
-        shuffled = input_pipeline.training_dataset(*args, 1, 0, context)
-        return sum(counts), 1 - tokens / sum(counts) / self.length, list(shuffled.take(8))
+        shuffled = input_pipeline.training_dataset(files, indexes, spec, rows, 1, 0, context)
+        return count, 1 - tokens / count / self.length, list(shuffled.take(8))
 
 
 class Training:

@@ -32,17 +32,22 @@ class Records:
 
     Attributes:
         files: TFRecord files.
-        counts: number of records in each.
+        indexes: where their records are.
         spec: what a record holds.
         row_format: of records without masks; else None.
         settings: how those are masked; else None.
     """
 
     files: list[str]
-    counts: list[int]
+    indexes: list[input_files.FileIndex]
     spec: FeatureSpec
     row_format: RowFormat | None = None
     settings: MaskingSettings | None = None
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of records in each file."""
+        return [index.records for index in self.indexes]
 
     def masking(self, seed: int) -> DynamicMasking | None:
         """Returns what draws masks if the records hold none."""
@@ -71,8 +76,8 @@ def check_records(
             logging.warning("%s", shortfall)
         spec = compact_spec(values.max_seq_length, config.vocab_size)
         spec = input_files.check_features(files, spec)
-        counts = input_files.count_records(files, cache)
-        return Records(files, counts, spec, row_format, settings)
+        indexes = input_files.index_records(files, cache)
+        return Records(files, indexes, spec, row_format, settings)
     most = values.max_predictions_per_seq or input_files.count_prediction_slots(files[0])
     spec = pretraining_spec(
         values.max_seq_length,
@@ -82,7 +87,7 @@ def check_records(
         config.type_vocab_size,
     )
     spec = input_files.check_features(files, spec)
-    return Records(files, input_files.count_records(files, cache), spec)
+    return Records(files, input_files.index_records(files, cache), spec)
 
 
 def _check_row_format(
@@ -153,7 +158,7 @@ def train(values: flags.FlagValues, trainer: Trainer, records: Records) -> bool:
     input_fn = functools.partial(
         input_pipeline.training_dataset,
         records.files,
-        records.counts,
+        records.indexes,
         records.spec,
         values.train_batch_size,
         values.random_seed,

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +22,21 @@ _RECORDS_LOOKED_AT = 64
 _BATCH = 1024
 # Overhead per record in a TFRecord file: its length and two checksums.
 _FRAME_BYTES = 16
+# Few enough to mix small sets of records well, enough that opening a file for them costs little.
+STRETCH = 32
+
+
+class FileIndex(NamedTuple):
+    """Where the records of a file are.
+
+    Attributes:
+      records: Their number.
+      starts: `<int64>[ceil(records / STRETCH) + 1]`, offset in bytes of the first of each STRETCH
+        records, and last of all the size of the file.
+    """
+
+    records: int
+    starts: np.ndarray
 
 
 def find_files(patterns: str) -> list[str]:
@@ -38,16 +54,16 @@ def find_files(patterns: str) -> list[str]:
     return files
 
 
-def count_records(files: Sequence[str], cache_file: str | None = None) -> list[int]:
-    """Counts the records of TFRecord files, which also verifies all their checksums.
+def index_records(files: Sequence[str], cache_file: str | None = None) -> list[FileIndex]:
+    """Counts and locates the records of TFRecord files, which also verifies all their checksums.
 
     Args:
       files: Paths.
-      cache_file: A JSON file that keeps counts between runs. A file is read again if its size or
-        time has changed; all are if the JSON was.
+      cache_file: A JSON file that keeps the result between runs. A file is read again if its size
+        or time has changed; all are if the JSON was.
 
     Returns:
-      The number of records of each file.
+      The index of each file.
 
     Raises:
       ValueError: If a file holds no record, or a damaged one; the message says which.
@@ -56,14 +72,16 @@ def count_records(files: Sequence[str], cache_file: str | None = None) -> list[i
     stamps = {path: _stamp(path) for path in files}
     unread = [path for path in files if known.get(path, {}).get("stamp") != stamps[path]]
     with futures.ThreadPoolExecutor(max_workers=8) as pool:
-        for path, count in zip(unread, pool.map(_count_file, unread), strict=True):
-            known[path] = {"stamp": stamps[path], "records": count}
+        for path, index in zip(unread, pool.map(_index_file, unread), strict=True):
+            starts = index.starts.tolist()
+            known[path] = {"stamp": stamps[path], "records": index.records, "starts": starts}
     if cache_file and unread:
         # A training run and its evaluation share this file, and may write it at the same time.
-        counted = {path: known[path] for path in unread}
-        text = dump_sealed({"files": {**_read_cache(cache_file), **counted}})
+        indexed = {path: known[path] for path in unread}
+        text = dump_sealed({"files": {**_read_cache(cache_file), **indexed}})
         replace(cache_file, text, several_writers=True)
-    return [known[path]["records"] for path in files]
+    found = [known[path] for path in files]
+    return [FileIndex(each["records"], np.array(each["starts"], np.int64)) for each in found]
 
 
 def count_prediction_slots(path: str) -> int:
@@ -177,24 +195,26 @@ def _read_cache(cache_file: str | None) -> dict[str, dict]:
 
 def _stamp(path: str) -> list[int]:
     stat = tf.io.gfile.stat(path)
-    return [stat.length, stat.mtime_nsec]
+    return [stat.length, stat.mtime_nsec, STRETCH]
 
 
-def _count_file(path: str) -> int:
-    def add(totals: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-        sizes = tf.strings.length(batch) + _FRAME_BYTES
-        return totals + tf.cast([tf.size(sizes), tf.reduce_sum(sizes)], tf.int64)
-
-    records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).batch(1024)
+def _index_file(path: str) -> FileIndex:
+    records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
+    sizes = records.batch(STRETCH).map(
+        lambda batch: (tf.size(batch), tf.reduce_sum(tf.strings.length(batch) + _FRAME_BYTES))
+    )
     try:
-        count, size = records.reduce(np.zeros(2, np.int64), add).numpy()
+        found = np.array(list(sizes.as_numpy_iterator()), np.int64)
     except tf.errors.DataLossError:
         collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
         raise
+    counts, num_bytes = found.reshape(-1, 2).T
+    starts = np.concatenate([[0], np.cumsum(num_bytes)])
+    count = int(counts.sum())
     # TensorFlow accepts a file that ends within a record's length field.
-    if size < tf.io.gfile.stat(path).length:
+    if starts[-1] < tf.io.gfile.stat(path).length:
         raise ValueError(_damaged(path, count, "the file ends within it"))
-    return int(count)
+    return FileIndex(count, starts)
 
 
 def _read(path: str) -> Iterator[bytes]:

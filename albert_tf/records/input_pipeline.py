@@ -3,16 +3,21 @@
 The examples of a run form one sequence that depends only on the files and the seed. Step t of a
 run with global batch B consumes examples [t * B, (t + 1) * B), however many replicas share them,
 so a run resumed at step t needs only t.
+
+Files follow their text, which often follows time or topic. So an epoch doesn't read them from
+their beginning: it visits stretches of a few records each, of all files, in random order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.records.feature_spec import FeatureSpec
+from albert_tf.records.input_files import STRETCH, FileIndex
 from albert_tf.types import Features
 
 # Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
@@ -20,7 +25,9 @@ Finish = Callable[[Features, tf.Tensor], Features]
 
 _READ_BYTES = 8 << 20
 _SHUFFLE_BUFFER = 16384
-_FILES_AT_ONCE = 16
+_STRETCHES_AT_ONCE = 16
+# What TensorFlow reads at least of a file in a bucket, however little is asked for.
+_BUCKET_BYTES = 64 << 20
 # Batches to prefetch: those of two steps on eight replicas.
 _BATCHES_AHEAD = 16
 _SEED_FOR_0 = -1
@@ -28,7 +35,7 @@ _SEED_FOR_0 = -1
 
 def training_dataset(
     files: Sequence[str],
-    counts: Sequence[int],
+    indexes: Sequence[FileIndex],
     spec: FeatureSpec,
     global_batch_size: int,
     seed: int,
@@ -38,12 +45,13 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of one host's batches, from step `first_step` on.
 
-    Each epoch shuffles the files, then the records in a buffer, by seed and epoch. A host reads all
-    records but parses only its own: reading is cheap, and the order does not depend on the hosts.
+    Each epoch shuffles the stretches of all files, then the records in a buffer, by seed and epoch.
+    So any part of an epoch is a sample of the whole. A host reads all records but parses only its
+    own: reading is cheap, and the order does not depend on the hosts.
 
     Args:
       files: TFRecord files.
-      counts: Number of records in each.
+      indexes: Where their records are; see input_files.index_records.
       spec: What a record holds.
       global_batch_size: Examples per step, a multiple of the number of replicas.
       seed: Seed of the order.
@@ -55,20 +63,35 @@ def training_dataset(
       Batches of one replica each, `global_batch_size / replicas` examples; consecutive batches go
       to consecutive replicas.
     """
-    records_an_epoch = sum(counts)
+    records_an_epoch = sum(index.records for index in indexes)
     first_epoch, skipped = divmod(first_step * global_batch_size, records_an_epoch)
     names = tf.constant(list(files))
+    stretches = tf.constant(_stretches(files, indexes))
+
+    def read_stretch(stretch: tf.Tensor) -> tf.data.Dataset:
+        file, start, num_bytes, records = tf.unstack(stretch)
+        # TFRecordDataset, but from an offset on, which that class doesn't offer.
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=names[file][None],
+            compression_type="",
+            buffer_size=tf.minimum(num_bytes, _READ_BYTES),
+            byte_offsets=start[None],
+        )
+        rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
+        # Not rest.take(records): TensorFlow 2.21 crashes on that.
+        numbered = tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
+        return numbered.map(lambda record, _: record)
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
         # Sets the seed of this function's graph: shuffle would use the program's global one
         # instead. With seed 0 TensorFlow tests if the epoch is 0 too, which fails in a graph.
         tf.compat.v1.set_random_seed(seed or _SEED_FOR_0)
-        order = tf.random.experimental.stateless_shuffle(names, seed=[seed, epoch])
+        order = _deal(len(stretches), seed, epoch)
         return (
-            tf.data.Dataset.from_tensor_slices(order)
+            tf.data.Dataset.from_tensor_slices(tf.gather(stretches, order))
             .interleave(
-                lambda path: tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES),
-                cycle_length=min(_FILES_AT_ONCE, len(files)),
+                read_stretch,
+                cycle_length=min(_STRETCHES_AT_ONCE, len(stretches)),
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
             )
@@ -125,6 +148,33 @@ def evaluation_dataset(
         deterministic=True,
     )
     return batches.prefetch(_BATCHES_AHEAD)
+
+
+def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray:
+    """Returns file, first byte, bytes and records of each stretch: `<int64>[M, 4]`."""
+    rows = []
+    for number, (path, index) in enumerate(zip(files, indexes, strict=True)):
+        step = 1
+        if "://" in path:
+            step = max(1, _BUCKET_BYTES * (len(index.starts) - 1) // int(index.starts[-1]))
+        starts = np.append(index.starts[:-1:step], index.starts[-1])
+        sizes = np.diff(np.append(np.arange(0, index.records, STRETCH * step), index.records))
+        rows.append(np.stack([np.full_like(sizes, number), starts[:-1], np.diff(starts), sizes], 1))
+    return np.concatenate(rows)
+
+
+def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
+    """Returns a random order of `count` numbers, any part of which is evenly spread over them.
+
+    A plain shuffle of few stretches would leave out whole chapters for a while. So they are cut
+    into hands, neighbours in one hand; each hand is shuffled, and each round takes one from each.
+    """
+    hands = np.arange(count) * math.isqrt(count) // count
+    sizes = np.bincount(hands)
+    ranks = np.arange(count) - np.searchsorted(hands, hands)
+    random = tf.random.stateless_uniform((2, count), [seed, epoch], dtype=tf.float64)
+    shuffled = tf.argsort(hands + random[0])
+    return tf.gather(shuffled, tf.argsort((ranks + random[1]) / sizes[hands]))
 
 
 def _read(

@@ -93,9 +93,10 @@ def write(path: pathlib.Path, kind: str, feature: str, place: int, value: Any) -
 
 def batches(files: list[str], kind: str, training: bool):
     context = tf.distribute.InputContext()
-    counts = [COUNT] * len(files)
     if training:
-        return input_pipeline.training_dataset(files, counts, SPECS[kind], 9, 0, 0, context)
+        indexes = input_files.index_records(files)
+        return input_pipeline.training_dataset(files, indexes, SPECS[kind], 9, 0, 0, context)
+    counts = [COUNT] * len(files)
     return input_pipeline.evaluation_dataset(files, counts, SPECS[kind], 9, 100, context)
 
 

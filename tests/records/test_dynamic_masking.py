@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records import dynamic_masking, input_pipeline, masking, rows, specs
+from albert_tf.records import dynamic_masking, input_files, input_pipeline, masking, rows, specs
 from tests import pretraining_runs as runs
 
 COUNTS = (13, 5, 11)
@@ -50,7 +50,7 @@ def drawn(
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
         dataset = input_pipeline.training_dataset(
-            files, COUNTS, SPEC, size, 7, first, context, finish
+            files, input_files.index_records(files), SPEC, size, 7, first, context, finish
         )
         for i, batch in enumerate(dataset.take(steps * replicas // hosts).as_numpy_iterator()):
             parts[i * hosts // replicas].append(batch)
@@ -103,7 +103,8 @@ def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
 def test_static_shapes_are_known_before_a_batch_is_drawn(files):
     finish = dynamic_masking.DynamicMasking(FORMAT, SETTINGS, 3)
     context = tf.distribute.InputContext(1, 0, 2)
-    dataset = input_pipeline.training_dataset(files, COUNTS, SPEC, 6, 7, 0, context, finish)
+    indexes = input_files.index_records(files)
+    dataset = input_pipeline.training_dataset(files, indexes, SPEC, 6, 7, 0, context, finish)
     for name, feature in specs.pretraining_spec(runs.LENGTH, runs.PREDICTIONS).features.items():
         if name in NAMES:
             assert dataset.element_spec[name] == tf.TensorSpec((3, *feature.shape), feature.dtype)

@@ -29,6 +29,10 @@ def files(tmp_path_factory) -> list[str]:
     ]
 
 
+def count(files: list[str], cache: str | None = None) -> list[int]:
+    return [index.records for index in input_files.index_records(files, cache)]
+
+
 # --- files ----------------------------------------------------------------------------------
 
 
@@ -59,28 +63,38 @@ def test_no_name_at_all():
 
 
 def test_counts(files):
-    assert input_files.count_records(files) == list(COUNTS)
+    assert count(files) == list(COUNTS)
+
+
+def test_records_are_found_where_they_begin(tmp_path):
+    path = str(runs.write_records(tmp_path / "a.tfrecord", runs.examples(71)))
+    (index,) = input_files.index_records([path], str(tmp_path / "index.json"))
+    offsets = boundaries(path)
+    assert index.records == 71
+    assert index.starts.tolist() == [offsets[0], offsets[32], offsets[64], offsets[71]]
+    (again,) = input_files.index_records([path], str(tmp_path / "index.json"))
+    assert again.records == 71 and again.starts.tolist() == index.starts.tolist()
 
 
 def test_counts_are_remembered_until_a_file_changes(files, tmp_path, monkeypatch):
     cache = str(tmp_path / "counts.json")
     path = str(runs.write_records(tmp_path / "a.tfrecord", runs.examples(7)))
     read = []
-    count = input_files._count_file
-    monkeypatch.setattr(input_files, "_count_file", lambda p: read.append(p) or count(p))
-    assert input_files.count_records([path, files[0]], cache) == [7, 13]
-    assert input_files.count_records([files[0], path], cache) == [13, 7]
+    index = input_files._index_file
+    monkeypatch.setattr(input_files, "_index_file", lambda p: read.append(p) or index(p))
+    assert count([path, files[0]], cache) == [7, 13]
+    assert count([files[0], path], cache) == [13, 7]
     assert sorted(read) == sorted([path, files[0]])
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(3))
-    assert input_files.count_records([path, files[0]], cache) == [3, 13]
+    assert count([path, files[0]], cache) == [3, 13]
     assert read[2:] == [path]
     # Of the same size, but written again.
     os.utime(path, ns=(1, 1))
-    assert input_files.count_records([path], cache) == [3]
+    assert count([path], cache) == [3]
     assert read[3:] == [path]
 
 
-@pytest.mark.parametrize("function", ["albert_tf.records.input_files._count_file", "rename"])
+@pytest.mark.parametrize("function", ["albert_tf.records.input_files._index_file", "rename"])
 def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch, function):
     """One counts other files while the other counts, or is about to name what it has written."""
     cache = str(tmp_path / "counts.json")
@@ -90,13 +104,13 @@ def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch
     def late(*args, **kwargs):
         with monkeypatch.context() as patch:
             patch.setattr(function, real)
-            input_files.count_records(files[1:], cache)
+            count(files[1:], cache)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(function, late)
-    assert input_files.count_records(files[:1], cache) == [13]
+    assert count(files[:1], cache) == [13]
     known = set(json.loads((tmp_path / "counts.json").read_text())["files"])
-    assert known == set(files) if function.endswith("_count_file") else files[0] in known
+    assert known == set(files) if function.endswith("_index_file") else files[0] in known
     assert os.listdir(tmp_path) == ["counts.json"]
 
 
@@ -106,16 +120,16 @@ def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch
 def test_a_damaged_memory_of_counts_is_no_harm(files, tmp_path, text):
     cache = tmp_path / "counts.json"
     cache.write_bytes(text.encode("latin-1"))
-    assert input_files.count_records(files, str(cache)) == list(COUNTS)
+    assert count(files, str(cache)) == list(COUNTS)
     assert set(json.loads(cache.read_text())["files"]) == set(files)
 
 
 def test_a_count_that_was_changed_is_not_believed(files, tmp_path):
     cache = tmp_path / "counts.json"
-    input_files.count_records(files, str(cache))
+    count(files, str(cache))
     text = cache.read_text().replace('"records": 13', '"records": 14')
     cache.write_text(text)
-    assert input_files.count_records(files, str(cache)) == list(COUNTS)
+    assert count(files, str(cache)) == list(COUNTS)
     assert '"records": 14' in text and '"records": 14' not in cache.read_text()
 
 
@@ -155,7 +169,7 @@ def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
     path = damaged(files[0], tmp_path / "bad.tfrecord", f"{kind} in {where}", record)
     message = f"bad.tfrecord, record {record}, is truncated or corrupt .*: copy or generate"
     with pytest.raises(ValueError, match=message) as caught:
-        input_files.count_records([files[1], path])
+        count([files[1], path])
     assert "\n" not in str(caught.value)
     if where != "length" or kind == "flip":
         with pytest.raises(ValueError, match=message):

@@ -1,6 +1,6 @@
-"""The order of examples.
+"""The order of examples. What it mixes: tests/generator/test_order_of_text.py.
 
-Can't see: shuffling beyond one buffer of 16,384 records.
+Can't see: files in a bucket.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records import input_pipeline
+from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.specs import pretraining_spec
 from tests import pretraining_runs as runs
 
@@ -40,7 +40,9 @@ def batches(files, steps, *, hosts=1, replicas=1, seed=7, first=0, size=6) -> li
     found: list[list[int]] = [[] for _ in range(steps)]
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
-        dataset = input_pipeline.training_dataset(files, COUNTS, SPEC, size, seed, first, context)
+        dataset = input_pipeline.training_dataset(
+            files, input_files.index_records(files), SPEC, size, seed, first, context
+        )
         per_host = replicas // hosts
         for i, batch in enumerate(dataset.take(steps * per_host)):
             assert batch["input_ids"].shape == (size // replicas, runs.LENGTH)
@@ -101,3 +103,27 @@ def test_evaluation_sees_each_example_once_and_in_order(
             steps.setdefault(i // (replicas // hosts), []).extend(numbers)
     seen = [number for step in sorted(steps) for number in steps[step]]
     assert seen == list(range(expected))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 17, 10_000])
+def test_stretches_are_dealt_once_and_evenly(count):
+    orders = [input_pipeline._deal(count, 7, tf.constant(epoch)).numpy() for epoch in (0, 1)]
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(count))
+        # A hundred hands of a hundred: in a tenth each has ten, give or take one.
+        for part in np.array_split(order, 10) if count > 1000 else ():
+            shares = np.bincount(part // 100, minlength=100)[:100]
+            assert shares.min() >= 8 and shares.max() <= 12
+    if count > 3:
+        assert (orders[0] != orders[1]).any()
+
+
+def test_files_in_a_bucket_are_read_in_long_stretches(monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_BUCKET_BYTES", 10_000)
+    # 5 stretches of 4,000 bytes, two of which are read together; the last has one record.
+    index = input_files.FileIndex(129, np.arange(6) * 4000)
+    local, remote = (
+        input_pipeline._stretches([path], [index]) for path in ("a.tfrecord", "gs://b/a.tfrecord")
+    )
+    assert local.tolist() == [[0, 4000 * i, 4000, 32 if i < 4 else 1] for i in range(5)]
+    assert remote.tolist() == [[0, 0, 8000, 64], [0, 8000, 8000, 64], [0, 16000, 4000, 1]]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records import input_pipeline
+from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
@@ -81,7 +81,7 @@ def train(
         row_format = RowFormat(runs.LENGTH, vocab_size, 0, 2, 3, 4)
         finish = DynamicMasking(row_format, settings, 5)
     path = str(folder / kind)
-    count = sum(1 for _ in tf.data.TFRecordDataset(path))
+    indexes = input_files.index_records([path])
     trainer = Trainer(
         PretrainingTask(runs.config(num_hidden_layers=1), "float32", blocks == "recomputed"),
         strategy,
@@ -91,7 +91,7 @@ def train(
     )
     losses = Losses()
     source = functools.partial(
-        input_pipeline.training_dataset, [path], [count], spec, BATCH, 7, 0, finish=finish
+        input_pipeline.training_dataset, [path], indexes, spec, BATCH, 7, 0, finish=finish
     )
     # A save would cost time, and workers would need a directory each.
     trainer.save = lambda keep_max: None

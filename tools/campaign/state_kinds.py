@@ -84,9 +84,10 @@ def _make_counts(folder: pathlib.Path) -> None:
     _read_counts(folder)
 
 
-def _read_counts(folder: pathlib.Path) -> list[int]:
+def _read_counts(folder: pathlib.Path) -> list[tuple[int, list[int]]]:
     found = input_files.find_files(str(folder / "*.tfrecord"))
-    return input_files.count_records(found, str(folder / "input_files.json"))
+    indexes = input_files.index_records(found, str(folder / "input_files.json"))
+    return [(index.records, index.starts.tolist()) for index in indexes]
 
 
 def _features(folder: pathlib.Path) -> list[tuple[Any, ...]]:
