@@ -136,7 +136,12 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     )
 
     trainer = Trainer(
-        PretrainingTask(config, shared_flags.dtype_policy(values), values.recompute),
+        PretrainingTask(
+            config,
+            shared_flags.dtype_policy(values),
+            values.recompute,
+            values.sentence_order_weight,
+        ),
         strategy,
         values.output_dir,
         functools.partial(_make_optimizer, values) if values.do_train else None,

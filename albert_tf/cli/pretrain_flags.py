@@ -104,6 +104,13 @@ def _define_training(values: flags.FlagValues) -> None:
         "Exponent of the learning rate's polynomial decay. 1, the release's, is linear.",
         "(0, inf)",
     )
+    group.number(
+        "sentence_order_weight",
+        1.0,
+        "Factor of the sentence-order loss, also where it is reported. 1 is the paper's; 0 trains "
+        "masked LM alone: pooler and order head stay as they are.",
+        "[0, inf)",
+    )
     shared_flags.define_optimizer(
         values,
         optimizer="lamb",

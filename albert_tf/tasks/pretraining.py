@@ -25,51 +25,62 @@ class PretrainingTask(Task):
       config: The model's config.
       dtype: Keras dtype policy of the model: "float32" or "mixed_bfloat16".
       recompute: See AlbertForPreTraining.
+      sentence_order_weight: Factor of the sentence-order loss, also where it is reported. 0 is
+        masked LM alone: the order head and the pooler get no gradient, and nothing is reported of
+        them.
 
     Source: run_pretraining.py, get_masked_lm_output, get_sentence_order_output and model_fn.
     """
 
-    loss_names = ("masked_lm_loss", "sentence_order_loss")
     # As in the release: without any masked piece the loss is 0, not NaN.
     loss_epsilon = {"masked_lm_loss": 1e-5}
     key_metric = "masked_lm_accuracy"
 
     def __init__(
-        self, config: AlbertConfig, dtype: str = "float32", recompute: bool = False
+        self,
+        config: AlbertConfig,
+        dtype: str = "float32",
+        recompute: bool = False,
+        sentence_order_weight: float = 1.0,
     ) -> None:
         self.config = config
         self.dtype = dtype
         self.recompute = recompute
+        self.sentence_order_weight = sentence_order_weight
+        orders = ("sentence_order_loss",) if sentence_order_weight else ()
+        self.loss_names = ("masked_lm_loss", *orders)
 
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForPreTraining."""
         return AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
 
     def loss_weights(self, features: Features) -> dict[str, Any]:
-        """Returns the number of masked pieces and of examples."""
-        return {
-            "masked_lm_loss": ops.sum(_piece_weights(features)),
-            "sentence_order_loss": ops.sum(_order_weights(features)),
-        }
+        """Returns the number of masked pieces and, if their loss has a weight, of examples."""
+        weights = {"masked_lm_loss": ops.sum(_piece_weights(features))}
+        if self.sentence_order_weight:
+            weights["sentence_order_loss"] = ops.sum(_order_weights(features))
+        return weights
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
         """Returns the negative log-likelihoods, summed over masked pieces and over examples."""
-        piece_nll = _nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
-        order_nll = _nll(features["sentence_order_labels"], outputs["sentence_order_logits"])
-        return {
-            "masked_lm_loss": ops.sum(piece_nll * _piece_weights(features)),
-            "sentence_order_loss": ops.sum(order_nll * _order_weights(features)),
-        }
+        nll = _nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
+        sums = {"masked_lm_loss": ops.sum(nll * _piece_weights(features))}
+        if self.sentence_order_weight:
+            nll = _nll(features["sentence_order_labels"], outputs["sentence_order_logits"])
+            order_sum = ops.sum(nll * _order_weights(features))
+            sums["sentence_order_loss"] = self.sentence_order_weight * order_sum
+        return sums
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
-        """Returns sum and weight of the release's four metrics and of the total loss."""
+        """Returns sum and weight of the losses and of the accuracies, the release's metrics."""
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         pieces = _hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
-        orders = _hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
         sums["masked_lm_accuracy"] = ops.sum(pieces * _piece_weights(features))
-        sums["sentence_order_accuracy"] = ops.sum(orders * _order_weights(features))
         weights["masked_lm_accuracy"] = weights["masked_lm_loss"]
-        weights["sentence_order_accuracy"] = weights["sentence_order_loss"]
+        if self.sentence_order_weight:
+            orders = _hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
+            sums["sentence_order_accuracy"] = ops.sum(orders * _order_weights(features))
+            weights["sentence_order_accuracy"] = weights["sentence_order_loss"]
         return {name: (sums[name], weights[name]) for name in sums}
 
 

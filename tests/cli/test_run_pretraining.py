@@ -294,3 +294,14 @@ def test_a_run_goes_on_with_other_dropout(folder, copy, tmp_path):
     config = tmp_path / "other.json"
     runs.main(runs.command(folder, output_dir=copy, albert_config_file=config, num_train_steps=4))
     assert tf.train.latest_checkpoint(str(copy)).endswith("model.ckpt-4")
+
+
+def test_masked_lm_alone(folder, tmp_path):
+    out = tmp_path / "out"
+    runs.main(
+        runs.command(
+            folder, output_dir=out, num_train_steps=1, do_eval=True, sentence_order_weight=0
+        )
+    )
+    results = (out / "eval_results.txt").read_text()
+    assert "masked_lm_loss" in results and "sentence_order" not in results

@@ -59,6 +59,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"train_batch_size": 13, "gradient_accumulation_steps": 3},
         "--train_batch_size 13 can't be shared by 1 .* in 3 .*: make it a multiple of 3",
     ),
+    "negative weight": (
+        {"sentence_order_weight": -0.5},
+        r"--sentence_order_weight=-0.5: -0.5 is not a number in \[0, inf\)",
+    ),
+    "weight that is no number": ({"sentence_order_weight": "nan"}, "nan is not a number in"),
+    "infinite weight": ({"sentence_order_weight": "inf"}, "inf is not a number in"),
     "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
     "group 0 of nothing": ({"init_from_group0": "true"}, "set that too"),
     "budget": ({"masked_lm_budget": 20}, "--masked_lm_budget 20.0 is no share of the tokens"),

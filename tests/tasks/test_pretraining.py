@@ -10,6 +10,8 @@ from keras import ops
 import albert_tf
 from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.train_step import TrainStep
 from tests import goldens, tolerances
 
 BATCHES = 10
@@ -142,3 +144,37 @@ def test_build_model(dtype, recompute):
     assert built.config == config
     assert built.dtype_policy.name == built.albert.encoder.dtype_policy.name == dtype
     assert built.recompute == built.albert.encoder.recompute == recompute
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 3.0])
+def test_the_weight_of_sentence_order_is_a_factor(task, model, weight):
+    features = goldens.inputs("base")
+    outputs = model(features)
+    expected = dict(goldens.outputs("base"))
+    each = losses(PretrainingTask(task.config, sentence_order_weight=weight), outputs, features)
+    assert_close(each["masked_lm_loss"], expected["masked_lm_loss"], tolerances.LOSS)
+    scaled = weight * expected["sentence_order_loss"]
+    assert_close(each["sentence_order_loss"], scaled, 3 * tolerances.LOSS)
+
+
+def test_masked_lm_alone_leaves_pooler_and_order_head_as_they_are():
+    """Neither gradient, nor decay, nor moments; the rest moves."""
+    task = PretrainingTask(goldens.config("base"), sentence_order_weight=0)
+    assert task.loss_names == ("masked_lm_loss",)
+    model = goldens.pretrained("base")
+    before = {name: w.numpy() for name, w in conversion.named_weights(model).items()}
+    optimizer = create_optimizer(0.01, 10, 0, sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    step = TrainStep(task, model, optimizer)
+    features = {name: tf.constant(value) for name, value in goldens.inputs("base").items()}
+    loss, masked_lm, *_ = step(features).numpy()
+    step(features)
+    assert loss == masked_lm
+    assert_close(loss, goldens.outputs("base")["masked_lm_loss"], tolerances.LOSS)
+    after = {name: w.numpy() for name, w in conversion.named_weights(model).items()}
+    same = {name for name in before if np.array_equal(before[name], after[name])}
+    heads = {name for name in before if "pooler" in name or "seq_relationship" in name}
+    assert same == heads and len(heads) == 4
+    idle = [not moment.numpy().any() for moment in optimizer.adam_m]
+    assert sum(idle) == 4
+    assert set(task.metrics(model(features), features)) == {"masked_lm_loss", "masked_lm_accuracy"}
