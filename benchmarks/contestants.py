@@ -7,7 +7,6 @@ own contestants, and used as its documentation says, on the same random batch.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
@@ -16,49 +15,28 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import costs
+from albert_tf.config import AlbertConfig
+from albert_tf.costs import Shape
+from albert_tf.tasks.step_time import synthetic_batch, training_step
+
 Step = Callable[[], float]
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 CONFIG_FILE = CONFIGS / "albert_base_v2.json"
 LEARNING_RATE = 1e-4
 CLIP_NORM = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """Size of a batch: sequences, tokens of each, predictions of each."""
-
-    batch: int
-    seq: int
-    predictions: int = 20
-
-    @property
-    def tokens(self) -> int:
-        return self.batch * self.seq
+VOCAB_SIZE = 30_000
 
 
 def albert_tf(shape: Shape, dtype: str, jit_compile: bool = False) -> Step:
     """This project: the step that the Trainer runs."""
-    import tensorflow as tf
-
-    from albert_tf.config import AlbertConfig
-    from albert_tf.tasks.pretraining import PretrainingTask
-    from albert_tf.training.optimizers import create_optimizer
-    from albert_tf.training.train_step import TrainStep
-
-    task = PretrainingTask(
-        AlbertConfig.from_json_file(str(CONFIG_FILE)),
+    return training_step(
+        AlbertConfig.from_json_file(CONFIG_FILE),
+        shape,
         {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
+        jit_compile,
     )
-    model = task.build_model()
-    optimizer = create_optimizer(
-        LEARNING_RATE, 1_000_000, 0, clip_norm=CLIP_NORM, sum_over_replicas=False
-    )
-    optimizer.build(model.trainable_variables)
-    train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
-    features = {name: tf.constant(value) for name, value in synthetic_batch(shape).items()}
-    function = tf.function(lambda: train_step(features))
-    return lambda: float(function()[0])
 
 
 def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
@@ -69,7 +47,7 @@ def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
     config = transformers.AlbertConfig(**_dimensions(), hidden_act="gelu_new")
     model = transformers.AlbertForPreTraining(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
-    inputs = hugging_face_inputs(synthetic_batch(shape))
+    inputs = hugging_face_inputs(synthetic_batch(shape, VOCAB_SIZE))
     forward = torch.compile(model) if compiled else model
 
     def step() -> float:
@@ -107,7 +85,7 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=jit_compile,
     )
-    batch = synthetic_batch(shape)
+    batch = synthetic_batch(shape, VOCAB_SIZE)
     inputs = {
         "token_ids": batch["input_ids"],
         "padding_mask": batch["input_mask"],
@@ -138,38 +116,9 @@ def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> di
     }
 
 
-def synthetic_batch(shape: Shape, vocab_size: int = 30_000) -> dict[str, np.ndarray]:
-    """Returns a full batch of random pieces, under this project's feature names."""
-    rng = np.random.default_rng(0)
-    tokens, masked = (shape.batch, shape.seq), (shape.batch, shape.predictions)
-    positions = np.stack(
-        [np.sort(rng.permutation(shape.seq)[: shape.predictions]) for _ in range(shape.batch)]
-    )
-    return {
-        "input_ids": rng.integers(5, vocab_size, tokens).astype(np.int32),
-        "input_mask": np.ones(tokens, np.int32),
-        "segment_ids": (np.arange(shape.seq) >= shape.seq // 2 + np.zeros(tokens)).astype(np.int32),
-        "masked_lm_positions": positions.astype(np.int32),
-        "masked_lm_ids": rng.integers(5, vocab_size, masked).astype(np.int32),
-        "masked_lm_weights": np.ones(masked, np.float32),
-        "sentence_order_labels": rng.integers(0, 2, shape.batch).astype(np.int32),
-    }
-
-
 def step_gflop(shape: Shape, config_file: Path = CONFIG_FILE) -> float:
-    """Returns the GFLOP of a step's matrix products, counting a multiply-add as two.
-
-    The backward pass computes two products for each of the forward pass. Only products that the
-    model needs count: logits at P positions, not at S.
-    """
-    c = _dimensions(config_file)
-    hidden, width, vocab = c["hidden_size"], c["embedding_size"], c["vocab_size"]
-    dense = 4 * hidden * hidden + 2 * hidden * c["intermediate_size"]  # Q, K, V, output, FFN
-    attention = 2 * shape.seq * hidden  # scores and context
-    token = c["num_hidden_layers"] * (dense + attention) + width * hidden
-    prediction = hidden * width + width * vocab
-    forward = 2 * shape.batch * (shape.seq * token + shape.predictions * prediction)
-    return 3 * forward / 1e9
+    """Returns the GFLOP of a step; see albert_tf.costs."""
+    return costs.step_flops(AlbertConfig.from_json_file(config_file), shape) / 1e9
 
 
 def _dimensions(config_file: Path = CONFIG_FILE) -> dict[str, Any]:

@@ -71,12 +71,14 @@ def run_in_turns(layers: int, recompute: bool) -> dict[str, float]:
 
 def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Callable[[], Any]:
     import tensorflow as tf
-    from contestants import CONFIG_FILE, Shape, synthetic_batch
+    from contestants import CONFIG_FILE
 
     import albert_tf.model.encoder
     from albert_tf.config import AlbertConfig
+    from albert_tf.costs import Shape
     from albert_tf.model.repetition import loop, unroll
     from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.tasks.step_time import synthetic_batch
     from albert_tf.training.optimizers import create_optimizer
     from albert_tf.training.train_step import TrainStep
 
@@ -91,7 +93,7 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     optimizer = create_optimizer(1e-4, 1000, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
     train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
-    batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))))
+    batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))), config.vocab_size)
     features = {name: tf.constant(value) for name, value in batch.items()}
     step = tf.function(lambda: train_step(features))
     chosen = unroll if form == "unrolled" else loop

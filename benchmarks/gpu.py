@@ -29,11 +29,12 @@ from contestants import (
     CLIP_NORM,
     CONFIGS,
     LEARNING_RATE,
-    Shape,
     hugging_face_inputs,
     step_gflop,
-    synthetic_batch,
 )
+
+from albert_tf.costs import Shape
+from albert_tf.tasks.step_time import synthetic_batch
 
 MODELS = ("base_v2", "large_v2", "xxlarge_v2")
 SHAPES = ("64x128x20", "16x512x77")

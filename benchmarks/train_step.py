@@ -19,9 +19,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contestants import CONTESTANTS, Shape, step_gflop
+from contestants import CONTESTANTS, step_gflop
 from limits import LIMITS
 from workers import Worker
+
+from albert_tf.costs import Shape
 
 PEERS = ("torch", "transformers", "keras_hub")
 SHAPES = ("8x128", "4x512")

@@ -22,9 +22,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-from contestants import CONTESTANTS, Shape
+from contestants import CONTESTANTS
 from limits import LIMITS
 from workers import serve
+
+from albert_tf.costs import Shape
 
 PACKAGES = ("tensorflow", "keras", "keras-hub", "torch", "transformers", "numpy")
 

@@ -28,9 +28,10 @@ FOLDERS = (
     "cli",
 )
 # Public names for what lies in a folder.
-ALIASES = {"export", "optimization", "predict"}
+ALIASES = {"export", "optimization", "predict", "sizes"}
 WITHOUT_KERAS = {
-    *("bundle", "bundle_index", "checkpoint", "cluster", "config", "directories", "errors"),
+    *("bundle", "bundle_index", "checkpoint", "cluster", "config", "costs", "directories"),
+    "errors",
     *("files", "hub", "parquet_files", "scripts", "shipped", "text_files", "wire"),
     "text",
     "records",
@@ -39,8 +40,8 @@ WITHOUT_KERAS = {
     "training.stop_signals",
 }
 WITHOUT_TENSORFLOW = {
-    *("bundle", "bundle_index", "cluster", "config", "hub", "parquet_files", "scripts", "shipped"),
-    *("text_files", "wire"),
+    *("bundle", "bundle_index", "cluster", "config", "costs", "hub", "parquet_files", "scripts"),
+    *("shipped", "text_files", "wire"),
     "text",
     *("records.example_encoding", "records.masking"),
     *("model.albert", "model.finetuning", "model.functional", "model.heads", "model.layers"),

@@ -44,7 +44,21 @@ def finetune() -> None:
     _run(finetune, finetune_flags.define_flags, "finetuning")
 
 
-def _run(command: Callable[[], None], define: scripts.Define, recipes_of: str) -> None:
+def sizes() -> None:
+    """Prints what a model costs: parameters, FLOPs, bytes, and a run's hours and kWh.
+
+        python -m albert_tf.sizes --albert_config_file=albert_base_v2 --tokens_per_second=1000
+
+    --calibrate predicts the speed from small models that it measures on this machine.
+    """
+    from albert_tf.cli import sizes_flags
+
+    _run(sizes, sizes_flags.define_flags)
+
+
+def _run(
+    command: Callable[[], None], define: scripts.Define, recipes_of: str | None = None
+) -> None:
     """Runs `main` of the command's module on the command line; --help shows its docstring."""
 
     def main(values: flags.FlagValues) -> None:
@@ -52,7 +66,8 @@ def _run(command: Callable[[], None], define: scripts.Define, recipes_of: str) -
         importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 
     doc = inspect.getdoc(command) or ""
-    scripts.run_script(main, define, doc, functools.partial(recipes.expand, recipes_of))
+    expand = functools.partial(recipes.expand, recipes_of) if recipes_of else None
+    scripts.run_script(main, define, doc, expand)
 
 
 def create_pretraining_data() -> None:

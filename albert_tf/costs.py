@@ -1,0 +1,151 @@
+"""What a model costs, from its config alone: parameters, FLOPs, bytes, and the time of a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.config import AlbertConfig
+
+HEADS = ("masked LM head", "sentence order head")
+_FLOAT_BYTES = 4
+# A backward pass computes two products for each of the forward pass.
+_STEP_PER_FORWARD = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Size of a batch.
+
+    Attributes:
+      batch: Sequences B.
+      seq: Tokens of each, S.
+      predictions: Masked tokens of each, P.
+    """
+
+    batch: int
+    seq: int
+    predictions: int = 20
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the batch, padding included."""
+        return self.batch * self.seq
+
+
+def count_parameters(config: AlbertConfig) -> dict[str, int]:
+    """Returns the exact number of parameters of each part of the model for pre-training.
+
+    The masked-LM head's product with the piece embeddings adds nothing: it shares them.
+    """
+    hidden, width, inner = config.hidden_size, config.embedding_size, config.intermediate_size
+    attention = 4 * _dense(hidden, hidden) + 2 * hidden
+    ffn = _dense(hidden, inner) + _dense(inner, hidden) + 2 * hidden
+    tables = config.max_position_embeddings + config.type_vocab_size
+    return {
+        "piece embeddings": config.vocab_size * width,
+        "other embeddings": tables * width + 2 * width,
+        "E to H": _dense(width, hidden) if width != hidden else 0,
+        "attention": config.num_attention_groups * config.inner_group_num * attention,
+        "feed-forward": config.num_ffn_groups * config.inner_group_num * ffn,
+        "pooler": _dense(hidden, hidden),
+        "masked LM head": _dense(hidden, width) + 2 * width + config.vocab_size,
+        "sentence order head": _dense(hidden, 2),
+    }
+
+
+def count_encoder(config: AlbertConfig) -> int:
+    """Returns the number of parameters without heads, as the paper's table 1 counts them."""
+    return sum(n for part, n in count_parameters(config).items() if part not in HEADS)
+
+
+def forward_flops(config: AlbertConfig, shape: Shape) -> int:
+    """Returns the FLOPs of the matrix products of a forward pass; a multiply-add is two.
+
+    Only products that the model needs count: logits at P positions, not at S.
+    """
+    hidden, width = config.hidden_size, config.embedding_size
+    dense = 4 * hidden * hidden + 2 * hidden * config.intermediate_size  # Q, K, V, output, FFN
+    attention = 2 * shape.seq * hidden  # Scores and context.
+    token = _blocks(config) * (dense + attention) + width * hidden * (width != hidden)
+    prediction = hidden * width + width * config.vocab_size
+    pooled = hidden * hidden + 2 * hidden
+    return 2 * shape.batch * (shape.seq * token + shape.predictions * prediction + pooled)
+
+
+def step_flops(config: AlbertConfig, shape: Shape) -> int:
+    """Returns the FLOPs of a training step's matrix products: forward and backward pass."""
+    return _STEP_PER_FORWARD * forward_flops(config, shape)
+
+
+def weight_bytes(config: AlbertConfig) -> int:
+    """Returns the bytes of all weights, heads included; they are float32 in either precision."""
+    return _FLOAT_BYTES * sum(count_parameters(config).values())
+
+
+def optimizer_bytes(config: AlbertConfig) -> int:
+    """Returns the bytes of the two moments that AdamW and LAMB keep of each weight."""
+    return 2 * weight_bytes(config)
+
+
+def activation_bytes(config: AlbertConfig, shape: Shape) -> int:
+    """Estimates the bytes in float32 that a forward pass keeps for the backward pass.
+
+    Of each block: queries, keys, values, context, two sums and what they are normalised to (H
+    each); the inner layer before and after its activation (I); scores and probabilities (A x S).
+    Of the masked-LM head: logits and their probabilities.
+    """
+    block = 8 * config.hidden_size + 2 * config.intermediate_size
+    block += 2 * config.num_attention_heads * shape.seq
+    token = _blocks(config) * block + 3 * config.embedding_size + config.hidden_size
+    prediction = 2 * config.vocab_size + 4 * config.embedding_size
+    return _FLOAT_BYTES * shape.batch * (shape.seq * token + shape.predictions * prediction)
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """How fast a machine is: a step takes the time of its products plus that of its memory.
+
+    Attributes:
+      flops_a_second: Rate of matrix products.
+      bytes_a_second: Rate at which activations, weights and moments are gone through.
+    """
+
+    flops_a_second: float
+    bytes_a_second: float
+
+    @classmethod
+    def fitted(
+        cls, sizes: Sequence[tuple[AlbertConfig, Shape]], seconds: Sequence[float]
+    ) -> Machine:
+        """Fits the two rates to measured steps of at least two sizes; relative errors count."""
+        work = np.array([_work(config, shape) for config, shape in sizes])
+        work /= np.array(seconds)[:, None]  # A right fit is then 1 everywhere.
+        inverses = np.linalg.lstsq(work, np.ones(len(work)), rcond=None)[0]
+        if (inverses <= 0).any():  # One of the two explains the times better alone.
+            alone = np.diag(work.sum(0) / np.square(work).sum(0))
+            inverses = min(alone, key=lambda each: float(np.square(work @ each - 1).sum()))
+        flops, num_bytes = (float(1 / each) if each else np.inf for each in inverses)
+        return cls(flops, num_bytes)
+
+    def step_seconds(self, config: AlbertConfig, shape: Shape) -> float:
+        """Predicts the time of a training step."""
+        flops, num_bytes = _work(config, shape)
+        return flops / self.flops_a_second + num_bytes / self.bytes_a_second
+
+
+def _work(config: AlbertConfig, shape: Shape) -> tuple[float, float]:
+    # Activations are written, read, and their gradients written; of a weight, its gradient and its
+    # two moments each is read and written.
+    num_bytes = 3 * activation_bytes(config, shape) + 8 * weight_bytes(config)
+    return float(step_flops(config, shape)), float(num_bytes)
+
+
+def _blocks(config: AlbertConfig) -> int:
+    return config.num_hidden_layers * config.inner_group_num
+
+
+def _dense(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs

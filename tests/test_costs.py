@@ -1,0 +1,151 @@
+"""Costs: against built models, the paper's tables 3 and 4, and the products in a model's graph.
+
+Can't see: how well activations and times are estimated; `--measure` shows the latter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import costs, shipped
+from albert_tf.config import AlbertConfig
+from albert_tf.costs import Shape
+from albert_tf.model import layers
+from albert_tf.model.heads import AlbertForPreTraining
+
+SMALL = AlbertConfig(
+    vocab_size=53,
+    embedding_size=7,
+    hidden_size=15,
+    num_hidden_layers=6,
+    num_attention_heads=3,
+    intermediate_size=29,
+    max_position_embeddings=31,
+)
+BASE = AlbertConfig.from_json_file("albert_base_v2")
+# In millions, by E: all-shared, shared-attention, shared-FFN, not-shared. Source: tables 3 and 4.
+PAPER = {
+    64: {"all": 10, "none": 87},
+    128: {"all": 12, "attention": 64, "ffn": 38, "none": 89},
+    256: {"all": 16, "none": 93},
+    768: {"all": 31, "attention": 83, "ffn": 57, "none": 108},
+}
+GRID = [(width, sharing) for width in PAPER for sharing in ("all", "attention", "ffn", "none")]
+
+
+@pytest.fixture
+def built_size(monkeypatch):
+    """Returns the number of weights that a model of a config creates, without their memory."""
+    real, created = layers.AlbertLayer.add_weight, []
+
+    def add_weight(self, *, shape, **kwargs):
+        created.append(math.prod(shape))
+        return real(self, shape=(0,), **kwargs)
+
+    monkeypatch.setattr(layers.AlbertLayer, "add_weight", add_weight)
+
+    def build(config: AlbertConfig) -> int:
+        created.clear()
+        AlbertForPreTraining(config)
+        return sum(created)
+
+    return build
+
+
+@pytest.mark.parametrize("name", shipped.models())
+def test_parameters_of_all_models_that_come_with_the_package(built_size, name):
+    config = AlbertConfig.from_json_file(name)
+    assert sum(costs.count_parameters(config).values()) == built_size(config)
+
+
+@pytest.mark.parametrize(("width", "sharing"), GRID)
+def test_parameters_of_the_papers_grid(built_size, width, sharing):
+    config = dataclasses.replace(BASE, embedding_size=width, parameter_sharing=sharing)
+    assert sum(costs.count_parameters(config).values()) == built_size(config)
+    if sharing in PAPER[width]:
+        # BERT-base is 109.1M with the pooler.
+        assert costs.count_encoder(config) / 1e6 == pytest.approx(PAPER[width][sharing], abs=1.2)
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 3, "inner_group_num": 2}])
+def test_parameters_and_their_bytes_are_the_models(sharing, changes):
+    config = dataclasses.replace(SMALL, parameter_sharing=sharing, **changes)
+    model = AlbertForPreTraining(config)
+    parts = costs.count_parameters(config)
+    assert sum(parts.values()) == model.count_params()
+    assert costs.count_encoder(config) == model.albert.count_params()
+    assert parts["piece embeddings"] == model.albert.embeddings.word_embeddings.value.numpy().size
+    assert parts["masked LM head"] == model.predictions.count_params()
+    assert costs.weight_bytes(config) == sum(w.value.numpy().nbytes for w in model.weights)
+
+
+def products(config: AlbertConfig, shape: Shape) -> int:
+    """Returns the FLOPs of the matrix products in the graph of a forward pass."""
+    model = AlbertForPreTraining(config)
+    ids = tf.TensorSpec((shape.batch, shape.seq), tf.int32)
+    at = tf.TensorSpec((shape.batch, shape.predictions), tf.int32)
+    graph = (
+        tf.function(
+            lambda input_ids, masked_lm_positions: model(
+                {"input_ids": input_ids, "masked_lm_positions": masked_lm_positions}
+            )
+        )
+        .get_concrete_function(ids, at)
+        .graph
+    )
+    found = 0
+    for operation in graph.get_operations():
+        if operation.type in ("MatMul", "BatchMatMulV2"):
+            transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
+            left = operation.inputs[0].shape
+            found += (
+                2
+                * operation.outputs[0].shape.num_elements()
+                * (left[-2] if operation.get_attr(transposed) else left[-1])
+            )
+        assert operation.type != "Einsum"
+    return found
+
+
+def test_flops_are_those_of_the_graph():
+    """Of one more layer: the last one is computed only where it is read, which doesn't count."""
+    shape = Shape(2, 11, 5)
+    deep, deeper = (dataclasses.replace(SMALL, num_hidden_layers=n) for n in (3, 4))
+    grown = products(deeper, shape) - products(deep, shape)
+    assert costs.forward_flops(deeper, shape) - costs.forward_flops(deep, shape) == grown
+    assert costs.step_flops(deep, shape) == 3 * costs.forward_flops(deep, shape)
+
+
+def test_flops_of_bert_base():
+    """Some 22.4 GFLOP for 128 tokens: 85M weights of its layers, twice, and attention."""
+    config = AlbertConfig.from_json_file("bert_base")
+    blocks = 2 * 128 * (12 * 12 * 768**2 + 12 * 2 * 128 * 768)
+    pooler, order = 2 * 768**2, 2 * 2 * 768
+    assert costs.forward_flops(config, Shape(1, 128, 0)) == blocks + pooler + order
+
+
+SIZES = [
+    (dataclasses.replace(BASE, hidden_size=width, num_hidden_layers=depth), Shape(4, 128))
+    for width, depth in ((192, 3), (384, 2), (768, 2))
+]
+
+
+@pytest.mark.parametrize(("flops", "num_bytes"), [(3e11, 2e9), (3e11, math.inf), (math.inf, 2e9)])
+def test_rates_are_found_from_times(flops, num_bytes):
+    machine = costs.Machine(flops, num_bytes)
+    times = [machine.step_seconds(*size) for size in SIZES]
+    found = costs.Machine.fitted(SIZES, times)
+    large = (BASE, Shape(8, 512, 77))
+    assert found.step_seconds(*large) == pytest.approx(machine.step_seconds(*large), rel=1e-3)
+
+
+def test_rates_are_positive_whatever_was_measured():
+    found = costs.Machine.fitted(SIZES, [3.0, 1.0, 0.1])
+    assert min(found.flops_a_second, found.bytes_a_second) > 0
+    assert np.isfinite(found.step_seconds(*SIZES[0]))
