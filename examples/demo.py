@@ -27,6 +27,9 @@ MAX_SEQ_LENGTH = 64
 MAX_PREDICTIONS = 10
 # How far above chance this run must get, or something is broken.
 LEAST_MASKED_LM_RATIO = 2.2
+# Below the loss of the best guess that ignores the text: a model that has learned no more than the
+# pieces' frequencies has 0.
+LEAST_MASKED_LM_NATS = 0.3
 LEAST_SENTENCE_ORDER_GAIN = 0.06
 
 
@@ -156,8 +159,12 @@ def read_results(path: str) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float]:
-    """Returns the most frequent masked piece's share, that piece, and the larger class's share."""
+def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, float]:
+    """Returns what guesses reach that ignore the text.
+
+    The most frequent masked piece's share; that piece; the loss of the pieces' own frequencies, in
+    nats; the share of the larger class.
+    """
     quiet.import_tensorflow()
     import tensorflow as tf
 
@@ -169,21 +176,30 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float]:
         pieces.append(batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0])
         orders.append(batch["sentence_order_labels"].numpy())
     counts = np.bincount(np.concatenate(pieces))
+    shares = counts[counts > 0] / counts.sum()
+    unigram_loss = -float(np.sum(shares * np.log(shares)))
     swapped = np.concatenate(orders).mean()
     piece = Tokenizer(spm_model_file=vocabulary).convert_ids_to_tokens([int(counts.argmax())])[0]
-    return counts.max() / counts.sum(), piece, max(swapped, 1 - swapped)
+    return shares.max(), piece, unigram_loss, max(swapped, 1 - swapped)
 
 
 def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: float) -> bool:
     """Prints the results; returns whether the model learned enough."""
     results = read_results(f"{directory}/albert_tiny/eval_results.txt")
-    chance, piece, majority = chance_baselines(paths["dev_records"], f"{directory}/spm.model")
+    chance, piece, unigram_loss, majority = chance_baselines(
+        paths["dev_records"], f"{directory}/spm.model"
+    )
     masked_lm, order = results["masked_lm_accuracy"], results["sentence_order_accuracy"]
+    loss = results["masked_lm_loss"]
     gain = f"{100 * (order - majority):+.1f} points over the larger class"
     print("\nOn held-out addresses      ALBERT   chance")
     print(
         f"  masked LM accuracy        {masked_lm:.3f}    {chance:.3f}   "
         f"{masked_lm / chance:.2f} times always {piece!r}"
+    )
+    print(
+        f"  masked LM loss            {loss:.3f}    {unigram_loss:.3f}   "
+        f"{unigram_loss - loss:.2f} nats below the pieces' frequencies"
     )
     print(f"  sentence order accuracy   {order:.3f}    {majority:.3f}   {gain}")
     if seconds:
@@ -194,6 +210,7 @@ def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: flo
         print(f"  {path}")
     return (
         masked_lm >= LEAST_MASKED_LM_RATIO * chance
+        and loss <= unigram_loss - LEAST_MASKED_LM_NATS
         and order >= majority + LEAST_SENTENCE_ORDER_GAIN
     )
 
