@@ -6,11 +6,13 @@ SCHEDULE_RELATIVE = 2e-7
 TOY_UPDATE = 1e-6
 # Three float32 steps against float64, on weights of about 2.
 HAND_UPDATE = 1e-6
-# Ten steps of the encoder: the release's own noise is up to 3.5e-5 in the
-# bias of the keys (whose true gradient is 0) and 1.4e-6 elsewhere.
+# Ten steps of the encoder: the release's own noise is up to 1.4e-6, but in the bias of the keys.
+# The true gradient of that is 0, and the release's is rounding, 1.6e-8: over an epsilon of 1e-6 and
+# with rates that add up to 0.14, ten steps of the optimizer make up to 2e-3 of it. Seen are 3.5e-5
+# between two of the release's runs, and 1.4e-4 here on a processor with other instructions.
 TRAJECTORY_LOSS = 1e-5
 TRAJECTORY_WEIGHT = 2e-5
-TRAJECTORY_KEY_BIAS = 1e-4
+TRAJECTORY_KEY_BIAS = 3e-4
 # Five steps of weights of about 1 whose gradients were summed in another order.
 REPLICA_WEIGHT = 1e-6
 

@@ -48,7 +48,7 @@ def test_texts(served, tmp_path):
     path = write_csv(tmp_path / "dev.csv", ["one", "two", "gold"], rows)
     found = scores.read(model, path, TableColumns("one", "two", "gold"))(predictor.outputs)
     assert found["eval_accuracy"] == pytest.approx(2 / 3)
-    assert set(found) == {"eval_accuracy", "f1", "matthew_corr", "eval_loss"}
+    assert set(found) == {"eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss"}
 
 
 def test_choices(served, tmp_path):
@@ -149,7 +149,7 @@ def test_the_command_reports_both(golden, tmp_path, capsys):
     assert said.startswith(f"{tmp_path}/exported: tflite that takes features")
     assert header.split() == ["before", "after"]
     table = {name: (float(before), float(after)) for name, before, after in map(str.split, lines)}
-    assert list(table) == ["eval_accuracy", "f1", "matthew_corr", "eval_loss"]
+    assert list(table) == [*("eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss")]
     answers = predict.load_exported(str(tmp_path / "exported"))([text for text, _ in rows])
     right = [answer["label"] == row[1] for answer, row in zip(answers, rows, strict=True)]
     assert table["eval_accuracy"][1] == pytest.approx(np.mean(right), abs=1e-4)
