@@ -9,11 +9,15 @@ INSTALLED := $(VENV)/.installed
 PEERS := $(VENV)/.peers-installed
 TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
+STUDIES_BIN := .venv-studies/bin
+STUDIES_INSTALLED := .venv-studies/.installed
+SCALE ?= smoke
 
 # TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-peers lint format bench bench-finetune bench-serving campaign tpu-check
+.PHONY: demo test test-peers lint format bench bench-finetune bench-serving campaign \
+  tpu-check study
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -54,6 +58,12 @@ campaign: $(INSTALLED)
 tpu-check: $(TPU_INSTALLED)
 	$(TPU_BIN)/python -m tools.tpu_check $(ARGS)
 
+# `make study STUDY=sharing SCALE=cpu`; ARGS=--report_only only writes the report.
+study: $(INSTALLED) $(STUDIES_INSTALLED)
+	@test -n '$(STUDY)' || { \
+	  echo "error: name a study: make study STUDY=sharing SCALE=smoke" >&2; exit 1; }
+	$(STUDIES_BIN)/python -m experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
+
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
 	$(BIN)/pip install --quiet -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
@@ -74,6 +84,14 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	    "name another one with make PYTHON=python3.13 tpu-check" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv-tpu
 	$(TPU_BIN)/pip install --quiet --require-hashes -r $<
+	@touch $@
+
+$(STUDIES_INSTALLED): experiments/requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: '$(PYTHON)' is $$($(PYTHON) --version): studies need Python 3.11 or later;" \
+	    "name another one with make PYTHON=python3.13 study" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv-studies
+	$(STUDIES_BIN)/pip install --quiet --require-hashes -r $<
 	@touch $@
 
 $(BIN)/pip:

@@ -1,0 +1,66 @@
+"""Draws a study: curves of its arms, and the differences that its claims are about."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.intervals import Verdict
+from experiments.outcomes import Row
+from experiments.study import Study
+
+
+def draw(
+    path: pathlib.Path, study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]
+) -> None:
+    """Writes the figure as a PNG: on the left what the cells are, on the right the claims."""
+    figure = Figure(figsize=(11, 1.2 + max(3.2, 0.5 * len(study.claims))), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    if any(row.curve for row in rows):
+        _draw_curves(left, rows)
+    else:
+        _draw_cells(left, study, rows)
+    right.axvline(0, color="grey", linewidth=1)
+    for i, (claim, found) in enumerate(zip(study.claims, verdicts, strict=True)):
+        if found.low is not None:
+            right.plot([found.low, found.high], [i, i], color="C0", linewidth=3, alpha=0.5)
+        if found.gain is not None:
+            right.plot(found.gain, i, "o", color="C0")
+        right.plot([claim.effect], [i], "|", color="C3", markersize=14)
+    right.set_yticks(
+        range(len(study.claims)),
+        [f"{claim.better}\nover {claim.worse}" for claim in study.claims],
+        fontsize=8,
+    )
+    right.set_ylim(len(study.claims) - 0.5, -0.5)
+    right.set_xlabel("paired difference, above 0 as claimed; red: the effect looked for")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def _draw_curves(axes, rows: Sequence[Row]) -> None:
+    arms = dict.fromkeys(row.arm for row in rows)
+    for i, arm in enumerate(arms):
+        for j, row in enumerate(row for row in rows if row.arm == arm and row.curve):
+            tokens, losses = np.transpose(row.curve)
+            label = arm if j == 0 else None
+            axes.plot(tokens, losses, color=f"C{i % 10}", alpha=0.7, label=label)
+    unigram = {row.unigram_loss for row in rows if row.curve}
+    for loss in unigram:
+        axes.axhline(loss, color="grey", linestyle=":")
+    axes.set_xlabel("tokens; dotted: the unigram loss")
+    axes.set_ylabel("masked-LM loss in training")
+    axes.legend(fontsize=8)
+
+
+def _draw_cells(axes, study: Study, rows: Sequence[Row]) -> None:
+    metric = study.claims[0].metric if study.claims else "eval_accuracy"
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    for row in rows:
+        if metric in row.metrics:
+            axes.plot(row.metrics[metric], arms.index(row.arm), "o", color="C0", alpha=0.6)
+    axes.set_yticks(range(len(arms)), arms, fontsize=8)
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    axes.set_xlabel(metric)

@@ -1,0 +1,104 @@
+"""Kept metrics -> rows of cells, their gates, and the verdicts on claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.intervals import Verdict, judge
+from experiments.plan import Cell, Plan
+from experiments.study import Claim
+
+# A masked LM that is not this much better (in nats) than guessing by frequency has not learned.
+LEARNED_NATS = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A cell's results.
+
+    Attributes:
+      arm, seed: Which cell.
+      metrics: By name, each with its test's in front if the study has several; {} if not run.
+      curve: [tokens, masked-LM loss in training] of each stretch.
+      unigram_loss: Of the first test; None in fine-tuning.
+      failed: Why it has no metrics although it ran, or None.
+      seconds: Of training.
+      machine: What it trained on.
+    """
+
+    arm: str
+    seed: int
+    metrics: dict[str, float]
+    curve: list[list[float]]
+    unigram_loss: float | None
+    failed: str | None
+    seconds: float | None
+    machine: str
+
+    @property
+    def learned(self) -> bool:
+        """Whether it has metrics to judge by: in pre-training, well below the unigram loss."""
+        if self.unigram_loss is None:
+            return bool(self.metrics)
+        losses = [self.metrics[name] for name in self.metrics if name.endswith("masked_lm_loss")]
+        return bool(losses) and losses[0] < self.unigram_loss - LEARNED_NATS
+
+    @property
+    def tokens_to_learn(self) -> float | None:
+        """Tokens after which the training loss was that far below; None if never."""
+        if self.unigram_loss is None:
+            return None
+        below = self.unigram_loss - LEARNED_NATS
+        return next((tokens for tokens, loss in self.curve if loss < below), None)
+
+
+def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
+    """Returns a row for each cell of a plan, run or not."""
+    return [_row(cell, kept) for cell in plan.cells]
+
+
+def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """Judges a claim by the seeds of which both cells learned."""
+    values: dict[str, dict[int, float]] = {claim.better: {}, claim.worse: {}}
+    for row in rows:
+        if row.arm in values and row.learned and claim.metric in row.metrics:
+            values[row.arm][row.seed] = row.metrics[claim.metric]
+    better, worse = values[claim.better], values[claim.worse]
+    seeds = sorted(set(better) & set(worse))
+    gains = [claim.sign * (better[seed] - worse[seed]) for seed in seeds]
+    return judge(gains, claim.effect, claim.equal)
+
+
+def _row(cell: Cell, kept: pathlib.Path) -> Row:
+    records = {key: _read(kept / key / "metrics.json") for key in cell.step_keys()}
+    trained = records[cell.pretrain or cell.finetune] or {}
+    metrics: dict[str, float] = {}
+    for test, key in {**cell.results, **({"": cell.finetune} if cell.finetune else {})}.items():
+        found = (records[key] or {}).get("metrics", {})
+        metrics |= {f"{test}.{name}" if test else name: found[name] for name in found}
+    first = next(iter(cell.unigram.values()), None)
+    unigram = (records[first] or {}).get("metrics", {}) if first else {}
+    return Row(
+        cell.arm,
+        cell.seed,
+        metrics,
+        trained.get("curve", []),
+        unigram.get("unigram_loss", float("nan")) if first else None,
+        trained.get("failed"),
+        trained.get("seconds"),
+        trained.get("machine", {}).get("processor", ""),
+    )
+
+
+def _read(path: pathlib.Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        message = f"{path} is damaged ({error}): remove it, and its cell runs again"
+        raise ValueError(message) from None

@@ -1,0 +1,200 @@
+"""A study at a scale -> steps, each one command, named by a digest of all that shapes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+from typing import Any
+
+from experiments.steps import Step
+from experiments.study import Scale, Study, merge
+
+# `{NAME}` in a flag is the directory of another step.
+_REFERENCE = re.compile(r"\{(\w+)\}")
+
+
+@dataclasses.dataclass
+class Cell:
+    """The steps of an arm and a seed: keys of its training, of its results by test, of fine-tuning.
+
+    Of a study of fine-tuning only the last one is set.
+    """
+
+    arm: str
+    seed: int
+    pretrain: str | None = None
+    results: dict[str, str] = dataclasses.field(default_factory=dict)
+    unigram: dict[str, str] = dataclasses.field(default_factory=dict)
+    finetune: str | None = None
+
+    def step_keys(self) -> list[str]:
+        """Returns the steps whose metrics a report reads."""
+        found = [self.pretrain, *self.results.values(), *self.unigram.values(), self.finetune]
+        return [key for key in found if key]
+
+
+class Plan:
+    """All steps of a study at a scale.
+
+    Attributes:
+      steps: By key.
+      cells: Arm by arm, seed by seed.
+    """
+
+    def __init__(self, study: Study, scale: Scale) -> None:
+        self.steps: dict[str, Step] = {}
+        self.cells: list[Cell] = []
+        self._study, self._scale = study, scale
+        for arm in list(study.arms)[: scale.most_arms]:
+            for seed in range(1, min(study.seeds, scale.most_seeds) + 1):
+                self.cells.append(self._cell(arm, seed))
+
+    def kept(self) -> list[str]:
+        """Returns the keys of the steps whose metrics are kept."""
+        return list(dict.fromkeys(key for cell in self.cells for key in cell.step_keys()))
+
+    def settings(self, arm: str) -> dict[str, Any]:
+        """Returns all that an arm sets, with the scale's values for the rest."""
+        return merge(self._scale.settings, self._study.arms[arm])
+
+    def _cell(self, arm: str, seed: int) -> Cell:
+        cell, settings = Cell(arm, seed), self.settings(arm)
+        if "finetune" in self._study.arms[arm]:
+            cell.finetune = self._finetune(arm, seed)
+            return cell
+        cell.pretrain = self._pretrain(arm, seed)
+        for name, flags in (self._study.tests or {"": settings["records"]}).items():
+            common = merge(self._scale.settings, {"records": flags})
+            judged = {**settings, "records": common["records"]}
+            dev = self._records(judged, "dev")
+            train = self._records(settings, "train")
+            sizes = {key: settings["pretrain"][key] for key in _SIZES}
+            cell.unigram[name] = self._unigram(sizes, train, dev)
+            cell.results[name] = self._add(
+                "evaluate",
+                {
+                    **sizes,
+                    "num_train_steps": settings["pretrain"]["num_train_steps"],
+                    "albert_config_file": "{out}/albert_config.json",
+                    "input_file": "{dev}/records.tfrecord",
+                    "output_dir": "{out}/run",
+                    "do_train": False,
+                    "do_eval": True,
+                    **settings.get("evaluate", {}),
+                },
+                {"dev": dev, "trained": cell.pretrain},
+                settings["config"],
+            )
+        return cell
+
+    def _unigram(self, sizes: dict[str, Any], train: str, dev: str) -> str:
+        flags = {
+            **sizes,
+            "train": "{train}/records.tfrecord",
+            "dev": "{dev}/records.tfrecord",
+            "output": "{out}/unigram.json",
+        }
+        return self._add("unigram", flags, {"train": train, "dev": dev})
+
+    def _pretrain(self, arm: str, seed: int) -> str:
+        settings = self.settings(arm)
+        needs, flags = {"records": self._records(settings, "train")}, {}
+        if "start" in settings:
+            needs["start"] = self._pretrain(settings["start"], seed)
+            flags["init_checkpoint"] = "{start}/run"
+        flags |= {
+            "albert_config_file": "{out}/albert_config.json",
+            "input_file": "{records}/records.tfrecord",
+            "output_dir": "{out}/run",
+            "keep_checkpoint_max": 1,
+            "random_seed": seed,
+            **settings["pretrain"],
+        }
+        return self._add("pretrain", flags, needs, settings["config"])
+
+    def _finetune(self, arm: str, seed: int) -> str:
+        settings = self.settings(arm)
+        flags = {
+            "output_dir": "{out}/run",
+            "do_train": True,
+            "do_eval": True,
+            "random_seed": seed,
+            **settings["finetune"],
+        }
+        used = _references(flags)
+        needs = {}
+        if "text" in used:
+            needs["text"] = self._text()
+        if "vocabulary" in used:
+            needs["vocabulary"] = self._vocabulary(settings)
+        if "pretrain" in used:
+            needs["pretrain"] = self._pretrain(arm, seed)
+        config = settings["config"] if flags.get("from_scratch") else {}
+        if config:
+            flags["albert_config_file"] = "{out}/albert_config.json"
+        return self._add("finetune", flags, needs, config)
+
+    def _text(self) -> str:
+        return self._add("text", {"output_dir": "{out}"}, {})
+
+    def _vocabulary(self, settings: dict[str, Any]) -> str:
+        flags = {
+            "input_file": settings["text"]["train"],
+            "model_prefix": "{out}/spm",
+            "vocab_size": settings["config"]["vocab_size"],
+            **settings.get("vocabulary", {}),
+        }
+        return self._add("vocabulary", flags, self._text_if_used(flags))
+
+    def _records(self, settings: dict[str, Any], split: str) -> str:
+        flags = {
+            "input_file": settings["text"][split],
+            "output_file": "{out}/records.tfrecord",
+            "spm_model_file": "{vocabulary}/spm.model",
+            **{key: settings["pretrain"][key] for key in _SIZES},
+            **settings.get("records", {}),
+            **settings.get(f"{split}_records", {}),
+        }
+        needs = {"vocabulary": self._vocabulary(settings), **self._text_if_used(flags)}
+        return self._add("records", flags, needs)
+
+    def _text_if_used(self, flags: dict[str, Any]) -> dict[str, str]:
+        return {"text": self._text()} if "text" in _references(flags) else {}
+
+    def _add(
+        self,
+        kind: str,
+        flags: dict[str, Any],
+        needs: dict[str, str],
+        config: dict[str, Any] | None = None,
+    ) -> str:
+        unknown = _references(flags) - set(needs) - {"out"}
+        if unknown:
+            known = ", ".join(f"{{{name}}}" for name in ("out", *needs))
+            raise ValueError(
+                f"{{{unknown.pop()}}} in a flag of a {kind} step names no directory: known are "
+                f"{known}"
+            )
+        step = Step(kind, flags, needs, config or {}, _digests(flags))
+        self.steps[step.key] = step
+        return step.key
+
+
+_SIZES = ("max_seq_length", "max_predictions_per_seq")
+
+
+def _references(flags: dict[str, Any]) -> set[str]:
+    texts = [value for value in flags.values() if isinstance(value, str)]
+    return {name for text in texts for name in _REFERENCE.findall(text)}
+
+
+def _digests(flags: dict[str, Any]) -> dict[str, str]:
+    """Returns digests of the files that flags name: a changed file is another step."""
+    found = {}
+    for name, value in flags.items():
+        if isinstance(value, str) and os.path.isfile(value):
+            with open(value, "rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found

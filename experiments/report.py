@@ -1,0 +1,215 @@
+"""Writes a study's report: Markdown, CSV, JSON and a figure, from the metrics that are kept."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import pathlib
+import statistics
+from collections.abc import Iterable, Sequence
+
+from experiments import figures, outcomes
+from experiments.intervals import CONFIDENCE, Verdict
+from experiments.outcomes import LEARNED_NATS, Row
+from experiments.plan import Plan
+from experiments.study import Claim, Scale, Study
+
+PAPER_TOKENS = 125_000 * 4096 * 512
+
+
+def write(
+    study: Study, scale: Scale, plan: Plan, kept: pathlib.Path, directory: pathlib.Path
+) -> None:
+    """Writes the report on what has been run of a study.
+
+    Args:
+      study: The study.
+      scale: The scale it is run at.
+      plan: Its steps.
+      kept: Directory of finished steps' metrics.
+      directory: Receives report.md, cells.csv, claims.json and figure.png.
+
+    Raises:
+      ValueError: If metrics are damaged.
+    """
+    rows = outcomes.read(plan, kept)
+    verdicts = [outcomes.verdict(claim, rows) for claim in study.claims]
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_csv(directory / "cells.csv", rows)
+    found = [
+        {**dataclasses.asdict(claim), **dataclasses.asdict(verdict)}
+        for claim, verdict in zip(study.claims, verdicts, strict=True)
+    ]
+    (directory / "claims.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    figures.draw(directory / "figure.png", study, rows, verdicts)
+    text = "\n".join(_lines(study, scale, plan, rows, verdicts)) + "\n"
+    (directory / "report.md").write_text(text, encoding="utf-8")
+
+
+def _lines(
+    study: Study, scale: Scale, plan: Plan, rows: Sequence[Row], verdicts: Sequence[Verdict]
+) -> Iterable[str]:
+    run = [row for row in rows if row.metrics or row.failed]
+    yield f"# {study.question}"
+    yield ""
+    yield f"Paper: {study.paper}"
+    yield ""
+    yield f"Scale `{scale.name}`: {scale.about}. {len(run)} of {len(rows)} cells have run."
+    machines = sorted({row.machine for row in run if row.machine})
+    if machines:
+        yield f"Machine: {'; '.join(machines)}."
+    if scale.name == "smoke":
+        yield "The models are far too small and short to show anything: no figure here is a result."
+    yield ""
+    yield "![Curves and differences](figure.png)"
+    yield ""
+    yield from _claims(study, verdicts)
+    if any(cell.finetune for cell in plan.cells):
+        yield from _finetuning(study, rows)
+    else:
+        yield from _arms(rows)
+        yield from _published(study, scale, plan)
+
+
+def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
+    yield "## Claims"
+    yield ""
+    yield (
+        f"Differences are paired by seed, above 0 if as claimed, with {CONFIDENCE:.0%} "
+        "t-intervals. Pairs: seeds of which both cells learned. Least: the smallest mean "
+        "difference that they could have told from 0. The gate: whether that is at most the "
+        "effect that was looked for."
+    )
+    yield ""
+    rows = []
+    for claim, found in zip(study.claims, verdicts, strict=True):
+        gate = "could have seen it" if found.could_see else "could not have seen it"
+        if found.low is None:
+            gate = "fewer than two pairs"
+        interval = "" if found.low is None else f"[{found.low:+.4f}, {found.high:+.4f}]"
+        arms = f"{claim.better} {'=' if claim.equal else 'better than'} {claim.worse}"
+        seen = [found.pairs, _number(found.gain, "+.4f"), interval, _number(found.least, ".4f")]
+        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**"]
+        rows.append([claim.text, arms, f"`{claim.metric}`", *seen, *ends])
+    heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Least|Effect|Gate|Verdict"
+    yield from _table(heads.split("|"), rows)
+
+
+def _arms(rows: Sequence[Row]) -> Iterable[str]:
+    yield "## Arms"
+    yield ""
+    yield (
+        f"A cell has learned if its masked-LM loss is {LEARNED_NATS} nats below guessing by "
+        "frequency (unigram). Those that have not count in no verdict. Means over seeds, with the "
+        "standard deviation; tokens to learn: the median, by the training loss."
+    )
+    yield ""
+    names = list(dict.fromkeys(name for row in rows for name in row.metrics if _is_shown(name)))
+    table = []
+    for arm, cells in _by_arm(rows).items():
+        run = [row for row in cells if row.metrics]
+        tokens = [row.tokens_to_learn for row in run if row.tokens_to_learn]
+        unigram = [row.unigram_loss for row in run if not math.isnan(row.unigram_loss)]
+        known = [[row.metrics[name] for row in run if name in row.metrics] for name in names]
+        table.append(
+            [
+                arm,
+                f"{len(run)} of {len(cells)}",
+                sum(row.failed is not None for row in cells),
+                sum(row.learned for row in cells),
+                f"{statistics.median(tokens):,.0f}" if tokens else "",
+                f"{unigram[0]:.3f}" if unigram else "",
+                *map(_mean, known),
+                _mean([row.seconds for row in run if row.seconds], ".0f"),
+            ]
+        )
+    heads = ["Arm", "Run", "Diverged", "Learned", "Tokens to learn", "Unigram loss"]
+    yield from _table([*heads, *(f"`{name}`" for name in names), "Seconds"], table)
+
+
+def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
+    for metric in dict.fromkeys(claim.metric for claim in study.claims) or ["eval_accuracy"]:
+        yield f"## Runs: `{metric}`"
+        yield ""
+        table, medians = [], {}
+        for arm, cells in _by_arm(rows).items():
+            values = [row.metrics[metric] for row in cells if metric in row.metrics]
+            failed = sum(row.failed is not None for row in cells)
+            range_of = ["", "", ""]
+            if values:
+                medians[arm] = statistics.median(values)
+                range_of = [f"{x:.4f}" for x in (medians[arm], min(values), max(values))]
+            table.append([arm, f"{len(values) + failed} of {len(cells)}", failed, *range_of])
+        heads = ["Arm", "Run", "Diverged", "Median", "Lowest", "Highest"]
+        yield from _table(heads, table)
+        if medians:
+            yield f"Highest median, chosen on these very runs: {max(medians, key=medians.get)}."
+            yield ""
+
+
+def _published(study: Study, scale: Scale, plan: Plan) -> Iterable[str]:
+    claims = [claim for claim in study.claims if claim.paper]
+    if not claims:
+        return
+    flags = plan.settings(plan.cells[0].arm)["pretrain"]
+    ours = flags["num_train_steps"] * flags["train_batch_size"] * flags["max_seq_length"]
+    yield "## The paper's numbers"
+    yield ""
+    yield (
+        f"As printed, after {PAPER_TOKENS:,} tokens a run at least; a cell here has seen {ours:,}. "
+        "Another text, size and measure: only the signs can be compared."
+    )
+    yield ""
+    yield from _table(
+        ["Claim", "Table", "Column", "Better", "", "Worse", ""], map(_paper_row, claims)
+    )
+
+
+def _paper_row(claim: Claim) -> list[object]:
+    paper = claim.paper
+    better, worse = paper["numbers"]
+    column = "average" if paper["column"] == "avg" else paper["column"]
+    return [claim.text, paper["table"], column, paper["better"], better, paper["worse"], worse]
+
+
+def _write_csv(path: pathlib.Path, rows: Sequence[Row]) -> None:
+    names = sorted({name for row in rows for name in row.metrics})
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        heads = ["arm", "seed", "learned", "tokens_to_learn", "unigram_loss", "failed", "seconds"]
+        writer.writerow([*heads, *names])
+        for row in rows:
+            values = [row.arm, row.seed, row.learned, *(getattr(row, name) for name in heads[3:])]
+            writer.writerow([*values, *(row.metrics.get(name) for name in names)])
+
+
+def _by_arm(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    arms: dict[str, list[Row]] = {}
+    for row in rows:
+        arms.setdefault(row.arm, []).append(row)
+    return arms
+
+
+def _is_shown(metric: str) -> bool:
+    return metric.split(".")[-1] not in ("global_step", "loss", "sentence_order_loss")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+    yield ""
+
+
+def _mean(values: Sequence[float], form: str = ".4f") -> str:
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{form}}{spread}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"

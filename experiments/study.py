@@ -1,0 +1,256 @@
+"""Reads studies and scales: TOML files, checked before anything runs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tomllib
+
+HERE = pathlib.Path(__file__).parent
+# What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
+SECTIONS = (
+    *("text", "vocabulary", "records", "train_records", "dev_records"),
+    *("config", "pretrain", "evaluate", "finetune"),
+)
+Settings = dict[str, dict[str, Any]]
+# What a scale must set: other steps or the report need it.
+_SIZES = {
+    "text": ("train", "dev"),
+    "config": ("vocab_size",),
+    "pretrain": (
+        *("max_seq_length", "max_predictions_per_seq", "train_batch_size"),
+        *("num_train_steps", "save_checkpoints_steps"),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What the paper says of two arms.
+
+    Attributes:
+      text: The claim, in words.
+      metric: One of a cell's metrics, such as "masked_lm_loss". Of losses the lower is better.
+      better, worse: The arms' names.
+      effect: The smallest difference worth seeing, in the metric's unit.
+      equal: Whether they are claimed to differ by less than that instead.
+      paper: The two published numbers with their table and column; empty if it prints none.
+    """
+
+    text: str
+    metric: str
+    better: str
+    worse: str
+    effect: float
+    equal: bool = False
+    paper: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def sign(self) -> int:
+        """1 if a higher metric is better, -1 if a lower one is."""
+        return -1 if self.metric.endswith("loss") else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A question and how it is asked.
+
+    Attributes:
+      name: The file's.
+      question, paper: In words.
+      seeds: Number of seeds of each arm.
+      arms: What each sets, by name; `start` names the arm whose weights it starts from.
+      tests: Sets to judge each cell on, by name: flags of their records.
+      claims: In the file's order.
+    """
+
+    name: str
+    question: str
+    paper: str
+    seeds: int
+    arms: dict[str, dict[str, Any]]
+    tests: dict[str, dict[str, Any]]
+    claims: tuple[Claim, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large the cells are.
+
+    Attributes:
+      name: The file's.
+      about: In words.
+      cells_at_a_time, threads: Cells that run together, and threads of each.
+      most_seeds, most_arms: Bounds on a study's.
+      settings: What all cells have in common.
+    """
+
+    name: str
+    about: str
+    cells_at_a_time: int
+    threads: int
+    most_seeds: int
+    most_arms: int
+    settings: Settings
+
+
+def names(folder: str) -> list[str]:
+    """Returns the names of the files in studies/ or scales/."""
+    return sorted(path.stem for path in (HERE / folder).glob("*.toml"))
+
+
+def read_study(name: str) -> Study:
+    """Reads a study: a name in studies/, or a path.
+
+    Raises:
+      ValueError: If there is none, or it is not valid.
+    """
+    path, values = _read("studies", name)
+    try:
+        base = _settings(values.pop("base", {}), "base")
+        factors, arms = values.pop("factors", {}), values.pop("arms", {})
+        _require(factors or arms, "[factors] or [arms]", "at least one arm", None)
+        crossed = {} if not factors else _cross(factors)
+        arms = {arm: _arm(base, level, arm) for arm, level in {**crossed, **arms}.items()}
+        for arm, level in arms.items():
+            start = level.get("start")
+            _require(start is None or start in arms, f"{arm}.start", f"one of {list(arms)}", start)
+        claims = tuple(_claim(row, arms) for row in values.pop("claims", []))
+        study = Study(
+            path.stem,
+            *(_take(values, key, str) for key in ("question", "paper")),
+            seeds=_take(values, "seeds", int),
+            arms=arms,
+            tests=_tests(values.pop("tests", {})),
+            claims=claims,
+        )
+        _require(not values, "the file", "no other keys", sorted(values))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return study
+
+
+def read_scale(name: str) -> Scale:
+    """Reads a scale: a name in scales/, or a path.
+
+    Raises:
+      ValueError: If there is none, or it is not valid.
+    """
+    path, values = _read("scales", name)
+    try:
+        about = _take(values, "about", str)
+        counts = {
+            key: _take(values, key, int)
+            for key in ("cells_at_a_time", "threads", "most_seeds", "most_arms")
+        }
+        settings = _settings(values, path.stem)
+        for section, flags in _SIZES.items():
+            missing = sorted(set(flags) - set(settings.get(section, {})))
+            _require(not missing, f"[{section}]", f"{', '.join(flags)}", f"without {missing}")
+        return Scale(path.stem, about, settings=settings, **counts)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def merge(*settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings section by section; the later ones win."""
+    merged: dict[str, Any] = {}
+    for one in settings:
+        for name, value in one.items():
+            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+    return merged
+
+
+def published(table: str) -> dict[str, dict[str, str]]:
+    """Returns the rows of one of the paper's tables of downstream results, by their first cell."""
+    with open(HERE / "published/downstream.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == table]
+    for row in rows:
+        row.update(pair.split("=") for pair in row["extra"].split(";") if "=" in pair)
+    return {row["row"]: row for row in rows}
+
+
+def _read(folder: str, name: str) -> tuple[pathlib.Path, dict[str, Any]]:
+    path = HERE / folder / f"{name}.toml"
+    if name not in names(folder):
+        path = pathlib.Path(name)
+        if path.suffix != ".toml" or not path.is_file():
+            raise ValueError(
+                f"there is no {name!r} in experiments/{folder}, and no such .toml file: known are "
+                f"{', '.join(names(folder))}"
+            )
+    try:
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _cross(factors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns the product of the factors' levels, named by the levels."""
+    products = itertools.product(*(factor.items() for factor in factors.values()))
+    return {
+        ", ".join(name for name, _ in product): merge(*(level for _, level in product))
+        for product in products
+    }
+
+
+def _arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]:
+    _require(isinstance(level, dict), name, "a table", level)
+    start = {"start": level["start"]} if "start" in level else {}
+    sections = {key: value for key, value in level.items() if key != "start"}
+    return {**merge(base, _settings(sections, name)), **start}
+
+
+def _settings(values: dict[str, Any], where: str) -> Settings:
+    for section, flags in values.items():
+        _require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)
+        _require(isinstance(flags, dict), f"{where}.{section}", "a table", flags)
+        for flag, value in flags.items():
+            plain = isinstance(value, (str, int, float))
+            _require(plain, f"{where}.{section}.{flag}", "one value", value)
+    return values
+
+
+def _tests(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    for name, flags in values.items():
+        _settings({"records": flags}, f"tests.{name}")
+    return values
+
+
+def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
+    known = {field.name for field in dataclasses.fields(Claim)}
+    needed = known - {"equal", "paper"}
+    _require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
+    claim = Claim(**row)
+    for arm in (claim.better, claim.worse):
+        _require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
+    _require(claim.effect > 0, f"claim {claim.text!r}: effect", "above 0", claim.effect)
+    if claim.paper:
+        table = published(str(claim.paper["table"]))
+        numbers = []
+        for row_name in (claim.paper["better"], claim.paper["worse"]):
+            known = f"a row of table {claim.paper['table']}: {list(table)}"
+            _require(row_name in table, f"claim {claim.text!r}: paper", known, row_name)
+            numbers.append(float(table[row_name][claim.paper["column"]]))
+        right = claim.equal or numbers[0] > numbers[1]
+        _require(right, f"claim {claim.text!r}", "what the paper's numbers say", numbers)
+        claim.paper["numbers"] = numbers
+    return claim
+
+
+def _take(values: dict[str, Any], key: str, kind: type) -> Any:
+    value = values.pop(key, None)
+    right = isinstance(value, kind) and (kind is not int or value > 0)
+    _require(right, key, "a text" if kind is str else "a positive integer", value)
+    return value
+
+
+def _require(condition: object, where: str, expected: str, received: Any) -> None:
+    if not condition:
+        got = "" if received is None else f", not {received!r}"
+        raise ValueError(f"{where}: expected {expected}{got}")

@@ -1,0 +1,159 @@
+"""A step leaves its metrics once; curves don't depend on where a run was killed."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from experiments import outcomes, report, run_step, study
+from experiments.plan import Plan
+from experiments.run_step import ROOT
+
+FAKE = pathlib.Path(__file__).parent / "fake"
+
+
+def run_all(plan, work, kept=None):
+    """Runs a plan's steps in order, without Snakemake; keeps metrics as it does."""
+    for key, step in plan.steps.items():
+        run_step.run(step, key, work, FAKE, threads=1)
+    for key in plan.kept() if kept else ():
+        (kept / key).mkdir(parents=True)
+        (kept / key / "metrics.json").write_bytes((work / key / "metrics.json").read_bytes())
+
+
+def results(work):
+    """Returns what does not depend on when and where, by step."""
+    found = {}
+    for path in sorted(work.glob("*/metrics.json")):
+        record = json.loads(path.read_text())
+        found[record["key"]] = {key: record[key] for key in ("metrics", "curve", "failed", "step")}
+    return found
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return Plan(study.read_study("dropout"), study.read_scale("smoke"))
+
+
+@pytest.fixture(scope="module")
+def done(plan, tmp_path_factory):
+    work, kept = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("kept")
+    run_all(plan, work, kept)
+    return work, kept
+
+
+def test_metrics_tell_how_they_were_made(plan, done):
+    record = json.loads((done[0] / plan.cells[0].results[""] / "metrics.json").read_text())
+    assert record["metrics"]["masked_lm_loss"] < 6
+    assert record["command"].startswith("python run_pretraining.py --")
+    assert f"--output_dir={done[0] / record['key']}/run" in record["command"]
+    assert record["machine"]["threads"] == 1 and record["machine"]["processor"]
+    assert {"python", "tensorflow", "keras"} <= set(record["versions"])
+    assert record["seconds"] >= 0
+
+
+def test_a_finished_step_is_left_alone(plan, done):
+    paths = sorted(done[0].glob("*/metrics.json"))
+    before = [(path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
+    run_all(plan, done[0])
+    assert before == [(path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
+
+
+def test_the_report_of_known_losses(plan, done, tmp_path):
+    """The fake arm with dropout 0.1 loses 0.015 / (step + seed) each step, the other 0.02."""
+    steps = plan.settings("with")["pretrain"]["num_train_steps"]
+    asked, scale = study.read_study("dropout"), study.read_scale("smoke")
+    report.write(asked, scale, plan, done[1], tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    found = json.loads((tmp_path / "claims.json").read_text())[0]
+    gains = [sum(0.005 / (i + seed) for i in range(1, steps + 1)) for seed in (1, 2)]
+    assert found["gain"] == pytest.approx(sum(gains) / 2, rel=1e-4)
+    assert found["pairs"] == 2 and found["paper"]["numbers"] == [90.7, 90.4]
+    assert "**agrees**" in text and "could have seen it" in text
+    assert "no figure here is a result" in text
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert len((tmp_path / "cells.csv").read_text().splitlines()) == 5
+
+
+def test_cells_at_the_unigram_loss_get_no_verdict(plan, done):
+    rows = outcomes.read(plan, done[1])
+    claim = study.read_study("dropout").claims[0]
+    assert outcomes.verdict(claim, rows).pairs == 2
+    for row in rows[:1]:
+        object.__setattr__(row, "unigram_loss", row.metrics["masked_lm_loss"] + 0.29)
+    assert outcomes.verdict(claim, rows).pairs == 1
+    assert outcomes.verdict(claim, rows).verdict == "cannot tell"
+
+
+def test_a_report_on_nothing(plan, tmp_path):
+    asked, scale = study.read_study("dropout"), study.read_scale("smoke")
+    report.write(asked, scale, plan, tmp_path / "none", tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "0 of 4 cells have run" in text and "fewer than two pairs" in text
+    assert "**cannot tell**" in text
+
+
+def test_a_diverged_run_is_a_result(tmp_path):
+    path = tmp_path / "hot.toml"
+    path.write_text(
+        'question = "?"\npaper = "-"\nseeds = 1\n'
+        "[arms]\nhot = { pretrain = { learning_rate = 2 } }\n"
+    )
+    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    run_all(plan, tmp_path / "work", tmp_path / "kept")
+    (row,) = outcomes.read(plan, tmp_path / "kept")
+    assert "not finite" in row.failed and not row.learned and not row.metrics
+    judged = results(tmp_path / "work")[plan.cells[0].results[""]]
+    assert judged["failed"] == "its trained failed"
+
+
+def test_a_step_that_fails_otherwise_leaves_no_metrics(plan, tmp_path):
+    cell = plan.cells[0]
+    step = plan.steps[cell.pretrain]
+    bad = {**step.flags, "num_train_steps": "many"}
+    step = run_step.Step(step.kind, bad, {}, step.config)
+    with pytest.raises(RuntimeError, match="exit code 1 .*'many'.*log.txt: python run_pretraining"):
+        run_step.run(step, "bad", tmp_path, FAKE, threads=1)
+    assert not (tmp_path / "bad/metrics.json").exists() and not (tmp_path / "bad/done").exists()
+
+
+def write_events(directory, points):
+    with tf.summary.create_file_writer(str(directory)).as_default() as writer:
+        for step, loss in points:
+            tf.summary.scalar("masked_lm_loss", loss, step=step)
+        writer.flush()
+
+
+def test_a_curve_does_not_depend_on_where_a_run_was_killed(tmp_path):
+    """Steps 1 to 12, saved every 4, of losses 12, 11, ...; points are means since the last one."""
+    flags = {
+        "save_checkpoints_steps": 4,
+        "train_batch_size": 3,
+        "max_seq_length": 5,
+        "num_train_steps": 10,
+    }
+    loss = {step: 13.0 - step for step in range(1, 13)}
+
+    def mean(first, last):
+        return sum(loss[step] for step in range(first, last + 1)) / (last + 1 - first)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    write_events(whole, [(1, loss[1]), (4, mean(2, 4)), (8, mean(5, 8)), (10, mean(9, 10))])
+    # Killed after step 7, and again after step 5.
+    write_events(killed, [(1, loss[1]), (3, mean(2, 3)), (4, loss[4]), (7, mean(5, 7))])
+    write_events(killed, [(5, loss[5])])
+    write_events(killed, [(5, loss[5]), (8, mean(6, 8)), (10, mean(9, 10))])
+    expected = [[60, mean(1, 4)], [120, mean(5, 8)], [150, mean(9, 10)]]
+    assert run_step.read_curve(whole, flags) == expected
+    assert run_step.read_curve(killed, flags) == expected
+
+
+def test_paths_of_a_command_are_relative_to_the_clone(plan):
+    step = plan.steps[plan.cells[0].pretrain]
+    directories = {"out": ROOT / "experiments/work/a", "records": pathlib.Path("/elsewhere/b")}
+    command = run_step._command(step, directories)
+    assert "--output_dir=experiments/work/a/run" in command
+    assert "--input_file=/elsewhere/b/records.tfrecord" in command

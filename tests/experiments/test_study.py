@@ -1,0 +1,147 @@
+"""Studies are checked before anything runs; keys of cells follow what shapes them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments import study
+from experiments.plan import Plan
+
+STUDY = """
+question = "?"
+paper = "table 8"
+seeds = 2
+[arms]
+"without" = {}
+"with" = { config = { hidden_dropout_prob = 0.1 } }
+[[claims]]
+text = "Removing it helps"
+metric = "masked_lm_loss"
+better = "without"
+worse = "with"
+effect = 0.05
+paper = { table = 8, column = "avg", better = "without dropout", worse = "with dropout" }
+"""
+
+
+def read(tmp_path, text=STUDY):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    return study.read_study(str(path))
+
+
+def cells(tmp_path, text=STUDY, scale="smoke"):
+    plan = Plan(read(tmp_path, text), study.read_scale(scale))
+    return {(cell.arm, cell.seed): cell for cell in plan.cells}, plan
+
+
+@pytest.mark.parametrize("scale", study.names("scales"))
+@pytest.mark.parametrize("name", study.names("studies"))
+def test_every_study_has_a_plan_at_every_scale(name, scale):
+    asked, size = study.read_study(name), study.read_scale(scale)
+    plan = Plan(asked, size)
+    arms = min(len(asked.arms), size.most_arms)
+    assert len(plan.cells) == arms * min(asked.seeds, size.most_seeds)
+    for step in plan.steps.values():
+        assert set(step.needs.values()) <= set(plan.steps)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
+        ("config =", "confg =", "with: expected only text, .* not 'confg'"),
+        ('worse = "with"', 'worse = "witout"', "arms among .*, not 'witout'"),
+        ("effect = 0.05", "effect = 0", "effect: expected above 0"),
+        ('better = "without dropout"', 'better = "no dropout"', "a row of table 8"),
+        ('"without dropout", worse = "with dropout"', '"with dropout", worse = "without dropout"',
+         "what the paper's numbers say"),
+        ("[arms]", "[armes]", "at least one arm"),
+        ("= 0.1 }", "= [0.1] }", "hidden_dropout_prob: expected one value"),
+        ('"with" = {', '"with" = { start = "none",', "with.start: expected one of"),
+        ("question", "queston", "question: expected a text"),
+        ("effect =", "efect =", "a claim: expected the keys .* not .*efect"),
+        ("\"without\" = {}", "\"without\" = 0", "without: expected a table, not 0"),
+        ("[arms]", "[arms", "Expected .]. at the end of a table"),
+    ],
+)  # fmt: skip
+def test_a_study_that_is_not_valid(tmp_path, old, new, message):
+    assert old in STUDY
+    with pytest.raises(ValueError, match=f"own.toml: .*{message}"):
+        read(tmp_path, STUDY.replace(old, new))
+
+
+def test_a_scale_that_is_not_valid(tmp_path):
+    text = (study.HERE / "scales/smoke.toml").read_text()
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace("save_checkpoints_steps = 20", ""))
+    with pytest.raises(ValueError, match=r"own.toml: \[pretrain\]: .*'save_checkpoints_steps'"):
+        study.read_scale(str(path))
+
+
+def test_an_unknown_study_ends_with_the_known_names():
+    command = [sys.executable, "-m", "experiments", "sharng"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.startswith("error: there is no 'sharng' in experiments/studies")
+    assert process.stderr.count("\n") == 1 and "sharing" in process.stderr
+
+
+def test_an_unknown_directory_in_a_flag(tmp_path):
+    text = STUDY.replace("[arms]", '[base.records]\ninput_file = "{txt}/a"\n[arms]')
+    with pytest.raises(ValueError, match="{txt} in a flag of a records step .* {vocabulary}"):
+        cells(tmp_path, text)
+
+
+def test_seeds_of_an_arm_share_records_and_differ_in_seed_only(tmp_path):
+    found, plan = cells(tmp_path)
+    first, second = (plan.steps[found["with", seed].pretrain] for seed in (1, 2))
+    assert first.needs == second.needs
+    assert {**first.flags, "random_seed": 2} == second.flags
+    assert {step.kind for step in plan.steps.values()} == {
+        *("text", "vocabulary", "records", "unigram", "pretrain", "evaluate")
+    }
+
+
+def test_a_changed_claim_changes_no_step(tmp_path):
+    _, plan = cells(tmp_path)
+    _, other = cells(tmp_path, STUDY.replace("0.05", "0.07").replace("Removing", "Dropping"))
+    assert other.steps == plan.steps
+
+
+def test_a_changed_arm_changes_its_own_cells_only(tmp_path):
+    before, _ = cells(tmp_path)
+    after, _ = cells(tmp_path, STUDY.replace("0.1 }", "0.2 }"))
+    for key in before:
+        assert (before[key].pretrain == after[key].pretrain) == (key[0] == "without")
+        assert (before[key].results == after[key].results) == (key[0] == "without")
+
+
+def test_studies_share_cells(tmp_path):
+    """The default arm of dropout.toml is the study's here, by another name."""
+    found, _ = cells(tmp_path, STUDY.replace('"without"', '"plain"').replace('"with"', '"noisy"'))
+    own, _ = cells(tmp_path)
+    assert found["plain", 1].pretrain == own["without", 1].pretrain
+
+
+def test_a_warm_start_has_its_arms_seed(tmp_path):
+    text = STUDY.replace('"with" = {', '"with" = { start = "without",')
+    found, plan = cells(tmp_path, text)
+    for seed in (1, 2):
+        step = plan.steps[found["with", seed].pretrain]
+        assert step.needs["start"] == found["without", seed].pretrain
+        assert step.flags["init_checkpoint"] == "{start}/run"
+
+
+def test_a_changed_file_of_the_user_is_another_cell(tmp_path):
+    text = tmp_path / "own.txt"
+    text.write_text("One.\n")
+    settings = f'[base.text]\ntrain = "{text}"\n[arms]'
+    first, plan = cells(tmp_path, STUDY.replace("[arms]", settings))
+    assert len({step.files["input_file"] for step in plan.steps.values() if step.files}) == 1
+    text.write_text("Two.\n")
+    second, _ = cells(tmp_path, STUDY.replace("[arms]", settings))
+    assert first["with", 1].pretrain != second["with", 1].pretrain
