@@ -13,6 +13,10 @@ STUDIES_BIN := .venv-studies/bin
 STUDIES_INSTALLED := .venv-studies/.installed
 SCALE ?= smoke
 
+# Builds source packages in an isolated environment even where pip is as old as Debian 12's: without
+# it, seqeval's setup.py would run with whatever setuptools the environment came with.
+PIP_INSTALL := install --quiet --use-pep517
+
 # TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -66,16 +70,16 @@ study: $(INSTALLED) $(STUDIES_INSTALLED)
 
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
-	$(BIN)/pip install --quiet -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
+	$(BIN)/pip $(PIP_INSTALL) -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
 else
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/pip $(PIP_INSTALL) --require-hashes -r requirements.lock
+	$(BIN)/pip $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif
 	@touch $@
 
 # torch is pinned: each release means gigabytes to download, and another peer to compare with.
 $(PEERS): $(INSTALLED)
-	$(BIN)/pip install --quiet -e '.[onnx,peers,serving]' 'torch==2.13.*'
+	$(BIN)/pip $(PIP_INSTALL) -e '.[onnx,peers,serving]' 'torch==2.13.*'
 	@touch $@
 
 $(TPU_INSTALLED): tools/tpu_check/requirements.txt
@@ -83,7 +87,7 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	  echo "error: '$(PYTHON)' is $$($(PYTHON) --version): tpu-check needs Python 3.11 to 3.13;" \
 	    "name another one with make PYTHON=python3.13 tpu-check" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv-tpu
-	$(TPU_BIN)/pip install --quiet --require-hashes -r $<
+	$(TPU_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
 	@touch $@
 
 $(STUDIES_INSTALLED): experiments/requirements.txt
@@ -91,7 +95,7 @@ $(STUDIES_INSTALLED): experiments/requirements.txt
 	  echo "error: '$(PYTHON)' is $$($(PYTHON) --version): studies need Python 3.11 or later;" \
 	    "name another one with make PYTHON=python3.13 study" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv-studies
-	$(STUDIES_BIN)/pip install --quiet --require-hashes -r $<
+	$(STUDIES_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
 	@touch $@
 
 $(BIN)/pip:
