@@ -41,6 +41,22 @@ def varint(content: bytes, position: int) -> tuple[int, int]:
             raise ValueError("a number in its index is too long")
 
 
+def field(number: int, value: bytes | int) -> bytes:
+    """Encodes a field: a number of at least 0, or bytes."""
+    if isinstance(value, int):
+        return _varint(number << 3 | _VARINT) + _varint(value)
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    content = bytearray()
+    while value > 127:
+        content.append(value & 127 | 128)
+        value >>= 7
+    content.append(value)
+    return bytes(content)
+
+
 def signed(value: int) -> int:
     """Reinterprets the bits of an unsigned number as int64."""
     value &= (1 << 64) - 1

@@ -144,12 +144,28 @@ def hugging_face(folder: str, compiled: bool) -> Answer:
     return answer
 
 
+def hugging_face_from_text(folder: str) -> Answer:
+    """The compiled one, from raw text that Hugging Face's fast tokenizer splits."""
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+    run = hugging_face(folder, compiled=True)
+
+    def answer(texts: list[str]) -> np.ndarray:
+        rows = tokenizer(texts, padding=True, return_tensors="np")
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        return run({name: rows[name] for name in names})
+
+    return answer
+
+
 CONTESTANTS: dict[str, Callable[[str], Answer]] = {
     "albert_tf SavedModel": saved_model,
     "albert_tf SavedModel, text": saved_model_from_text,
     "albert_tf keras predict": keras_predict,
     "Hugging Face, eager": lambda folder: hugging_face(folder, compiled=False),
     "Hugging Face, torch.compile": lambda folder: hugging_face(folder, compiled=True),
+    "torch.compile, text": hugging_face_from_text,
     "onnxruntime": lambda folder: onnxruntime(folder, "onnx"),
     "onnxruntime, int8": lambda folder: onnxruntime(folder, "onnx_int8"),
     "onnxruntime, text": lambda folder: onnxruntime_from_text(folder, "onnx"),

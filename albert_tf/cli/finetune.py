@@ -150,14 +150,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     # Before any other TensorFlow operation: workers can't be connected later.
     strategy = create_strategy(values)
     finetune_tasks.find_vocabulary(values)
-    task, read = finetune_tasks.make_task(values, config)
-    words = finetune_records.check_vocabulary(values)
+    words = finetune_records.read_vocabulary(values, config)
+    task, read = finetune_tasks.make_task(values, config, words.tokenizer)
     if values.export_dir:
         finetune_export.check(values, task)
-    teacher = None
-    if values.teacher:
-        distillation = Distillation(values.distillation_weight, values.temperature)
-        teacher = Teacher(values.teacher, task, distillation)
+    teacher = _teacher(values, task) if values.teacher else None
     if values.do_eval and checkpoint.latest(values.output_dir):
         eval_results.check_key_metric(values.output_dir, task.key_metric)
     examples = read_splits(values, read)
@@ -170,11 +167,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if chief:
         checks.make_output_dir(values.output_dir)
         held.enter_context(run_lock.hold(values.output_dir))
-    rates = (
-        config.hidden_dropout_prob,
-        config.attention_probs_dropout_prob,
-        values.dropout_prob,
-    )
+    rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob, values.dropout_prob)
     logging.info("%s; dropout: hidden %g, attention %g, head %g", checks.describe(strategy), *rates)
     trainer = Trainer(
         task,
@@ -198,6 +191,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         finetune_records.write(values, task, words, given)
     initial = finetune_flags.initial_weights(values)
     return SupervisedRun(task, trainer, splits, initial), num_train_steps
+
+
+def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:
+    distillation = Distillation(values.distillation_weight, values.temperature)
+    return Teacher(values.teacher, task, distillation)
 
 
 def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
@@ -248,7 +246,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
 
 def combine(values: flags.FlagValues) -> None:
     """Averages the predictions of several output directories."""
-    task, read = finetune_tasks.make_task(values, None)
+    task, read = finetune_tasks.make_task(values, None, None)
     examples = read_splits(values, read)
     found = {
         split: task.average(values.ensemble_dirs, split, examples[split]) for split in examples

@@ -5,21 +5,28 @@ from __future__ import annotations
 from absl import flags
 
 from albert_tf import scripts
+from albert_tf.config import AlbertConfig
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 
 
-def check_vocabulary(values: flags.FlagValues) -> Vocabulary:
-    """Reads the run's vocabulary, and compares it with the one in output_dir.
+def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabulary:
+    """Reads the run's vocabulary.
 
     Raises:
-      ValueError: If they differ.
+      ValueError: If none is named, or it is not the model's or that in output_dir.
     """
-    words = Vocabulary.read(
-        values.spm_model_file or values.vocab_file, not values.spm_model_file, values.do_lower_case
-    )
+    if not values.spm_model_file and not values.vocab_file:
+        raise ValueError(
+            "no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one, or put it "
+            "beside the weights of --init_checkpoint"
+        )
+    # The release prefers the SentencePiece model if both are named.
+    path = values.spm_model_file or values.vocab_file
+    words = Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
+    words.check(config)
     vocabulary.check_kept(words, values.output_dir)
     return words
 

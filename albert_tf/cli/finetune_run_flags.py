@@ -13,6 +13,7 @@ from albert_tf.scripts import FlagGroup
 def define_flags(values: flags.FlagValues) -> None:
     """Adds these flags."""
     _define_training(values)
+    _define_objective(values)
     _define_evaluation(values)
     _define_export(values)
 
@@ -46,18 +47,32 @@ def _define_training(values: flags.FlagValues) -> None:
         "Share of all steps that are warm-up, instead of warmup_step. 0.1 by default for SQuAD.",
         "[0, 1]",
     )
-    group.string(
-        "class_weights",
-        None,
-        "Factors of the loss of each class's examples: balanced, in inverse proportion to their "
-        "number in train_file; or as in a=1.0,b=2.5, where others have 1. By default all have 1.",
-    )
     group.integer(
         "early_stopping_patience",
         None,
         "Number of evaluations without a better key_metric after which training ends. By default "
         "it goes on to the last step.",
         lower_bound=1,
+    )
+    shared_flags.define_optimizer(
+        values,
+        optimizer="adamw",
+        learning_rate=5e-5,
+        reason="5e-5 is the release's; 1e-5 for race.",
+    )
+    shared_flags.define_checkpoints(
+        values, save_checkpoints_steps=1000, reason="1000 is the release's; 100 for race."
+    )
+    group.alias("num_keep_checkpoint", "keep_checkpoint_max")
+
+
+def _define_objective(values: flags.FlagValues) -> None:
+    group = FlagGroup(values, "Loss")
+    group.string(
+        "class_weights",
+        None,
+        "Factors of the loss of each class's examples: balanced, in inverse proportion to their "
+        "number in train_file; or as in a=1.0,b=2.5, where others have 1. By default all have 1.",
     )
     group.string(
         "teacher",
@@ -72,16 +87,6 @@ def _define_training(values: flags.FlagValues) -> None:
         "What teacher's and student's logits are divided by before they are compared.",
         "(0, inf)",
     )
-    shared_flags.define_optimizer(
-        values,
-        optimizer="adamw",
-        learning_rate=5e-5,
-        reason="5e-5 is the release's; 1e-5 for race.",
-    )
-    shared_flags.define_checkpoints(
-        values, save_checkpoints_steps=1000, reason="1000 is the release's; 100 for race."
-    )
-    group.alias("num_keep_checkpoint", "keep_checkpoint_max")
 
 
 def _define_evaluation(values: flags.FlagValues) -> None:

@@ -14,6 +14,7 @@ from albert_tf import checkpoint, files
 from albert_tf.cli import finetune_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.tasks import class_weights, conll, table, tag_scores, token_classification
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
@@ -37,23 +38,22 @@ _Common = tuple[ModelOptions | None, Tokenizer | None, int]
 
 
 def make_task(
-    values: flags.FlagValues, config: AlbertConfig | None
+    values: flags.FlagValues, config: AlbertConfig | None, tokenizer: Tokenizer | None
 ) -> tuple[SupervisedTask, Reader]:
     """Returns the task, and the function that reads a split's examples.
 
     Args:
       values: The flags.
       config: The model's; None if only prediction files are read.
+      tokenizer: The model's, or None.
 
     Raises:
-      ValueError: If there is no such task, it needs another flag, or the vocabulary is not the
-        model's.
+      ValueError: If there is no such task, or it needs another flag.
     """
-    options = tokenizer = None
+    options = None
     if config:
         dtype = shared_flags.dtype_policy(values)
         options = ModelOptions(config, values.dropout_prob, dtype, values.recompute)
-        tokenizer = _tokenizer(values, config)
     makers = {name: _glue_task for name in GLUE_TASKS} | _MAKERS
     if values.task_name not in makers:
         raise ValueError(f"--task_name {values.task_name!r} is none of {', '.join(makers)}")
@@ -74,8 +74,7 @@ def weigh_classes(values: flags.FlagValues, task: SupervisedTask, examples: Sequ
     Raises:
       ValueError: If it has none, or they don't fit its classes.
     """
-    classifies = isinstance(task, SequenceClassificationTask) and task.classes
-    if not classifies or isinstance(task, MultiLabelTask):
+    if task.problem_type != SINGLE_LABEL:
         raise ValueError(
             f"--class_weights is for tasks of one class a text: {values.task_name} has no use of it"
         )
@@ -260,17 +259,3 @@ def _folder(values: flags.FlagValues) -> str:
     if not values.data_dir:
         raise ValueError(f"--task_name={values.task_name} reads files in --data_dir: set that too")
     return values.data_dir
-
-
-def _tokenizer(values: flags.FlagValues, config: AlbertConfig) -> Tokenizer:
-    """Reads the vocabulary, which must be the model's."""
-    if not values.spm_model_file and not values.vocab_file:
-        raise ValueError(
-            "no vocabulary: set --spm_model_file, or --vocab_file for a WordPiece one, or put it "
-            "beside the weights of --init_checkpoint"
-        )
-    # The release prefers the SentencePiece model if both are named.
-    path = values.spm_model_file or values.vocab_file
-    words = vocabulary.Vocabulary.read(path, not values.spm_model_file, values.do_lower_case)
-    words.check(config)
-    return words.tokenizer

@@ -6,11 +6,10 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from absl import logging
 
 from albert_tf import conversion, hub
-from albert_tf.conversion import layouts
+from albert_tf.conversion import labels
 
 if TYPE_CHECKING:
     from albert_tf.model.albert import ConfiguredModel
@@ -38,7 +37,9 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
     config = conversion.load_config(path)
     names = inspect.signature(model_class).parameters
     if "num_labels" in names and "num_labels" not in arguments:
-        arguments["num_labels"] = _stored_labels(path)
+        arguments["num_labels"] = labels.count(path)
+        if not arguments["num_labels"]:
+            raise ValueError(f"{path} has no classifier: say how many classes with `num_labels`")
     model = model_class(config, **arguments)
     report = conversion.load_weights(model, path, replace_heads=True)
     lacking = conversion.lacking(model, report)
@@ -47,10 +48,3 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
             "not in %s, and randomly initialised, so train it first: %s", path, ", ".join(lacking)
         )
     return model
-
-
-def _stored_labels(path: str) -> int:
-    bias = layouts.find(path).read_weights(path).get("output_bias")
-    if bias is None:
-        raise ValueError(f"{path} has no classifier: say how many classes with `num_labels`")
-    return np.size(bias)

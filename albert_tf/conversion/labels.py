@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from albert_tf import files
-from albert_tf.conversion import huggingface
+from albert_tf.conversion import huggingface, layouts
 from albert_tf.text_files import parse_json
 
 LABELS_FILE = "labels.jsonl"
@@ -69,6 +71,15 @@ def stored(path: str) -> tuple[str, ...]:
     if files.exists(os.path.join(directory, LABELS_FILE)):
         return read(directory)
     return huggingface.read_labels(directory) if huggingface.matches(directory) else ()
+
+
+def count(path: str) -> int:
+    """Returns the number of outputs of a stored classifier; 0 if there is none.
+
+    Args:
+      path: What `load_weights` takes.
+    """
+    return np.size(layouts.find(path).read_weights(path).get("output_bias", ()))
 
 
 def check_labels(labels: Sequence[str], classes: int) -> None:

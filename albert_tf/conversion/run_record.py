@@ -10,8 +10,8 @@ from albert_tf import files
 from albert_tf.text_files import json_member, read_json_object
 
 RECORD_FILE = "run.json"
-# The problem_type of texts with any number of labels.
-MULTI_LABEL = "multi_label_classification"
+# The problem_type of texts with one label, and with any number of them.
+SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,22 +88,13 @@ class FineTunedModel(ConfiguredModel):
         )
 
 
-@keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertForSequenceClassification(FineTunedModel):
-    """Classifies a text or a pair of texts; with one label, a regression.
+class ClassifierModel(FineTunedModel):
+    """Base class of the classifiers.
 
-    Called on AlbertModel's inputs, it returns logits `<float32>[B, C]`.
-
-    Args:
-      config: See FineTunedModel.
-      num_labels: Number of classes C; 1 for a regression.
-      classifier_dropout_prob: Dropout of the pooled vector; the default is the release's.
-      recompute: See ConfiguredModel.
-      name: Name of the model.
-      **kwargs: Passed to keras.Model.
-
-    Source: classifier_utils.py, create_model.
+    Args: see FineTunedModel; `num_labels` is the number of classes C.
     """
+
+    default_name: str
 
     def __init__(
         self,
@@ -111,10 +102,11 @@ class AlbertForSequenceClassification(FineTunedModel):
         num_labels: int,
         classifier_dropout_prob: float = 0.1,
         recompute: bool = False,
-        name: str = "albert_for_sequence_classification",
+        name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        kwargs["name"] = name or self.default_name
+        super().__init__(config, classifier_dropout_prob, recompute, **kwargs)
         self.num_labels = num_labels
         self.classifier = self.add_classifier(num_labels, "classifier")
         self.build()
@@ -122,6 +114,21 @@ class AlbertForSequenceClassification(FineTunedModel):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "num_labels": self.num_labels}
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForSequenceClassification(ClassifierModel):
+    """Classifies a text or a pair of texts; with one label, a regression.
+
+    Called on AlbertModel's inputs, it returns logits `<float32>[B, C]`.
+
+    Args: see ClassifierModel; the dropout acts on the pooled vector, and its default is the
+      release's.
+
+    Source: classifier_utils.py, create_model.
+    """
+
+    default_name = "albert_for_sequence_classification"
 
     def call(
         self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.wire import masked_checksum as _checksum
+from albert_tf.wire import field, masked_checksum
 
 # Field numbers of the `oneof` in feature.proto.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
@@ -39,27 +39,27 @@ def encode_examples(columns: Mapping[str, Column]) -> list[bytes]:
     names = sorted(columns)
     entries = [_encode_feature(name, columns[name]) for name in names]
     rows = map(b"".join, zip(*entries, strict=True))
-    return [_field(1, row) for row in rows]
+    return [field(1, row) for row in rows]
 
 
 def frame_records(records: Iterable[bytes]) -> Iterator[bytes]:
     """Frames records as in a TFRecord file: each with its length and two checksums."""
     for record in records:
         length = struct.pack("<Q", len(record))
-        yield length + _checksum(length) + record + _checksum(record)
+        yield length + masked_checksum(length) + record + masked_checksum(record)
 
 
 def _encode_feature(name: str, column: Column) -> list[bytes]:
     """Returns the entry in the feature map for each row."""
     kind, rows = _encode_values(column)
-    key = _field(1, name.encode())
+    key = field(1, name.encode())
 
     @functools.cache
     def header(size: int) -> bytes:
         """Returns the bytes before a row's values, which take `size` bytes."""
         # An empty list of packed numbers has no field; a string has one even if empty.
-        values = _field(1, bytes(size)) if size or kind == _BYTES_LIST else b""
-        entry = _field(1, key + _field(2, _field(kind, values)))
+        values = field(1, bytes(size)) if size or kind == _BYTES_LIST else b""
+        entry = field(1, key + field(2, field(kind, values)))
         return entry[: len(entry) - size]
 
     return [header(len(values)) + values for values in rows]
@@ -108,13 +108,3 @@ def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     groups[:, :-1] |= is_used[:, 1:].view(np.uint8) << 7
     widths = sum(is_used[:, k].view(np.uint8) for k in range(width))
     return groups[is_used], np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Prefixes a field with its tag (wire type 2, length-delimited bytes) and its length."""
-    size, header = len(content), [number << 3 | 2]
-    while size > 127:
-        header.append(size & 127 | 128)
-        size >>= 7
-    header.append(size)
-    return bytes(header) + content

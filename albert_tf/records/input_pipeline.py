@@ -68,20 +68,6 @@ def training_dataset(
     names = tf.constant(list(files))
     stretches = tf.constant(_stretches(files, indexes))
 
-    def read_stretch(stretch: tf.Tensor) -> tf.data.Dataset:
-        file, start, num_bytes, records = tf.unstack(stretch)
-        # TFRecordDataset, but from an offset on, which that class doesn't offer.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=names[file][None],
-            compression_type="",
-            buffer_size=tf.minimum(num_bytes, _READ_BYTES),
-            byte_offsets=start[None],
-        )
-        rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
-        # Not rest.take(records): TensorFlow 2.21 crashes on that.
-        numbered = tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
-        return numbered.map(lambda record, _: record)
-
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
         # Sets the seed of this function's graph: shuffle would use the program's global one
         # instead. With seed 0 TensorFlow tests if the epoch is 0 too, which fails in a graph.
@@ -90,7 +76,7 @@ def training_dataset(
         return (
             tf.data.Dataset.from_tensor_slices(tf.gather(stretches, order))
             .interleave(
-                read_stretch,
+                lambda stretch: _read_stretch(names, stretch),
                 cycle_length=min(_STRETCHES_AT_ONCE, len(stretches)),
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
@@ -161,6 +147,22 @@ def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray
         sizes = np.diff(np.append(np.arange(0, index.records, STRETCH * step), index.records))
         rows.append(np.stack([np.full_like(sizes, number), starts[:-1], np.diff(starts), sizes], 1))
     return np.concatenate(rows)
+
+
+def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
+    """Returns the records of a row of `_stretches`; `names` are the files."""
+    file, start, num_bytes, records = tf.unstack(stretch)
+    # TFRecordDataset, but from an offset on, which that class doesn't offer.
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=names[file][None],
+        compression_type="",
+        buffer_size=tf.minimum(num_bytes, _READ_BYTES),
+        byte_offsets=start[None],
+    )
+    rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
+    # Not rest.take(records): TensorFlow 2.21 crashes on that.
+    numbered = tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
+    return numbered.map(lambda record, _: record)
 
 
 def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.tasks import table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
+from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
 from albert_tf.tasks.squad_text import read_squad
@@ -72,8 +73,9 @@ def read(served: ServedModel, path: str, columns: table.TableColumns) -> Evaluat
 def _texts(served: Any, path: str, columns: table.TableColumns) -> Evaluation:
     if served.pairs != bool(columns.text_pair):
         raise ValueError("`text_pair_column` belongs to `pairs`: give both or none")
-    examples = table.read_texts(path, columns, served.labels)
-    task = SequenceClassificationTask(None, None, served.max_seq_length, served.labels)
+    examples = table.read_texts(path, columns, served.labels, several=served.multilabel)
+    task_class = MultiLabelTask if served.multilabel else SequenceClassificationTask
+    task = task_class(None, None, served.max_seq_length, served.labels)
     rows = [[each.text_a, each.text_b] if served.pairs else [each.text_a] for each in examples]
 
     def score(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:

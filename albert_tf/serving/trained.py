@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from albert_tf import conversion, hub
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import labels, layouts, run_record
+from albert_tf.conversion import labels, run_record
 from albert_tf.conversion.names import POOLER
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
@@ -82,19 +80,14 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         if stored.albert_config_file
         else conversion.load_config(stored.path)
     )
-    words = vocabulary.choose(
+    words = vocabulary.need(
         stored.path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case
     )
-    if words is None:
-        raise FileNotFoundError(
-            f"no vocabulary is beside {stored.path}: name it with `spm_model_file` or `vocab_file`"
-        )
     sizes = {name: options[name] for name in BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
     if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.
-        weights = layouts.find(stored.path).read_weights(stored.path).get("output_weights", ())
-        count = max(1, np.size(weights) // config.hidden_size)
+        count = labels.count(stored.path) or 1
         sizes = {"num_labels": count}
         options.setdefault("labels", labels.find(stored.path, count))
         run = run_record.find(stored.path)

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import files
+from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses, metrics, sequence_features
 from albert_tf.tasks.feature_table import FeatureTable
@@ -63,7 +64,6 @@ class ScoringTask(SupervisedTask):
         self.results_file = results_file
         self.number_range = number_range
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
-        self.problem_type = "single_label_classification" if classes else "regression"
         binary = ("f1", "matthew_corr") if len(classes) == 2 else ()
         names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
         self.metric_names = (*names, "eval_loss")
@@ -174,6 +174,7 @@ class SequenceClassificationTask(ScoringTask):
 
     def __init__(self, *args: Any, windows: TextWindows | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.problem_type = SINGLE_LABEL if self.classes else "regression"
         self.windows = windows
 
     @property

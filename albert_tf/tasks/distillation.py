@@ -15,11 +15,11 @@ from absl import logging
 from albert_tf import checkpoint, conversion, files
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
+from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.tasks import feature_cache, supervised_run
-from albert_tf.tasks.classification import SequenceClassificationTask, stored_file
+from albert_tf.tasks.classification import stored_file
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
-from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.supervised_run import Split
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
@@ -41,10 +41,10 @@ class Teacher:
     """
 
     def __init__(self, path: str, task: Any, distillation: Distillation) -> None:
-        is_fit = isinstance(task, (SequenceClassificationTask, TokenClassificationTask))
-        if not is_fit or not task.classes or isinstance(task, MultiLabelTask):
+        is_tagger = isinstance(task, TokenClassificationTask)
+        if not is_tagger and task.problem_type != SINGLE_LABEL:
             raise ValueError("`teacher` is for tasks of one class a text, or a word")
-        if isinstance(task, SequenceClassificationTask) and task.windows:
+        if not is_tagger and task.windows:
             raise ValueError("`teacher` sees whole texts: leave `windows` out")
         self._path = checkpoint.best(path) or path
         words = vocabulary.find(self._path)

@@ -85,11 +85,7 @@ class Preprocessor:
         """
         path = hub.local(path)
         config = layouts.load_config(path)
-        words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
-        if words is None:
-            raise FileNotFoundError(
-                f"no vocabulary is beside {path}: name it with `spm_model_file` or `vocab_file`"
-            )
+        words = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case)
         words.check(config)
         longest = config.max_position_embeddings
         if max_seq_length is None:

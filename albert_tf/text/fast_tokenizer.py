@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.text_files import read_json_object
+from albert_tf.wire import field
 
 # Types of pieces in sentencepiece_model.proto.
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
@@ -93,11 +94,11 @@ def _sentence_piece(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> b
             kind = _CONTROL
         elif score == 0:  # No piece that training found has this score.
             kind = _USER_DEFINED
-        fields = _field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + _field(3, kind)
-        message.append(_field(1, fields))
+        fields = field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + field(3, kind)
+        message.append(field(1, fields))
     # An initial space, none removed but runs of them, and spaces written as a mark.
-    normalizer = _field(2, table) + _field(3, 1) + _field(4, 1) + _field(5, 1)
-    return b"".join([*message, _field(3, normalizer)])
+    normalizer = field(2, table) + field(3, 1) + field(4, 1) + field(5, 1)
+    return b"".join([*message, field(3, normalizer)])
 
 
 def _is_scored_piece(row: Any) -> bool:
@@ -121,18 +122,3 @@ def _character_table(normalizer: Mapping[str, Any]) -> bytes:
         return base64.b64decode(tables[0], validate=True)
     except binascii.Error as error:
         raise ValueError("its precompiled_charsmap is damaged") from error
-
-
-def _field(number: int, value: bytes | int) -> bytes:
-    """Encodes a field of a protocol buffer."""
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    content = b""
-    while value > 0x7F:
-        content += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return content + bytes([value])

@@ -81,6 +81,25 @@ def choose(
     return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), do_lower_case)
 
 
+def need(
+    path: str,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> Vocabulary:
+    """Does what `choose` does, but there must be a vocabulary.
+
+    Raises:
+      FileNotFoundError: If there is none.
+    """
+    found = choose(path, spm_model_file, vocab_file, do_lower_case)
+    if found is None:
+        raise FileNotFoundError(
+            f"no vocabulary is beside {path}: name it with `spm_model_file` or `vocab_file`"
+        )
+    return found
+
+
 def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     """Finds the vocabulary beside stored weights.
 

@@ -82,7 +82,7 @@ def test_pairs_are_read_in_the_format_they_are_published_in(tmp_path, recipe, fi
         names = ("sentence1", "sentence2", "label")
         write(path, [dict(zip(names, row, strict=True)) for row in PAIRS])
     values = runs.parse(command(recipe, tmp_path, f"--train_file={path}", f"--eval_file={path}"))
-    task, read = finetune_tasks.make_task(values, None)
+    task, read = finetune_tasks.make_task(values, None, None)
     assert task.classes == ("0", "1")
     first = 2 if content else 1
     assert read("dev") == [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import checkpoint
+from albert_tf import checkpoint, export
 from albert_tf.conversion import labels, named_weights
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict, scores
@@ -49,6 +49,29 @@ def test_texts(served, tmp_path):
     found = scores.read(model, path, TableColumns("one", "two", "gold"))(predictor.outputs)
     assert found["eval_accuracy"] == pytest.approx(2 / 3)
     assert set(found) == {"eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss"}
+
+
+def test_texts_of_any_number_of_labels(served, tmp_path):
+    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+    model = export.Classifier(
+        randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2)),
+        served["classify"].vocabulary,
+        ("no", "yes"),
+        multilabel=True,
+        max_seq_length=16,
+    )
+    predictor = predict.from_text(model)
+    texts = [[LONG], ["one\ttwo"], ["three"]]
+    has = predictor.outputs(texts)["probabilities"] >= 0.5
+    # Nothing of the last one is right.
+    has[-1] = ~has[-1]
+    joined = ["|".join(np.array(model.labels)[row]) for row in has]
+    rows = [[*text, label] for text, label in zip(texts, joined, strict=True)]
+    path = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
+    found = scores.read(model, path, COLUMNS)(predictor.outputs)
+    assert found["subset_accuracy"] == pytest.approx(2 / 3)
+    names = {"micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision", "eval_loss"}
+    assert set(found) == names
 
 
 def test_choices(served, tmp_path):
