@@ -66,7 +66,7 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
 
     from albert_tf.records import input_files, input_pipeline, masking, specs
     from albert_tf.records.dynamic_masking import DynamicMasking
-    from albert_tf.training import feeding
+    from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
     finish, spec = None, specs.pretraining_spec(args.max_seq_length, predictions(args))
     if kind == "dynamic":
@@ -82,7 +82,7 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
     input_fn = functools.partial(
         input_pipeline.training_dataset, files, indexes, spec, args.batch_size, 0, 0, finish=finish
     )
-    return feeding.replica_batches(tf.distribute.OneDeviceStrategy("CPU:0"), input_fn)
+    return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0")).iterator(input_fn)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from albert_tf import checkpoint, files
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import layouts
+from albert_tf.training.devices import Devices
 
 
 def write_config(config: AlbertConfig, output_dir: str) -> None:
@@ -73,13 +74,13 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
         )
 
 
-def check_batch_size(flag: str, batch_size: int, strategy: tf.distribute.Strategy) -> None:
+def check_batch_size(flag: str, batch_size: int, devices: Devices) -> None:
     """Checks that an evaluation batch can be split over the replicas.
 
     Raises:
       ValueError: If its size is not divisible by their number.
     """
-    num_replicas = strategy.num_replicas_in_sync
+    num_replicas = devices.num_replicas
     if batch_size % num_replicas:
         raise ValueError(
             f"--{flag} {batch_size} can't be shared by {num_replicas} replicas: make it a "
@@ -87,15 +88,13 @@ def check_batch_size(flag: str, batch_size: int, strategy: tf.distribute.Strateg
         )
 
 
-def check_train_batch_size(
-    batch_size: int, accumulation_steps: int, strategy: tf.distribute.Strategy
-) -> None:
+def check_train_batch_size(batch_size: int, accumulation_steps: int, devices: Devices) -> None:
     """Checks that a training batch can be split over the replicas, each in so many parts.
 
     Raises:
       ValueError: If its size is not divisible by the total number of parts.
     """
-    num_replicas = strategy.num_replicas_in_sync
+    num_replicas = devices.num_replicas
     parts = num_replicas * accumulation_steps
     if batch_size % parts:
         raise ValueError(
@@ -117,6 +116,6 @@ def make_output_dir(path: str) -> None:
         raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
 
 
-def describe(strategy: tf.distribute.Strategy) -> str:
-    """Returns a strategy's name and number of replicas, for people."""
-    return f"{type(strategy).__name__} with {strategy.num_replicas_in_sync} replica(s)"
+def describe(devices: Devices) -> str:
+    """Returns the devices' name and number of replicas, for people."""
+    return f"{devices.name} with {devices.num_replicas} replica(s)"

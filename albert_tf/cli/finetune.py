@@ -8,7 +8,6 @@ import functools
 import os
 from typing import Any
 
-import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf import checkpoint, conversion, errors, eval_results, files
@@ -28,7 +27,8 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
-from albert_tf.training import distribution, evaluation, optimizers, run_lock
+from albert_tf.training import evaluation, optimizers, run_lock
+from albert_tf.training.devices import Devices
 from albert_tf.training.length_buckets import MOST_ROWS, choose_static_lengths
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -124,16 +124,16 @@ def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
     return (values.train_feature_file if is_training else values.predict_feature_file) or default
 
 
-def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
+def create_devices(values: flags.FlagValues) -> Devices:
     """Chooses the devices, and checks that batches can be split over them."""
-    strategy = shared_flags.create_strategy(values)
+    devices = shared_flags.create_devices(values)
     if values.do_train:
         checks.check_train_batch_size(
-            values.train_batch_size, values.gradient_accumulation_steps, strategy
+            values.train_batch_size, values.gradient_accumulation_steps, devices
         )
     for name in ("eval_batch_size", "predict_batch_size"):
-        checks.check_batch_size(name, getattr(values, name), strategy)
-    return strategy
+        checks.check_batch_size(name, getattr(values, name), devices)
+    return devices
 
 
 def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[SupervisedRun, int]:
@@ -148,7 +148,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     checks.check_positions(config, values.max_seq_length)
     checks.check_same_model(config, values.output_dir)
     # Before any other TensorFlow operation: workers can't be connected later.
-    strategy = create_strategy(values)
+    devices = create_devices(values)
     finetune_tasks.find_vocabulary(values)
     words = finetune_records.read_vocabulary(values, config)
     task, read = finetune_tasks.make_task(values, config, words.tokenizer)
@@ -163,15 +163,15 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
     if values.export_dir:
         finetune_export.check_free(values, num_train_steps)
-    chief = distribution.is_chief(strategy)
+    chief = devices.is_chief
     if chief:
         checks.make_output_dir(values.output_dir)
         held.enter_context(run_lock.hold(values.output_dir))
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob, values.dropout_prob)
-    logging.info("%s; dropout: hidden %g, attention %g, head %g", checks.describe(strategy), *rates)
+    logging.info("%s; dropout: hidden %g, attention %g, head %g", checks.describe(devices), *rates)
     trainer = Trainer(
         task,
-        strategy,
+        devices,
         values.output_dir,
         functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
         seed=values.random_seed,
@@ -182,7 +182,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     splits = make_splits(values, task, examples)
     if teacher:
         folder = os.path.dirname(_feature_stem(values, is_training=True))
-        splits["train"] = teacher.teach(strategy, splits["train"], folder)
+        splits["train"] = teacher.teach(devices, splits["train"], folder)
     if values.do_train and chief:
         if start != "resume":
             evaluation.begin(values.output_dir)
@@ -240,7 +240,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         run.evaluate_best()
     if values.do_predict:
         run.predict_best()
-    if values.export_dir and distribution.is_chief(run.trainer.strategy):
+    if values.export_dir and run.trainer.devices.is_chief:
         finetune_export.export_best(values, run.task)
 
 

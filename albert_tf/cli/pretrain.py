@@ -18,7 +18,7 @@ from albert_tf.records.feature_spec import FeatureSpec
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import distribution, evaluation, optimizers, run_lock
+from albert_tf.training import evaluation, optimizers, run_lock
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -121,9 +121,9 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         logging.warning("evaluation alone is of --output_dir's checkpoints: no --init_checkpoint")
     files = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
-    strategy = shared_flags.create_strategy(values)
-    pretrain_flags.check_strategy(values, strategy)
-    chief = distribution.is_chief(strategy)
+    devices = shared_flags.create_devices(values)
+    pretrain_flags.check_devices(values, devices)
+    chief = devices.is_chief
     if chief:
         checks.make_output_dir(values.output_dir)
         # Evaluation may run beside training.
@@ -132,7 +132,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     cache = os.path.join(values.output_dir, "input_files.json") if chief else None
     records = check_records(values, files, config, cache)
     logging.info(
-        "%d records in %d files; %s", sum(records.counts), len(files), checks.describe(strategy)
+        "%d records in %d files; %s", sum(records.counts), len(files), checks.describe(devices)
     )
 
     trainer = Trainer(
@@ -142,7 +142,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
             values.recompute,
             values.sentence_order_weight,
         ),
-        strategy,
+        devices,
         values.output_dir,
         functools.partial(_make_optimizer, values) if values.do_train else None,
         seed=values.random_seed,
@@ -170,7 +170,7 @@ def train(values: flags.FlagValues, trainer: Trainer, records: Records) -> bool:
         trainer.step,
         finish=records.masking(values.random_seed),
     )
-    summaries = values.output_dir if distribution.is_chief(trainer.strategy) else None
+    summaries = values.output_dir if trainer.devices.is_chief else None
     progress = ProgressLog(
         summaries, values.num_train_steps, values.train_batch_size, values.max_seq_length
     )

@@ -17,7 +17,7 @@ from albert_tf.records.specs import RowFormat
 from albert_tf.scripts import FlagGroup
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    import tensorflow as tf
+    from albert_tf.training.devices import Devices
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -236,23 +236,20 @@ def _check_masking(values: flags.FlagValues) -> None:
             )
 
 
-def check_strategy(values: flags.FlagValues, strategy: tf.distribute.Strategy) -> None:
+def check_devices(values: flags.FlagValues, devices: Devices) -> None:
     """Checks that batches can be split over the replicas, and that several workers are allowed.
 
     Raises:
       ValueError: If not.
     """
-    import tensorflow as tf
-
     from albert_tf.cli import checks
 
     if values.do_train:
         checks.check_train_batch_size(
-            values.train_batch_size, values.gradient_accumulation_steps, strategy
+            values.train_batch_size, values.gradient_accumulation_steps, devices
         )
     if values.do_eval:
-        checks.check_batch_size("eval_batch_size", values.eval_batch_size, strategy)
-    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    if several and not values.do_train:
+        checks.check_batch_size("eval_batch_size", values.eval_batch_size, devices)
+    if devices.num_processes > 1 and not values.do_train:
         # Beside a training run, each could pick a different newest checkpoint.
         raise ValueError("--do_eval without --do_train is for one process: unset TF_CONFIG")

@@ -10,7 +10,7 @@ from albert_tf import hub
 from albert_tf.scripts import FlagGroup
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    import tensorflow as tf
+    from albert_tf.training.devices import Devices
 
 # Group headings.
 MODEL, TRAINING, SPEED = "Model and output", "Training", "Speed and memory"
@@ -184,11 +184,12 @@ def _define_tpu(values: flags.FlagValues) -> None:
     )
 
 
-def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
-    """Returns the strategy for the devices that the flags name."""
+def create_devices(values: flags.FlagValues) -> Devices:
+    """Returns the devices that the flags name."""
     from albert_tf.training import distribution
+    from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
-    return distribution.create_strategy(
+    strategy = distribution.create_strategy(
         values.use_tpu,
         values.tpu_name,
         values.tpu_zone,
@@ -196,6 +197,7 @@ def create_strategy(values: flags.FlagValues) -> tf.distribute.Strategy:
         values.master,
         values.num_tpu_cores,
     )
+    return TensorFlowDevices(strategy)
 
 
 def dtype_policy(values: flags.FlagValues) -> str:

@@ -23,7 +23,8 @@ from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
 from albert_tf.tasks.supervised_run import Split
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
-from albert_tf.training import distribution, length_buckets
+from albert_tf.training import length_buckets
+from albert_tf.training.devices import Devices
 from albert_tf.training.row_outputs import RowOutputs
 
 
@@ -71,11 +72,11 @@ class Teacher:
         task.distillation = distillation
         task.labels = (*task.labels, TEACHER_PROBABILITIES)
 
-    def teach(self, strategy: tf.distribute.Strategy, split: Split, folder: str) -> Split:
+    def teach(self, devices: Devices, split: Split, folder: str) -> Split:
         """Returns the split with the teacher's probabilities, stored in a folder for later runs.
 
         Args:
-          strategy: The devices.
+          devices: Where the teacher runs.
           split: The training examples.
           folder: A folder in it is named after the teacher.
 
@@ -86,19 +87,19 @@ class Teacher:
         digest = feature_cache.digest(split.examples, settings)
         folder = os.path.join(folder, f"teacher-{digest}")
         if not files.exists(stored_file(folder, "train")):
-            predictions = self._predict(strategy, split)
-            if distribution.is_chief(strategy):
+            predictions = self._predict(devices, split)
+            if devices.is_chief:
                 tf.io.gfile.makedirs(folder)
                 self._task.write(folder, "train", split.examples, predictions)
-            distribution.mean_over_workers(strategy, 0.0)  # The others wait for the file.
+            devices.wait_for_all()  # The others wait for the file.
         # As it is stored, so that a later run reads the same numbers.
         stored = self._task.average([folder], "train", split.examples)[:, self._order]
         features = self._task.with_probabilities(split.examples, split.features, stored)
         return dataclasses.replace(split, features=features)
 
-    def _predict(self, strategy: tf.distribute.Strategy, split: Split) -> np.ndarray:
+    def _predict(self, devices: Devices, split: Split) -> np.ndarray:
         task = self._task
-        with strategy.scope():
+        with devices.scope():
             model = task.build_model()
         report = conversion.load_weights(model, self._path)
         lacking = conversion.lacking(model, report)
@@ -108,7 +109,7 @@ class Teacher:
         features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
         own = dataclasses.replace(split, features=features, static_lengths=lengths)
-        return supervised_run.predict(task, RowOutputs(strategy, model), own)
+        return supervised_run.predict(task, RowOutputs(devices, model), own)
 
 
 def _digest_of_weights(path: str) -> str:

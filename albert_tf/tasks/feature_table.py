@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tasks.sequence_features import PADDING
-from albert_tf.training.feeding import InputByLength, InputFn
+from albert_tf.training.devices import InputFn
+from albert_tf.training.feeding import InputByLength
 from albert_tf.training.length_buckets import LengthBatches
 
 # Features that are a vector for each row, and not a value for each position.

@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf import checkpoint, conversion, eval_results
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
-from albert_tf.training import distribution, evaluation, length_buckets
+from albert_tf.training import evaluation, length_buckets
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.trainer import Trainer
@@ -59,7 +59,7 @@ class SupervisedRun:
         self.trainer = trainer
         self.splits = splits
         self.initial_weights = initial_weights
-        self._outputs = RowOutputs(trainer.strategy, trainer.model)
+        self._outputs = RowOutputs(trainer.devices, trainer.model)
         self._dev_predictions: Any = None
 
     def train(
@@ -96,7 +96,7 @@ class SupervisedRun:
         )
         rows_an_example = math.prod(table.sequences["input_ids"].shape[1:])
         positions = float(plan.lengths.mean()) * rows_an_example
-        summaries = trainer.output_dir if distribution.is_chief(trainer.strategy) else None
+        summaries = trainer.output_dir if trainer.devices.is_chief else None
 
         def evaluate() -> bool:
             self.evaluate_saved()
@@ -159,7 +159,7 @@ class SupervisedRun:
     def _predict_and_write(self, name: str) -> None:
         source = self._restore_best()
         predictions = self.predict(name)
-        if distribution.is_chief(self.trainer.strategy):
+        if self.trainer.devices.is_chief:
             write_predictions(
                 self.task,
                 self.trainer.output_dir,

@@ -11,8 +11,7 @@ from absl import logging
 
 from albert_tf import checkpoint, eval_results, files
 from albert_tf.eval_results import Trial
-from albert_tf.training import distribution
-from albert_tf.training.feeding import InputFn
+from albert_tf.training.devices import InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
 
@@ -56,7 +55,7 @@ def evaluate_checkpoints(
         results = {"global_step": step, **trainer.evaluate(input_fn)}
         evaluated, waiting_since = prefix, None
         lines += log_results(prefix, results)
-        if distribution.is_chief(trainer.strategy):
+        if trainer.devices.is_chief:
             write_metrics(trainer.output_dir, step, results)
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
             files.replace(
@@ -108,7 +107,7 @@ def evaluate_saved(
         is_best = trial.is_beaten(value, trainer.task.key_metric)
         best = (step, value) if is_best else (trial.best_step, trial.best_value)
         trial = Trial(step, *best)
-        if distribution.is_chief(trainer.strategy):
+        if trainer.devices.is_chief:
             write_metrics(directory, step, results)
             if is_best:
                 lines += _copy_to_best(prefix)
@@ -118,7 +117,7 @@ def evaluate_saved(
             # Last: a run killed before this point evaluates the checkpoint again.
             trial.write(directory)
     # The other workers go on with the files that the chief wrote.
-    distribution.mean_over_workers(trainer.strategy, 0.0)
+    trainer.devices.wait_for_all()
     return count
 
 

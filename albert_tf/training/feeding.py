@@ -2,53 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.training import distribution
-
-# Makes a host's dataset: per-replica batches, one for each of its replicas in turn.
-InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
-
-
-def replica_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
-    """Returns an iterator over a host's dataset; see `next_batch`.
-
-    Autotuning is off: its thread can miss the signal to end and sleep until its next round, up to
-    a minute later, and the iterator's end waits for it. (`num_parallel_calls=AUTOTUNE` then means
-    one thread per core, up to 16.) The iterators that tf.distribute puts on each device have such
-    a thread whatever the dataset's options; they are used only for TPUs, where they also feed the
-    hosts of a pod.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        return iter(
-            strategy.distribute_datasets_from_function(
-                lambda context: input_fn(context).with_options(options)
-            )
-        )
-    return iter(input_fn(distribution.input_context(strategy)).with_options(options))
-
-
-def next_batch(strategy: tf.distribute.Strategy, iterator: Iterator[Any]) -> Any:
-    """Returns one batch for each of this host's replicas, for `strategy.run`."""
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        return next(iterator)
-    return strategy.experimental_distribute_values_from_function(lambda _: next(iterator))
-
-
-def all_batches(strategy: tf.distribute.Strategy, input_fn: InputFn) -> Iterator[Any]:
-    """Yields the batches of a finite dataset, for `strategy.run`."""
-    iterator = replica_batches(strategy, input_fn)
-    with contextlib.suppress(StopIteration):
-        while True:
-            yield next_batch(strategy, iterator)
+from albert_tf.training.devices import Devices, InputFn, Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +31,7 @@ class StepIterators:
     """Splits steps into runs, each fed by an iterator over batches of one static length.
 
     Args:
-      strategy: Distributes the batches.
+      devices: What the batches are for.
       source: Makes the datasets.
       first_step: The step of the first batch.
       num_steps: The last step.
@@ -80,7 +39,7 @@ class StepIterators:
 
     def __init__(
         self,
-        strategy: tf.distribute.Strategy,
+        devices: Devices,
         source: InputFn | InputByLength,
         first_step: int,
         num_steps: int,
@@ -92,11 +51,9 @@ class StepIterators:
         else:
             lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
         self._lengths = source.lengths
-        self._iterators = {
-            length: replica_batches(strategy, source.input_fns[length]) for length in lengths
-        }
+        self._iterators = {length: devices.iterator(source.input_fns[length]) for length in lengths}
 
-    def runs(self, step: int, count: int) -> Iterator[tuple[Any, int]]:
+    def runs(self, step: int, count: int) -> Iterator[Run]:
         """Splits the next `count` steps, from `step` on, into runs of one length.
 
         Yields:

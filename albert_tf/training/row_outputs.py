@@ -7,9 +7,8 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.training.feeding import InputFn, all_batches
+from albert_tf.training.devices import Devices, InputFn
 from albert_tf.types import Features
 
 
@@ -17,13 +16,14 @@ class RowOutputs:
     """Runs a model on rows.
 
     Args:
-      strategy: The devices that share each batch.
+      devices: They share each batch.
       model: Maps features to tensors `[B, ...]`.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-        self.strategy = strategy
-        self.model = model
+    def __init__(self, devices: Devices, model: keras.Model) -> None:
+        self._devices = devices
+        self._model = model
+        self._outputs = devices.gathered(model, self._replica_outputs)
 
     def __call__(self, input_fns: Iterable[InputFn], num_rows: int) -> Any:
         """Returns the model's outputs on N rows, as arrays `[N, ...]` in row order.
@@ -37,26 +37,21 @@ class RowOutputs:
         """
         results: list[np.ndarray] = []
         for input_fn in input_fns:
-            for batch in all_batches(self.strategy, input_fn):
-                outputs, rows, weights = self._step(batch)
-                counted = weights.numpy() > 0
-                values = [value.numpy()[counted] for value in tf.nest.flatten(outputs)]
+            for batch in self._devices.batches(input_fn):
+                outputs, rows, weights = self._outputs(batch)
+                counted = weights > 0
+                values = [value[counted] for value in keras.tree.flatten(outputs)]
                 if not results:
                     results = [_blank((num_rows, *value.shape[1:]), value) for value in values]
                 for result, value in zip(results, values, strict=True):
-                    place = (rows.numpy()[counted], *(slice(size) for size in value.shape[1:]))
+                    place = (rows[counted], *(slice(size) for size in value.shape[1:]))
                     result[place] = value
-        return tf.nest.pack_sequence_as(outputs, results)
+        return keras.tree.pack_sequence_as(outputs, results)
 
-    @tf.function
-    def _step(self, batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        def replica_outputs(batch: Features) -> tuple[Any, tf.Tensor, tf.Tensor]:
-            features = dict(batch)
-            rows, weights = features.pop("example_rows"), features.pop("example_weights")
-            return self.model(features, training=False), rows, weights
-
-        replicas = self.strategy.run(replica_outputs, args=(batch,))
-        return tf.nest.map_structure(lambda x: self.strategy.gather(x, axis=0), replicas)
+    def _replica_outputs(self, batch: Features) -> tuple[Any, Any, Any]:
+        features = dict(batch)
+        rows, weights = features.pop("example_rows"), features.pop("example_weights")
+        return self._model(features, training=False), rows, weights
 
 
 def _blank(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:

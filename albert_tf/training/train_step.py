@@ -1,4 +1,4 @@
-"""The training step of one replica: only what runs on the device."""
+"""The training step of one of TensorFlow's replicas: only what runs on the device."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.training.devices import stat_names
 from albert_tf.training.task import Task
 from albert_tf.types import Features
 
@@ -27,13 +28,13 @@ class TrainStep:
     Args:
       task: Defines the losses.
       model: The result of `task.build_model`.
-      optimizer: A built optimizer with `sum_over_replicas=False`; None if the step is never run.
+      optimizer: A built optimizer with `sum_over_replicas=False`.
       seed: Seed of dropout.
       jit_compile: Whether XLA compiles forward and backward pass; on a TPU it always does.
       accumulation_steps: Number of micro-batches that a replica splits its batch into.
 
     Attributes:
-      stat_names: Names of the statistics that a call returns.
+      stat_names: Names of the statistics that a call returns; see devices.stat_names.
 
     Raises:
       ValueError: If the optimizer would sum the gradients over the replicas again.
@@ -43,18 +44,18 @@ class TrainStep:
         self,
         task: Task,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer | None,
+        optimizer: keras.optimizers.Optimizer,
         seed: int = 0,
         jit_compile: bool = False,
         accumulation_steps: int = 1,
     ) -> None:
         # Keras' own optimizers sum as well.
-        if optimizer is not None and getattr(optimizer, "sum_over_replicas", True):
+        if getattr(optimizer, "sum_over_replicas", True):
             raise ValueError(
                 f"the optimizer {type(optimizer).__name__} would sum gradients over replicas "
                 "again: make it with create_optimizer(..., sum_over_replicas=False)"
             )
-        self.stat_names = ("loss", *task.loss_names, "learning_rate", "grad_norm")
+        self.stat_names = stat_names(task)
         self._task = task
         self._model = model
         self._optimizer = optimizer
@@ -70,8 +71,7 @@ class TrainStep:
           features: This replica's features, of static shape.
 
         Returns:
-          `<float32>[len(stat_names)]`, the same on all replicas: total loss, each loss, the
-          learning rate used, and the gradients' global norm before clipping.
+          `<float32>[len(stat_names)]`, the same on all replicas.
         """
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))

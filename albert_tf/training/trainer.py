@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
+from keras import ops
 
 from albert_tf import checkpoint, conversion
-from albert_tf.training import distribution, feeding, state
-from albert_tf.training.feeding import InputByLength, InputFn
+from albert_tf.training import state
+from albert_tf.training.devices import Devices, InputFn, stat_names
+from albert_tf.training.feeding import InputByLength, StepIterators
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.training.task import Task
-from albert_tf.training.train_step import TrainStep
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
 
 # An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress
 # line, and after SIGTERM a process has some 30 seconds to save.
@@ -32,11 +31,11 @@ class NonFiniteLossError(ArithmeticError):
 
 
 class Trainer:
-    """Trains and evaluates a task's model under a strategy.
+    """Trains and evaluates a task's model on devices.
 
     Args:
       task: Defines model, losses and metrics.
-      strategy: From distribution.create_strategy.
+      devices: Where it runs.
       output_dir: Existing directory for checkpoints and summaries.
       make_optimizer: Makes the optimizer, with `sum_over_replicas=False`; None only evaluates.
       seed: Seed of weight initialisation and dropout.
@@ -50,7 +49,7 @@ class Trainer:
     def __init__(
         self,
         task: Task,
-        strategy: tf.distribute.Strategy,
+        devices: Devices,
         output_dir: str,
         make_optimizer: Callable[[], keras.optimizers.Optimizer] | None = None,
         *,
@@ -59,17 +58,19 @@ class Trainer:
         accumulation_steps: int = 1,
     ) -> None:
         self.task = task
-        self.strategy = strategy
+        self.devices = devices
         self.output_dir = output_dir
         keras.utils.set_random_seed(seed)
-        with strategy.scope():
+        with devices.scope():
             self.model = task.build_model()
             self.optimizer = make_optimizer() if make_optimizer else None
             if self.optimizer:
                 self.optimizer.build(self.model.trainable_variables)
-        self._train_step = TrainStep(
-            task, self.model, self.optimizer, seed, jit_compile, accumulation_steps
-        )
+        if self.optimizer:
+            self._train_runs = devices.train_steps(
+                task, self.model, self.optimizer, seed, jit_compile, accumulation_steps
+            )
+        self._metrics = devices.summed(self.model, self._metric_pairs)
 
     @property
     def step(self) -> int:
@@ -111,7 +112,7 @@ class Trainer:
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.
         """
-        iterators = feeding.StepIterators(self.strategy, source, self.step, num_train_steps)
+        iterators = StepIterators(self.devices, source, self.step, num_train_steps)
         step, saved, step_seconds = self.step, self.step, None
         stop, is_over = False, self.step >= num_train_steps
         with StopSignals() as signals:
@@ -141,29 +142,13 @@ class Trainer:
             logging.info("stopped at step %d: the same command goes on from there", step)
         return is_over
 
-    def _train_runs(self, runs: Iterable[tuple[Any, int]]) -> np.ndarray:
-        # Nothing is fetched before all are launched: the host must not wait between runs.
-        stats = [self._train_steps(iterator, tf.constant(count)) for iterator, count in runs]
-        return tf.concat(stats, axis=0).numpy()
-
-    @tf.function
-    def _train_steps(self, iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
-        stats = tf.TensorArray(tf.float32, size=num_steps)
-        for i in tf.range(num_steps):
-            replica_stats = self.strategy.run(
-                self._train_step, args=(feeding.next_batch(self.strategy, iterator),)
-            )
-            # All replicas hold the same numbers: they have been summed.
-            stats = stats.write(i, self.strategy.experimental_local_results(replica_stats)[0])
-        return stats.stack()  # [steps, len(stat_names)]
-
     def save(self, keep_max: int) -> None:
         """Writes a checkpoint of weights, moments and step; all workers wait for the chief."""
-        if distribution.is_chief(self.strategy):
+        if self.devices.is_chief:
             tensors = state.tensors(self.model, self.optimizer)
             prefix = checkpoint.save(self.output_dir, self.step, tensors, keep_max)
             logging.info("saved %s", prefix)
-        distribution.mean_over_workers(self.strategy, 0.0)
+        self.devices.wait_for_all()
 
     def _check_finite(self, stats: np.ndarray, step: int, saved: int) -> None:
         bad = np.flatnonzero(~np.isfinite(stats).all(axis=1))
@@ -175,12 +160,12 @@ class Trainer:
             )
 
     def _by_name(self, stats: np.ndarray) -> dict[str, float]:
-        return dict(zip(self._train_step.stat_names, stats.tolist(), strict=True))
+        return dict(zip(stat_names(self.task), stats.tolist(), strict=True))
 
     def _agree(self, step_seconds: float, signals: StopSignals) -> tuple[float, bool]:
         """Returns the mean step time, and whether any worker has been told to stop."""
         stop = float(signals.requested is not None)
-        means = distribution.mean_over_workers(self.strategy, step_seconds, stop)
+        means = self.devices.mean_over_processes(step_seconds, stop)
         return means[0], means[1] > 0
 
     # --- where weights come from ------------------------------------------------------------
@@ -204,7 +189,7 @@ class Trainer:
         # 1. Resume from output_dir.
         latest = checkpoint.latest(self.output_dir)
         self._check_shared(latest)
-        if distribution.is_chief(self.strategy):
+        if self.devices.is_chief:
             checkpoint.remove_unfinished(self.output_dir)
         if latest:
             self.restore(latest)
@@ -229,7 +214,7 @@ class Trainer:
     def _check_shared(self, latest: str | None) -> None:
         # Each worker assigns what it reads; a difference would go unnoticed.
         number = zlib.crc32(os.path.basename(latest or "").encode())
-        if distribution.mean_over_workers(self.strategy, number) != [number]:
+        if self.devices.mean_over_processes(number) != [number]:
             raise ValueError(
                 f"the workers see different checkpoints in {self.output_dir} (this one {latest}): "
                 "all need the same output_dir, on storage that they share"
@@ -251,24 +236,16 @@ class Trainer:
         """
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
-            for batch in feeding.all_batches(self.strategy, input_fn):
-                for name, value in self._eval_step(batch).items():
-                    totals[name] = totals.get(name, 0.0) + value.numpy().astype(np.float64)
+            for batch in self.devices.batches(input_fn):
+                for name, value in self._metrics(batch).items():
+                    totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
         results = {
             name: float(value[0] / value[1]) if value[1] else 0.0 for name, value in totals.items()
         }
         losses = [value for name, value in results.items() if name.endswith("_loss")]
         return {"loss": sum(losses), **results}
 
-    @tf.function
-    def _eval_step(self, features: Features) -> dict[str, tf.Tensor]:
-        def replica_metrics(features: Features) -> dict[str, tf.Tensor]:
-            metrics = self.task.metrics(self.model(features, training=False), features)
-            pairs = {name: tf.stack(pair) for name, pair in metrics.items()}
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pairs)
-
-        replicas = self.strategy.run(replica_metrics, args=(features,))
-        return {
-            name: self.strategy.experimental_local_results(pair)[0]
-            for name, pair in replicas.items()
-        }
+    def _metric_pairs(self, features: Features) -> dict[str, Array]:
+        """Returns sum and weight of each metric, `<float32>[2]`."""
+        metrics = self.task.metrics(self.model(features, training=False), features)
+        return {name: ops.stack(pair) for name, pair in metrics.items()}

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf import bundle_index, checkpoint, eval_results
 from albert_tf.training import evaluation
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
 METRICS = {
     "masked_lm_loss": 3.0,
@@ -25,7 +26,7 @@ class FakeTrainer:
 
     def __init__(self, directory: pathlib.Path, accuracies: dict[int, float]) -> None:
         self.output_dir = str(directory)
-        self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        self.devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
         self.task = types.SimpleNamespace(key_metric="masked_lm_accuracy")
         self.evaluated: list[int] = []
         self.after = lambda step: None
@@ -220,11 +221,11 @@ def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
     save(tmp_path, 2)
     seen = []
 
-    def wait(strategy, *values):
+    def wait(devices):
         assert best_step(tmp_path) == 2
         seen.append((tmp_path / "best_trial.txt").read_text())
 
-    monkeypatch.setattr(evaluation.distribution, "mean_over_workers", wait)
+    monkeypatch.setattr(TensorFlowDevices, "wait_for_all", wait)
     evaluate_saved(tmp_path, {2: 0.5})
     assert seen == ["2:2:0.5"]
 

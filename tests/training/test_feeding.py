@@ -24,6 +24,7 @@ from albert_tf.training import feeding, length_buckets, trainer
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.task import Task
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import pretraining_runs as runs
 from tests import tolerances
@@ -86,13 +87,17 @@ def table() -> FeatureTable:
     return FeatureTable.from_rows(rows)
 
 
-def make_trainer(directory: pathlib.Path, strategy=None, dropout: float = 0.0) -> Trainer:
+def one_device() -> TensorFlowDevices:
+    return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+
+
+def make_trainer(directory: pathlib.Path, devices=None, dropout: float = 0.0) -> Trainer:
     def make_optimizer():
         return create_optimizer(0.003, STEPS, 2, sum_over_replicas=False)
 
     directory.mkdir(exist_ok=True)
-    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
-    trainer = Trainer(ClassesTask(dropout), strategy, str(directory), make_optimizer, seed=3)
+    devices = devices or one_device()
+    trainer = Trainer(ClassesTask(dropout), devices, str(directory), make_optimizer, seed=3)
     trainer.initialise()
     return trainer
 
@@ -145,7 +150,7 @@ def predict(trainer: Trainer) -> np.ndarray:
     """Returns the logits of all rows, as RowOutputs puts them together."""
     rows = table()
     batches = length_buckets.evaluation_batches(rows.lengths, BATCH_SIZE, LENGTHS)
-    outputs = RowOutputs(trainer.strategy, trainer.model)
+    outputs = RowOutputs(trainer.devices, trainer.model)
     return outputs(rows.evaluation_inputs(batches), len(rows.lengths))
 
 
@@ -197,8 +202,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 def _train_on_two_replicas(directory: pathlib.Path) -> Any:
     runs.split_cpu(2)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    trainer = make_trainer(directory, strategy)
+    devices = TensorFlowDevices(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+    trainer = make_trainer(directory, devices)
     return train(trainer), evaluate(trainer, LENGTHS)[0], predict(trainer)
 
 
@@ -227,9 +232,8 @@ def test_iterators_end_at_once():
             dataset = dataset.map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
         return dataset
 
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    iterators = [feeding.replica_batches(strategy, input_fn) for _ in range(24)]
-    assert [int(feeding.next_batch(strategy, it)) for it in iterators] == [10] * 24
+    iterators = [one_device().iterator(input_fn) for _ in range(24)]
+    assert [int(next(it)) for it in iterators] == [10] * 24
     time.sleep(6)
     start = time.monotonic()
     iterators.clear()
@@ -239,7 +243,7 @@ def test_iterators_end_at_once():
 def test_steps_of_one_length_take_no_memory_however_many():
     """Eight bytes for each would be more than there are."""
     iterators = feeding.StepIterators(
-        tf.distribute.get_strategy(), lambda context: tf.data.Dataset.range(5), 3, 10**15
+        one_device(), lambda context: tf.data.Dataset.range(5), 3, 10**15
     )
     ((iterator, count),) = iterators.runs(10**14, 7)
     assert (count, next(iterator).numpy()) == (7, 0)

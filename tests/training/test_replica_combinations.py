@@ -14,7 +14,6 @@ import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
@@ -22,7 +21,9 @@ from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import distribution
+from albert_tf.training.devices import Devices
 from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import pretraining_runs as runs
 from tests import tolerances, two_workers
@@ -69,9 +70,7 @@ def write_records(folder: pathlib.Path) -> None:
     runs.write_compact_records(folder / "dynamic", runs.compact_examples(COUNT))
 
 
-def train(
-    strategy: tf.distribute.Strategy, folder: pathlib.Path, kind: str, parts: int, blocks: str
-) -> list:
+def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks: str) -> list:
     finish, spec = None, pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
     if kind == "packed":
         spec = pretraining_spec(24, 2 * runs.PREDICTIONS, SLOTS)
@@ -84,7 +83,7 @@ def train(
     indexes = input_files.index_records([path])
     trainer = Trainer(
         PretrainingTask(runs.config(num_hidden_layers=1), "float32", blocks == "recomputed"),
-        strategy,
+        devices,
         str(folder),
         lambda: create_optimizer(0.01, STEPS, 0, sum_over_replicas=False),
         accumulation_steps=parts,
@@ -102,9 +101,9 @@ def train(
 def _process(folder: pathlib.Path, output: pathlib.Path, cpus: int, env: dict[str, str]) -> None:
     os.environ.update(env)
     runs.split_cpu(cpus)
-    strategy = distribution.create_strategy()
-    found = [train(strategy, folder, *combination) for combination in COMBINATIONS]
-    output.write_text(json.dumps({"strategy": type(strategy).__name__, "losses": found}))
+    devices = TensorFlowDevices(distribution.create_strategy())
+    found = [train(devices, folder, *combination) for combination in COMBINATIONS]
+    output.write_text(json.dumps({"strategy": devices.name, "losses": found}))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ import tensorflow as tf
 from albert_tf import checkpoint
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 
@@ -85,8 +86,8 @@ def constant_trainer(directory: pathlib.Path, learning_rate: float = 1e-20) -> T
     def make_optimizer():
         return create_optimizer(learning_rate, 10**6, 0, sum_over_replicas=False)
 
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return Trainer(ConstantTask(), strategy, str(directory), make_optimizer)
+    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    return Trainer(ConstantTask(), devices, str(directory), make_optimizer)
 
 
 def saved_steps(directory: pathlib.Path) -> list[int]:
@@ -134,9 +135,9 @@ def test_only_the_newest_are_kept(tmp_path):
     "make_optimizer", [lambda: create_optimizer(0.1, 10, 0), keras.optimizers.Adam]
 )
 def test_an_optimizer_that_sums_over_replicas_is_refused(tmp_path, make_optimizer):
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
     with pytest.raises(ValueError, match="would sum gradients .*sum_over_replicas=False"):
-        Trainer(ConstantTask(), strategy, str(tmp_path), make_optimizer)
+        Trainer(ConstantTask(), devices, str(tmp_path), make_optimizer)
 
 
 def test_a_run_that_is_done_does_nothing(tmp_path):

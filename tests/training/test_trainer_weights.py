@@ -17,8 +17,8 @@ from albert_tf.conversion import layouts
 from albert_tf.records import input_pipeline
 from albert_tf.records.specs import pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import distribution
 from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import goldens, tolerances
 from tests import pretraining_runs as runs
@@ -30,8 +30,8 @@ def trainer_of(config: albert_tf.AlbertConfig, directory: pathlib.Path, seed: in
     def make_optimizer():
         return create_optimizer(0.1, 10, 0, sum_over_replicas=False)
 
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return Trainer(PretrainingTask(config), strategy, str(directory), make_optimizer, seed=seed)
+    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    return Trainer(PretrainingTask(config), devices, str(directory), make_optimizer, seed=seed)
 
 
 def weights(trainer: Trainer) -> dict[str, np.ndarray]:
@@ -142,12 +142,12 @@ def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path, of, value):
 def test_workers_that_see_different_checkpoints_are_stopped(tmp_path, monkeypatch):
     """As with output directories on disks of their own: their weights would differ."""
 
-    def mean_with_one_that_sees_none(strategy, number):
+    def mean_with_one_that_sees_none(devices, number):
         return [(number + 0.0) / 2]
 
     trainer = trainer_of(runs.config(), tmp_path)
     trainer.save(keep_max=1)
-    monkeypatch.setattr(distribution, "mean_over_workers", mean_with_one_that_sees_none)
+    monkeypatch.setattr(TensorFlowDevices, "mean_over_processes", mean_with_one_that_sees_none)
     with pytest.raises(ValueError, match="the workers see different checkpoints in .*ckpt-0"):
         trainer.initialise()
 

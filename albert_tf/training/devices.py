@@ -1,0 +1,111 @@
+"""What the Trainer needs of the devices that it runs on; each framework has its own way of it."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.training.task import Task
+from albert_tf.types import Features
+
+# Makes a host's dataset: per-replica batches, one for each of its replicas in turn.
+InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+# An iterator over batches, made by the devices themselves, and how many steps to take from it.
+Run = tuple[Any, int]
+
+
+class Devices(abc.ABC):
+    """The devices of this process, and of the processes that train together with it.
+
+    Each device is a replica: it holds all weights and takes an equal share of each batch. Between
+    calls the weights are the values of Keras' variables, wherever the devices keep them.
+
+    Attributes:
+      name: Names them to people.
+      is_chief: Whether this process is the one that writes files.
+      input_context: Which part of the input this process feeds to its replicas.
+    """
+
+    name: str
+    is_chief: bool
+    input_context: tf.distribute.InputContext
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of devices of all processes."""
+        return self.input_context.num_replicas_in_sync
+
+    @property
+    def num_processes(self) -> int:
+        """Number of processes that train together."""
+        return self.input_context.num_input_pipelines
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """Returns the context in which models and optimizers are made."""
+        return contextlib.nullcontext()
+
+    @abc.abstractmethod
+    def mean_over_processes(self, *values: float) -> list[float]:
+        """Returns the means of the values over all processes; waits until each calls it."""
+
+    def wait_for_all(self) -> None:
+        """Waits until every process calls it."""
+        self.mean_over_processes(0.0)
+
+    @abc.abstractmethod
+    def iterator(self, input_fn: InputFn) -> Any:
+        """Returns an iterator over a host's dataset, for the function of `train_steps`."""
+
+    @abc.abstractmethod
+    def batches(self, input_fn: InputFn) -> Iterator[Any]:
+        """Yields the batches of a finite dataset, for the functions of `summed` and `gathered`."""
+
+    @abc.abstractmethod
+    def train_steps(
+        self,
+        task: Task,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        seed: int,
+        jit_compile: bool,
+        accumulation_steps: int,
+    ) -> Callable[[Iterable[Run]], np.ndarray]:
+        """Returns a function that trains for one run of steps after the other.
+
+        It returns the statistics of each step, `<float32>[steps, len(stat_names(task))]`. Nothing
+        is fetched before all runs are launched: the host must not wait between them.
+
+        Args: see TrainStep.
+        """
+
+    @abc.abstractmethod
+    def summed(
+        self, model: keras.Model, function: Callable[[Features], Any]
+    ) -> Callable[[Any], Any]:
+        """Returns a function of a batch: `function` of each replica's share, summed over them.
+
+        Args:
+          model: What `function` calls.
+          function: Maps a replica's features to tensors. The result has arrays in their place.
+        """
+
+    @abc.abstractmethod
+    def gathered(
+        self, model: keras.Model, function: Callable[[Features], Any]
+    ) -> Callable[[Any], Any]:
+        """Like `summed`, but with the rows of all replicas one after the other."""
+
+
+def stat_names(task: Task) -> tuple[str, ...]:
+    """Returns the names of a training step's statistics, all of the global batch.
+
+    They are the total loss, each loss, the learning rate used, and the gradients' global norm
+    before clipping.
+    """
+    return ("loss", *task.loss_names, "learning_rate", "grad_norm")
