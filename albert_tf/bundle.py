@@ -42,11 +42,11 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
     file.seek(entry.offset)
     content = file.read(entry.size)
     if len(content) != entry.size:
-        raise ValueError(f"{entry.shard} became shorter while it was read")
+        raise ValueError(f"{entry.shard} was truncated while it was being read")
     if entry.dtype == bundle_index.STRING:
         return _strings(content, entry)
     if math.prod(entry.shape) * bundle_index.width(entry.dtype) != entry.size:
-        raise ValueError(f"{entry.key!r} has {entry.size:,} bytes, more than its shape")
+        raise ValueError(f"{entry.key!r} has {entry.size:,} bytes, more than its shape needs")
     _check(content, entry)
     # A copy: an array over bytes is read-only.
     return np.frombuffer(content, _dtype(entry.dtype)).reshape(entry.shape).copy()
@@ -63,7 +63,7 @@ def _dtype(number: int) -> np.dtype:
 
 def _check(summed: bytes, entry: Entry) -> None:
     if wire.masked_checksum(summed) != entry.checksum:
-        raise ValueError(f"the bytes of {entry.key!r} do not have the checksum of its index")
+        raise ValueError(f"{entry.key!r} does not match its checksum in the index")
 
 
 def _strings(content: bytes, entry: Entry) -> Any:
@@ -78,7 +78,7 @@ def _strings(content: bytes, entry: Entry) -> Any:
     # The entry's checksum covers fixed-width lengths, their own checksum, and the strings.
     widths = b"".join(struct.pack("<I" if n < 1 << 32 else "<Q", n) for n in lengths)
     if wire.masked_checksum(widths) != content[position:start]:
-        raise ValueError(f"the lengths of {entry.key!r} do not have their checksum")
+        raise ValueError(f"the string lengths of {entry.key!r} do not match their checksum")
     _check(widths + content[position:], entry)
     array = np.empty(len(lengths), object)
     for i, length in enumerate(lengths):

@@ -102,16 +102,18 @@ def read(prefix: str) -> list[Entry]:
                 raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
             needed = _least_bytes(key, entry)
             if needed > entry.size:
-                raise ValueError(f"{key!r} declares {needed:,} bytes and has {entry.size:,}")
+                raise ValueError(
+                    f"{key!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
+                )
             if entry.dtype == STRING and entry.size > files.SMALL_BYTES:
                 raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
             found.append(entry)
     except IndexError as error:
-        raise ValueError(f"its index is none: {error}") from None
+        raise ValueError(f"its index can't be parsed: {error}") from None
     total = sum(entry.size for entry in found)
     if total > sum(held.values()):
         raise ValueError(
-            f"it declares {total:,} bytes, and its data files hold {sum(held.values()):,}"
+            f"its index declares {total:,} bytes, but its data files contain {sum(held.values()):,}"
         )
     return found
 
@@ -120,7 +122,7 @@ def _num_shards(header: bytes) -> int:
     """Returns the number of data files from a BundleHeaderProto."""
     values = dict(wire.fields(header))
     if values.get(2, 0):
-        raise ValueError("its numbers are big-endian, which are not read")
+        raise ValueError("it is big-endian, which is not supported")
     return wire.signed(_number(values.get(1, 0)))
 
 
@@ -130,7 +132,7 @@ def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
     dims: list[int] = []
     for number, value in wire.fields(message):
         if number == 7:
-            raise ValueError(f"{key!r} is stored in slices, which are not read")
+            raise ValueError(f"{key!r} is stored in slices, which is not supported")
         if number == 2:
             dims += _dims(key, value)
         elif number in values:
@@ -148,31 +150,31 @@ def _dims(key: bytes, shape: int | bytes) -> list[int]:
             size = dict(wire.fields(_bytes(value))).get(1, 0)
             dims.append(wire.signed(_number(size)))
         elif number == 3 and value:
-            raise ValueError(f"{key!r} is of an impossible shape")
+            raise ValueError(f"{key!r} has an impossible shape")
     return dims
 
 
 def _number(value: int | bytes) -> int:
     if not isinstance(value, int):
-        raise ValueError("its index is none: a field is of another kind than TensorFlow's")
+        raise ValueError("its index can't be parsed: a field has the wrong type")
     return value
 
 
 def _bytes(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("its index is none: a field is of another kind than TensorFlow's")
+        raise ValueError("its index can't be parsed: a field has the wrong type")
     return value
 
 
 def _least_bytes(key: bytes, entry: Entry) -> int:
     """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
     if entry.dtype != STRING and entry.dtype not in DTYPES:
-        raise ValueError(f"{key!r} is of a type that is not read ({entry.dtype})")
+        raise ValueError(f"{key!r} has an unsupported type ({entry.dtype})")
     if len(entry.shape) > _MOST_RANKS or min(entry.shape, default=0) < 0:
-        raise ValueError(f"{key!r} is of an impossible shape")
+        raise ValueError(f"{key!r} has an impossible shape")
     # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
     if math.prod(size or 1 for size in entry.shape) >= 2**63:
-        raise ValueError(f"{key!r} is of an impossible shape")
+        raise ValueError(f"{key!r} has an impossible shape")
     return math.prod(entry.shape) * width(entry.dtype)
 
 
@@ -180,7 +182,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yields keys and values; the blocks must follow one another without overlap."""
     footer = content[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
-        raise ValueError("its index is none, or truncated")
+        raise ValueError("its index is truncated, or not an index")
     _, _, position = _handle(footer, 0)  # The metaindex: not read, as in TensorFlow.
     offset, size, _ = _handle(footer, position)
     end = names = 0
@@ -202,7 +204,7 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
     if len(block) != size or size < 4 or trailer[:1] != b"\0":
         raise ValueError("a block of its index is truncated, or compressed")
     if trailer[1:] != wire.masked_checksum(block + trailer[:1]):
-        raise ValueError("a block of its index has not the checksum beside it")
+        raise ValueError("a block of its index does not match its checksum")
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
     key, position = b"", 0
     while position < end:

@@ -56,7 +56,7 @@ def resolve(path: str) -> str:
         if found:
             return found
         raise FileNotFoundError(
-            f"{path} holds no checkpoint: expected a file named checkpoint that lists one, or "
+            f"{path} contains no checkpoint: expected a file named checkpoint that lists one, or "
             f"{BASENAME}-{BEST}{_INDEX}"
         )
     raise FileNotFoundError(
@@ -123,14 +123,14 @@ def _names_listed(directory: str) -> list[str]:
     if not files.exists(path):
         return []
     if files.size(path) > files.SMALL_BYTES:
-        raise ValueError(f"{path} is too large for a list of checkpoints: remove it")
+        raise ValueError(f"{path} is too large to be a list of checkpoints: remove it")
     files.check_regular(path)
     try:
         paths = _paths_listed(files.read_bytes(path).decode())
     except files.errors(ValueError):
         raise ValueError(
-            f"{path} can't be read as a list of checkpoints: copy it again or make it readable, or "
-            "name another directory if no run shall go on from there"
+            f"{path} can't be read as a list of checkpoints: copy it again or make it readable; "
+            "or name another directory, to start afresh"
         ) from None
     return [os.path.basename(path) for path in paths]
 
@@ -142,7 +142,7 @@ def _paths_listed(text: str) -> list[str]:
     for line in text.splitlines():
         found = _LIST_LINE.fullmatch(line)
         if not found:
-            raise ValueError(f"no line of a list of checkpoints: {line!r}")
+            raise ValueError(f"not a line of a list of checkpoints: {line!r}")
         if found[1] is not None:
             # Non-ASCII bytes may be written as octal escapes.
             path = found[1].encode().decode("unicode_escape").encode("latin-1").decode()
@@ -179,7 +179,9 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
         return reader(prefix)
     except files.errors(IndexError, ValueError) as error:
         if not files.exists(prefix + _INDEX):
-            raise FileNotFoundError(f"checkpoint {prefix} was deleted while it was read") from None
+            raise FileNotFoundError(
+                f"checkpoint {prefix} was deleted while it was being read"
+            ) from None
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"

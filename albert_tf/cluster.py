@@ -16,8 +16,8 @@ def hosts() -> dict[str, list[str]]:
         if not cluster or _is_complete(cluster, config["task"]):
             return cluster
     raise ValueError(
-        'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
-        f'"index": 0}}}} with the place of this process as its task, not {text}'
+        'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
+        f'"worker", "index": 0}}}} where task names this process, not {text}'
     )
 
 

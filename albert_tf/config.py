@@ -140,19 +140,19 @@ class AlbertConfig:
           ValueError: If a key is unknown, missing, or asks for something not implemented.
         """
         if not isinstance(values, dict):
-            raise ValueError(f"an ALBERT config is a JSON object, not {type(values).__name__}")
+            raise ValueError(f"an ALBERT config must be a JSON object, not {type(values).__name__}")
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known - set(_LEGACY_KEYS))
         if unknown:
             raise ValueError(
                 f"unknown ALBERT config keys {unknown}: remove them or correct their spelling; "
-                f"known are {sorted(known)}"
+                f"known keys are {sorted(known)}"
             )
         if values.get("ln_type") == "preln":
             raise ValueError(
-                "ALBERT config key ln_type is 'preln': the model normalises before each sublayer, "
-                "as some of albert_zh's xlarge and xxlarge do, and the release and this library "
-                "after it: use a model with 'postln'"
+                "ALBERT config key ln_type is 'preln': such a model, as some xlarge and xxlarge "
+                "ones of albert_zh, normalises before each sublayer, but this library, like the "
+                "release, after it: use a model with 'postln'"
             )
         for key, allowed in _LEGACY_KEYS.items():
             value = values.get(key, allowed)
@@ -182,8 +182,8 @@ class AlbertConfig:
             path = known[os.fspath(path)]
         elif shipped.is_name(path) and not os.path.exists(path):
             raise FileNotFoundError(
-                f"ALBERT config {os.fspath(path)} does not exist, and is no name of a model: "
-                f"known are {', '.join(known)}"
+                f"ALBERT config {os.fspath(path)} does not exist, nor is it the name of a model: "
+                f"known names are {', '.join(known)}"
             )
         if files.is_dir(path):
             raise ValueError(f"ALBERT config {os.fspath(path)} is a directory: name the file in it")

@@ -85,8 +85,8 @@ def check_free(path: str) -> None:
     path = os.path.abspath(path)
     if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
         raise ValueError(
-            f"{path} can't be replaced, as a link, a mount or the current directory: name a new "
-            "directory in it"
+            f"{path} can't be replaced, because it is a link, a mount point or the current "
+            "directory: name a new directory in it"
         )
     existing = os.path.dirname(path)
     while not os.path.exists(existing):

@@ -42,7 +42,7 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
     except files.errors(ValueError, ImportError, *others) as error:
-        logging.debug("where the error is from:", exc_info=True)
+        logging.debug("traceback of the error:", exc_info=True)
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
         text = reason(error) if is_tensorflows else str(error)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
@@ -73,6 +73,6 @@ def reason(error: tf.errors.OpError) -> str:
     if not lost:
         return cause
     return (
-        f"{cluster.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its log, "
-        "and start the same command again on all workers; they go on from the last checkpoint"
+        f"{cluster.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its log, and "
+        "start the same command again on all workers; they resume from the last checkpoint"
     )

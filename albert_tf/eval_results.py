@@ -49,8 +49,9 @@ class Trial:
             return cls(int(last_step), int(best_step), _finite(best_value))
         except ValueError:
             raise ValueError(
-                f"{path} must be <step>:<best step>:<best value>, not {content!r}: write it so, or "
-                f"remove the file if the next best may replace {checkpoint.BASENAME}-best"
+                f"{path} must be <step>:<best step>:<best value>, not {content!r}: correct it, or "
+                "remove the file to let the next best checkpoint replace "
+                f"{checkpoint.BASENAME}-best"
             ) from None
 
     def is_beaten(self, value: float, key_metric: str) -> bool:
@@ -115,8 +116,8 @@ def check_key_metric(directory: str, key_metric: str) -> None:
             best = Trial(trial.last_step, step, value)
     if best.best_step >= 0 and best != trial:
         raise ValueError(
-            f"the best checkpoint in {directory} was not chosen by `key_metric` {key_metric}: go "
-            "on with the metric that the run began with, or in another `output_dir`"
+            f"the best checkpoint in {directory} was not chosen by `key_metric` {key_metric}: "
+            "continue with the metric that the run began with, or use another `output_dir`"
         )
 
 
@@ -145,5 +146,5 @@ def _blocks(path: str) -> list[str]:
 def _finite(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{number} is no value of a metric")
+        raise ValueError(f"{number} is not a finite value")
     return number

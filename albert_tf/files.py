@@ -35,9 +35,9 @@ def check_not_url(path: str) -> None:
     """
     if path.startswith(("http://", "https://")):
         raise ValueError(
-            f"{path} is on the web, and nothing is downloaded: download it, unpack it, and name "
-            "its directory instead (for a TF-Hub module download the same address with "
-            "?tf-hub-format=compressed at its end)"
+            f"{path} is a web address, and nothing is downloaded: download it, unpack it, and "
+            "give its directory instead (for a TF-Hub module, append ?tf-hub-format=compressed to "
+            "the address)"
         )
 
 
@@ -106,7 +106,8 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
         content = file.read() if most is None else file.read(most + 1)
     if most is not None and len(content) > most:
         raise ValueError(
-            f"{os.fspath(path)} has over {most:,} bytes: too many for what it should be"
+            f"{os.fspath(path)} has more than {most:,} bytes, too many for such a file: check "
+            "that it is the right one"
         )
     return content
 
@@ -174,7 +175,9 @@ def list_files(patterns: str) -> list[str]:
             )
         found += paths
     if not found:
-        raise ValueError("no input file is named: give names or globs, separated by commas")
+        raise ValueError(
+            "no input file given: expected paths or glob patterns, separated by commas"
+        )
     return found
 
 
@@ -194,7 +197,7 @@ def load_sealed(text: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError(error) from error
     if not isinstance(values, dict) or values.pop("sha256", None) != _digest(values):
-        raise ValueError("its digest is not that of its content")
+        raise ValueError("its digest does not match its content")
     return values
 
 

@@ -41,15 +41,16 @@ def local(path: str | os.PathLike[str]) -> str:
     name, _, revision = path.removeprefix(SCHEME).partition("@")
     if len(name.split("/")) != 2 or not all(name.split("/")) or path.endswith("@"):
         raise ValueError(
-            f"{path} names no model: expected hf://OWNER/NAME or hf://OWNER/NAME@REVISION"
+            f"{path} is not the name of a model: expected hf://OWNER/NAME or "
+            "hf://OWNER/NAME@REVISION"
         )
     directory = _download(path, name, revision or None)
     logging.info("%s: %s", path, directory)
     if not any(file.endswith(".safetensors") for file in os.listdir(directory)):
         raise FileNotFoundError(
-            f"{path} has no model.safetensors (a .bin may hold a program, and is not fetched): a "
-            "converted one is often at hf://OWNER/NAME@refs/pr/NUMBER; or download the model "
-            "yourself, and name its directory"
+            f"{path} has no model.safetensors (a .bin may contain code, so it is not downloaded): "
+            "there is often a converted one at hf://OWNER/NAME@refs/pr/NUMBER; or download the "
+            "model yourself, and give its directory"
         )
     return directory
 
@@ -71,12 +72,12 @@ def _download(path: str, name: str, revision: str | None) -> str:
         raise FileNotFoundError(f"{path}: the model has no revision {revision!r}") from error
     except errors.RepositoryNotFoundError as error:
         raise FileNotFoundError(
-            f"{path}: the Hub has no such model for you: check the name on "
-            f"https://huggingface.co/{name}; a private or gated one needs `hf auth login`"
+            f"{path}: the Hub has no such model, or you have no access to it: check the name at "
+            f"https://huggingface.co/{name}; a private or gated model needs `hf auth login`"
         ) from error
     except Exception as error:  # The errors of its HTTP library have no common base with others.
         met = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OSError(
-            f"{path} can't be downloaded ({met}): try again, or download it elsewhere and name its "
-            "directory"
+            f"{path} can't be downloaded ({met}): try again, or download it elsewhere and give "
+            "its directory"
         ) from error

@@ -99,12 +99,12 @@ class ParquetFile:
         except (self._pyarrow.ArrowException, OSError) as error:
             raise self._damaged(error, number) from error
         if number != self.num_rows:
-            raise self._damaged(EOFError(f"{self.num_rows} rows were expected"), number)
+            raise self._damaged(EOFError(f"expected {self.num_rows} rows"), number)
 
     def _check(self, columns: Sequence[str]) -> None:
         if missing := [name for name in columns if self.columns.count(name) != 1]:
             raise ValueError(
-                f"{self.path}: expected columns that name {', '.join(map(repr, missing))} once, "
+                f"{self.path}: expected the columns {', '.join(map(repr, missing))}, each once, "
                 f"got {', '.join(map(repr, self.columns))}"
             )
         for name in columns:
@@ -154,8 +154,8 @@ class ParquetFile:
     def _damaged(self, error: Exception, number: int = 0) -> ValueError:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return ValueError(
-            f"{self.path} is no .parquet file, or damaged beyond row {number} ({reason}): copy or "
-            "write it again"
+            f"{self.path} is not a .parquet file, or is damaged after row {number} ({reason}): "
+            "copy or write it again"
         )
 
 

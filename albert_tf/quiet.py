@@ -43,9 +43,7 @@ def import_tensorflow() -> None:
         # Listing devices writes notes as well. Not for a TPU: the scripts choose how to start it.
         no_tpu = not importlib.util.find_spec("libtpu")
         if no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
-            logging.warning(
-                "TensorFlow can't use this machine's GPU: %s=0 makes it tell why", _LEVEL
-            )
+            logging.warning("TensorFlow can't use this machine's GPU: set %s=0 to see why", _LEVEL)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 from albert_tf import files
 
-CARRIAGE_RETURN = "a carriage return within the line: end lines with a line feed, or with both"
+CARRIAGE_RETURN = "there is a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
@@ -21,7 +21,7 @@ _KINDS = {
     bool: "true or false",
     dict: "an object",
     float: "a number",
-    int: "a whole number",
+    int: "an integer",
     list: "a list",
     str: "a string",
 }
@@ -83,8 +83,8 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
     for escape in _ESCAPE.finditer(text):
         if escape[1]:
             raise ValueError(
-                f"{where}: not Unicode: {escape[0]} at character {escape.start()} is half of a "
-                "surrogate pair: write the whole pair, or the character itself"
+                f"{where}: not Unicode: {escape[0]} at character {escape.start()} is an unpaired "
+                "surrogate: write the whole pair, or the character itself"
             )
     return value
 
@@ -97,7 +97,7 @@ def parse_json_object(content: bytes | str, where: str | os.PathLike[str]) -> di
     """
     value = parse_json(content, where)
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must hold a JSON object, not {type(value).__name__}")
+        raise ValueError(f"{where} must contain a JSON object, not {type(value).__name__}")
     return value
 
 

@@ -83,7 +83,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
         elif kind in _FIXED_BYTES:
             size = _FIXED_BYTES[kind]
         else:
-            raise ValueError(f"a field is of an unknown kind ({kind})")
+            raise ValueError(f"a field has an unknown wire type ({kind})")
         content = message[position : position + size]
         if len(content) < size:
             raise IndexError("a field is truncated")

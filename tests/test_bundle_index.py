@@ -89,7 +89,7 @@ BAD = {
     "a string of a billion": (
         "b",
         lambda e: setattr(e.shape.dim[0], "size", 10**9),
-        "declares 1,0",
+        "needs 1,0",
     ),
     "negative": ("a", lambda e: setattr(e.shape.dim[0], "size", -3), "impossible shape"),
     "a wide nothing": ("c", lambda e: setattr(e.shape.dim[1], "size", 2**40), None),
@@ -100,17 +100,29 @@ BAD = {
     ),
     "ranks": ("d", lambda e: [e.shape.dim.add(size=1) for _ in range(255)], "impossible shape"),
     "no rank": ("a", lambda e: setattr(e.shape, "unknown_rank", True), "impossible shape"),
-    "larger": ("a", lambda e: setattr(e.shape.dim[0], "size", 4), "declares 80 bytes and has 60"),
-    "type": ("a", lambda e: setattr(e, "dtype", 99), r"of a type that is not read \(99\)"),
-    "reference": ("b", lambda e: setattr(e, "dtype", 107), r"of a type that is not read \(107\)"),
-    "handle": ("a", lambda e: setattr(e, "dtype", tf.resource.as_datatype_enum), "of a type"),
+    "larger": (
+        "a",
+        lambda e: setattr(e.shape.dim[0], "size", 4),
+        "needs 80 bytes for its shape, but has 60",
+    ),
+    "type": ("a", lambda e: setattr(e, "dtype", 99), r"has an unsupported type \(99\)"),
+    "reference": ("b", lambda e: setattr(e, "dtype", 107), r"has an unsupported type \(107\)"),
+    "handle": (
+        "a",
+        lambda e: setattr(e, "dtype", tf.resource.as_datatype_enum),
+        "an unsupported type",
+    ),
     "beyond": ("a", lambda e: setattr(e, "offset", 10**6), "lies beyond the end of"),
     "negative size": ("a", lambda e: setattr(e, "size", -1), "lies beyond the end of"),
     "shard": ("a", lambda e: setattr(e, "shard_id", 3), "m.data-00003-of-00001"),
     "slices": ("a", lambda e: e.slices.add().extent.add(length=-(2**63)), "stored in slices"),
     "text": ("b", lambda e: setattr(e, "size", e.size - 1), "the strings of b'b' do not fill"),
     "number as text": ("d", lambda e: setattr(e, "dtype", 7), "the strings of b'd' do not fill"),
-    "twice": ("d", lambda e: (setattr(e, "size", 60), e.ClearField("offset")), "data files hold"),
+    "twice": (
+        "d",
+        lambda e: (setattr(e, "size", 60), e.ClearField("offset")),
+        "data files contain",
+    ),
 }
 
 
@@ -129,14 +141,14 @@ def test_what_an_index_may_not_declare(prefix, case):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (lambda entries: b"", "its index is none, or truncated"),
-        (lambda entries: table(entries)[:-1], "its index is none, or truncated"),
+        (lambda entries: b"", "its index is truncated, or not an index"),
+        (lambda entries: table(entries)[:-1], "its index is truncated, or not an index"),
         (lambda entries: bytes(47) + MAGIC, "a block of its index is truncated"),
         (lambda entries: b"\xff" * 40 + MAGIC, "a number in its index is too long"),
         (lambda entries: table(entries, kind=b"\1"), "truncated, or compressed"),
         (lambda entries: table(entries, shared=9), "an entry of its index is damaged"),
-        (lambda entries: table([(b"", b"\xff")]), "its index is none"),
-        (lambda entries: bytes(65 << 20), "has over 67,108,864 bytes"),
+        (lambda entries: table([(b"", b"\xff")]), "its index can't be parsed"),
+        (lambda entries: bytes(65 << 20), "has more than 67,108,864 bytes"),
     ],
 )
 def test_what_is_no_index(prefix, content, message):

@@ -32,7 +32,7 @@ def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
         raise error
     logging.set_verbosity(before)
     assert ended.value.code == line
-    assert "where the error is from:" in caplog.text
+    assert "traceback of the error:" in caplog.text
     assert "in_one_line" in caplog.text
 
 
@@ -88,7 +88,7 @@ def test_a_lost_worker_is_named(message, cause, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert errors.reason(tf.errors.UnavailableError(None, None, message)) == (
         f"worker 1 (b:2) was lost ({cause}): see its log, and start the same command again on all "
-        "workers; they go on from the last checkpoint"
+        "workers; they resume from the last checkpoint"
     )
 
 

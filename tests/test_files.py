@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_p
 def test_a_file_has_at_most_so_many_bytes(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     assert files.read_bytes(tmp_path / "file", 5) == files.read_bytes(tmp_path / "file")
-    with pytest.raises(ValueError, match="file has over 4 bytes: too many for what it should be"):
+    with pytest.raises(ValueError, match="file has more than 4 bytes, too many for such a file"):
         files.read_bytes(tmp_path / "file", 4)
 
 
@@ -87,5 +87,5 @@ def test_a_directory_is_no_file(tmp_path):
 def test_a_vocabulary_of_gigabytes_is_not_read(tmp_path, kind):
     with open(tmp_path / "vocabulary", "wb") as file:
         file.truncate(8 << 30)  # Which takes no room on the disk.
-    with pytest.raises(ValueError, match="vocabulary has over 67,108,864 bytes"):
+    with pytest.raises(ValueError, match="vocabulary has more than 67,108,864 bytes"):
         Tokenizer(**{kind: tmp_path / "vocabulary"})

@@ -89,7 +89,7 @@ def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_p
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("someone/unknown", "the Hub has no such model for you"),
+        ("someone/unknown", "the Hub has no such model, or you have no access"),
         ("someone/tiny@v9", "the model has no revision 'v9'"),
         ("someone/pickled", "has no model.safetensors"),
     ],

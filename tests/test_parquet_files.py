@@ -81,11 +81,11 @@ def bad_columns(pyarrow):
         "label": ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is not one of"),
         "missing": (
             {"text": ["a"], "mood": ["meh"]},
-            "t.parquet: expected columns that name 'review' once, got 'text', 'mood'",
+            "t.parquet: expected the columns 'review', each once, got 'text', 'mood'",
         ),
         "twice": (
             pyarrow.table([["a"], ["b"], ["meh"]], names=["review", "review", "mood"]),
-            "t.parquet: expected columns that name 'review' once",
+            "t.parquet: expected the columns 'review', each once",
         ),
         "bytes": ({**ROWS, "review": [b"a"] * 3}, "column 'review' holds binary, expected text"),
         "times": (
@@ -119,8 +119,8 @@ def test_damaged_files_are_refused_in_one_line(write, tmp_path, monkeypatch):
         content = file.read()
     start = content.index(b"fine") - 30
     damaged = {
-        "beyond row 0 ": [b"", b"review,mood\n", content[:-9], content[: len(content) // 2]],
-        "beyond row 2 ": [content[:start] + b"\xff" * 20 + content[start + 20 :]],
+        "after row 0 ": [b"", b"review,mood\n", content[:-9], content[: len(content) // 2]],
+        "after row 2 ": [content[:start] + b"\xff" * 20 + content[start + 20 :]],
     }
     for message, contents in damaged.items():
         for each in contents:
@@ -178,7 +178,7 @@ def test_bad_text_is_named_by_row(pyarrow, write):
     for columns, message in (
         ({"text": ["a", None]}, "t.parquet, row 2: field 'text' must be a string, got a NoneType"),
         ({"text": [1, 2]}, "t.parquet, row 1: field 'text' must be a string, got a int"),
-        ({"body": ["a"]}, "t.parquet: expected columns that name 'text' once, got 'body'"),
+        ({"body": ["a"]}, "t.parquet: expected the columns 'text', each once, got 'body'"),
         ({"text": latin}, "t.parquet:2: not UTF-8 text"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -100,8 +100,8 @@ class Embeddings(AlbertLayer):
         length = input_ids.shape[1]
         if length is not None and length > self.config.max_position_embeddings:
             raise ValueError(
-                f"a sequence of {length} tokens is longer than the position table of the config "
-                f"(max_position_embeddings {self.config.max_position_embeddings}): shorten it"
+                f"a sequence of {length} tokens is longer than the config's "
+                f"max_position_embeddings ({self.config.max_position_embeddings}): shorten it"
             )
         words = ops.take(self.word_embeddings, input_ids, axis=0)
         # A one-hot product, not a gather: the table has two rows, and its gradient stays dense.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _KIND_OF_TYPE = {"f": "float_list", "i": "int64_list", "b": "bytes_list"}
 _BITS_OF_A_BYTE = (128, 64, 32, 16, 8, 4, 2, 1)
-_BAD_RECORD = "a record holds values that it may not hold"
+_BAD_RECORD = "a record has out-of-range or contradictory values"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,7 +132,7 @@ def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None
     try:
         yield
     except (tf.errors.InvalidArgumentError, tf.errors.DataLossError):
-        logging.info("looking for a record that can't be read, in %d files", len(files))
+        logging.info("looking for the bad record in %d files", len(files))
         for path in files:
             _check_all(path, spec)
         raise
@@ -179,7 +179,7 @@ def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
     try:
         return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # protobuf's DecodeError has no stable public home.
-        raise ValueError(f"{where} is no tf.train.Example: {error}") from None
+        raise ValueError(f"{where} is not a tf.train.Example: {error}") from None
 
 
 def _read_cache(cache_file: str | None) -> dict[str, dict]:
@@ -236,7 +236,7 @@ def _damaged(path: str, number: int, reason: str) -> str:
 
 def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:
     if values is None:
-        raise ValueError(f"{where} holds no feature {name} of the right type: generate it again")
+        raise ValueError(f"{where} has no feature {name} of the right type: generate it again")
     if feature.shape == (None,):
         return
     expected = int(np.prod(feature.shape))
@@ -245,7 +245,7 @@ def _check_length(where: str, name: str, values: np.ndarray | None, feature: Fea
         if feature.argument and len(values):
             remedy = f"set `{feature.argument}={len(values)}`"
         raise ValueError(
-            f"{where} holds {len(values)} values of {name}, this run expects {expected}: {remedy}"
+            f"{where} has {len(values)} values of {name}, this run expects {expected}: {remedy}"
         )
 
 
@@ -255,17 +255,15 @@ def _check_values(where: str, name: str, values: np.ndarray, feature: Feature) -
     if feature.kind == "float_list":
         bad = values[(values != 0) & (values != 1)]
         if bad.size:
-            raise ValueError(
-                f"{where} holds {name} of {bad[0]}, expected 0 or 1: generate it again"
-            )
+            raise ValueError(f"{where} has {name} of {bad[0]}, expected 0 or 1: generate it again")
     elif feature.expected and tuple(values.tolist()) != feature.expected:
         raise ValueError(
-            f"{where} has the {name} {values.tolist()}, others {list(feature.expected)}: give "
-            "files that were generated with the same flags and vocabulary"
+            f"{where} has {name} {values.tolist()}, other records have {list(feature.expected)}: "
+            "use files that were generated with the same flags and vocabulary"
         )
     elif values.min() < 0 or values.max() >= feature.below:
         raise ValueError(
-            f"{where} holds {name} from {values.min()} to {values.max()}, expected 0 to "
+            f"{where} has {name} from {values.min()} to {values.max()}, expected 0 to "
             f"{feature.below - 1}: use the config (vocab_size...) that the records were generated "
             "for, or generate it again"
         )

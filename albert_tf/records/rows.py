@@ -57,7 +57,7 @@ class Rows:
         totals = segment_lengths.sum(1)
         longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
         if totals.max(initial=0) > longest:
-            raise ValueError(f"a row of {totals.max()} tokens, expected {longest} at most")
+            raise ValueError(f"a row has {totals.max()} tokens, expected at most {longest}")
         columns = np.arange(row_format.max_seq_length)
         first_sep = 1 + segment_lengths[:, :1]
         lengths = totals[:, None] + NUM_SPECIALS

@@ -72,7 +72,7 @@ def pretraining_spec(
             ),
             **(packed_only if packed else {}),
         },
-        strangers={"starts": "holds no masks: set `masking=dynamic`"},
+        strangers={"starts": "has no masks: set `masking=dynamic`"},
     )
 
 
@@ -117,7 +117,8 @@ def compact_spec(max_seq_length: int = 1 << 31, vocab_size: int = 1 << 31) -> Fe
             ),
         },
         strangers={
-            "masked_lm_positions": "holds masks: set `masking=static`, without `masked_lm_budget`"
+            "masked_lm_positions": "already has masks: set `masking=static`, and leave out "
+            "`masked_lm_budget`"
         },
         contradiction=_compact_contradiction,
         consistent=functools.partial(_are_consistent, most_tokens=most_tokens),
@@ -129,12 +130,14 @@ def _compact_contradiction(values: Mapping[str, np.ndarray]) -> str | None:
     lengths = values["segment_lengths"]
     row_format = RowFormat(*values["row_format"].tolist())
     if not _is_row(num_tokens, lengths[0], lengths[1], num_flags // 8):
-        return f"{num_tokens} tokens in segments of {lengths.tolist()}, {num_flags} flags of words"
+        return (
+            f"{num_tokens} tokens, segment lengths {lengths.tolist()}, {num_flags} word-start flags"
+        )
     if num_tokens + NUM_SPECIALS > row_format.max_seq_length:
         places = row_format.max_seq_length
-        return f"{num_tokens} tokens and {NUM_SPECIALS} specials for {places} places"
+        return f"{num_tokens} tokens and {NUM_SPECIALS} special tokens in a row of {places}"
     if not 0 <= min(row_format[2:]) <= max(row_format[2:]) < row_format.vocab_size:
-        return f"specials {row_format[2:]} for a vocabulary of {row_format.vocab_size}"
+        return f"special ids {row_format[2:]} in a vocabulary of {row_format.vocab_size}"
     return None
 
 

@@ -45,8 +45,8 @@ def extract(path: str) -> tuple[str, bool]:
             name, content = "spiece.model", _sentence_piece(tokenizer, model)
     except ValueError as error:
         raise ValueError(
-            f"{path} is not read ({error}): put the spiece.model or vocab.txt that the model was "
-            "trained with beside it, or name it with `spm_model_file` or `vocab_file`"
+            f"{path} can't be used ({error}): put the spiece.model or vocab.txt that the model "
+            "was trained with beside it, or name it with `spm_model_file` or `vocab_file`"
         ) from error
     directory = tempfile.mkdtemp(prefix="albert_tf-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -65,19 +65,19 @@ def _word_piece(model: Mapping[str, Any]) -> bytes:
     """Returns a WordPiece vocabulary file."""
     vocab = _object(model, "vocab")
     if not vocab or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
-        raise ValueError("its pieces have no ids from 0 on")
+        raise ValueError("the ids of its pieces are not consecutive from 0")
     if model.get("continuing_subword_prefix") != "##":
-        raise ValueError("its pieces within a word do not begin with ##")
+        raise ValueError("its continuing_subword_prefix is not ##")
     pieces = sorted(vocab, key=lambda piece: vocab[piece])
     if any(piece.split() != [piece] for piece in pieces):
-        raise ValueError("a piece holds a space")
+        raise ValueError("a piece contains a space")
     return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
 def _sentence_piece(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> bytes:
     """Returns a serialized SentencePiece model."""
     if model.get("type") != "Unigram" or model.get("byte_fallback"):
-        raise ValueError("its model is neither WordPiece nor Unigram without bytes")
+        raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
     vocab, unknown = model.get("vocab"), model.get("unk_id")
     if not isinstance(vocab, list) or not all(map(_is_scored_piece, vocab)):
         raise ValueError("its pieces have no scores")

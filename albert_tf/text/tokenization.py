@@ -196,7 +196,7 @@ def _find_special_ids(vocabulary: SentencePiece | WordPiece, path: str) -> list[
     if missing:
         listed = ", ".join(" or ".join(names) for names in missing)
         raise ValueError(
-            f"{path} has no piece {listed}: a vocabulary for ALBERT needs pieces for padding, "
+            f"{path} has no piece {listed}: ALBERT needs a vocabulary with pieces for padding, "
             "unknown, [CLS], [SEP] and [MASK]"
         )
     return [next(ids[n] for n in names if n in ids) for names in vocabulary.special_pieces]

@@ -52,8 +52,8 @@ class Vocabulary:
         """
         if self.tokenizer.vocab_size != config.vocab_size:
             raise ValueError(
-                f"{self.path} has {self.tokenizer.vocab_size} pieces, and the model "
-                f"{config.vocab_size} (vocab_size): name the vocabulary that it was trained with"
+                f"{self.path} has {self.tokenizer.vocab_size} pieces, but the model's vocab_size "
+                f"is {config.vocab_size}: give the vocabulary that the model was trained with"
             )
 
 
@@ -73,7 +73,7 @@ def choose(
       ValueError: If both are given, the vocabulary is damaged, or several lie beside the weights.
     """
     if spm_model_file and vocab_file:
-        raise ValueError("a model has one vocabulary: name `spm_model_file` or `vocab_file`")
+        raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
     if not (spm_model_file or vocab_file):
         return find(path, do_lower_case)
     if do_lower_case is None:
@@ -124,8 +124,8 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
             found = files.find(directory, pattern)
             if len(found) > 1:
                 raise ValueError(
-                    f"{directory} holds several vocabularies ({', '.join(found)}): name one with "
-                    "`spm_model_file`"
+                    f"{directory} contains several vocabularies ({', '.join(found)}): name one "
+                    "with `spm_model_file`"
                 )
             if found:
                 return Vocabulary.read(found[0], is_word_piece, do_lower_case)
@@ -168,8 +168,8 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
         kept = Vocabulary.read(path, vocabulary.is_word_piece, _says_lower_case(directory))
         if kept.tokenizer.digest != vocabulary.tokenizer.digest:
             raise ValueError(
-                f"{path} is another vocabulary, or of another case, than {vocabulary.path}: name "
-                "another `output_dir`, or that vocabulary"
+                f"{path} is another vocabulary than {vocabulary.path}, or differs in "
+                "lower-casing: give another `output_dir`, or the vocabulary in this one"
             )
 
 

@@ -34,7 +34,9 @@ class WordPiece:
         try:
             lines = content.decode("utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 text; is it an spm_model_file?") from error
+            raise ValueError(
+                f"{path} is not UTF-8 text: give a SentencePiece model as `spm_model_file` instead"
+            ) from error
         # The first column of each line; a repeated piece gets no second id.
         self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}

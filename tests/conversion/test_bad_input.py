@@ -262,7 +262,7 @@ def test_configs_of_what_is_not_built_here(layout, changes, message, copy_of):
 @pytest.mark.parametrize("layout", WEIGHTS)
 def test_a_vocabulary_of_another_size(layout, copy_of, golden, tmp_path):
     target, vocabulary = tmp_path / "target", golden / "spm" / "en_small.model"
-    with pytest.raises(ValueError, match=r"has 6000 pieces, and the model 1000 \(vocab_"):
+    with pytest.raises(ValueError, match=r"has 6000 pieces, but the model's vocab_"):
         convert(str(copy_of("tf1")), layout, str(target), spm_model_file=str(vocabulary))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tf1"]
 
@@ -298,7 +298,7 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
     (tmp_path / "disk").mkdir()
     for path, message in {
         "": "is empty: name a new one",
-        ".": "can't be replaced, as a link, .*: name a new",
+        ".": "can't be replaced, because it is a link, .*: name a new",
         "../link": "can't be replaced",
         "../disk": "can't be replaced",
         "../file/a/b": "can't be written: Not a directory",

@@ -37,7 +37,9 @@ def test_the_releases_tf_hub_module(golden, tmp_path):
     assert albert_tf.load_config(module) == CONFIG
 
     shutil.copy(golden / "spm" / "en_small.model", module / "assets" / "30k-clean.model")
-    with pytest.raises(ValueError, match="30k-clean.model has 6000 pieces, and the model 1000"):
+    with pytest.raises(
+        ValueError, match="30k-clean.model has 6000 pieces, but the model's vocab_size is 1000"
+    ):
         convert(str(module), "tf1", str(tmp_path / "tf1"))
     assert not (tmp_path / "tf1").exists()
 

@@ -28,16 +28,16 @@ SPECS = {
 }
 # Kind of record, feature on disk, place, value, and what the error says.
 VALUES = [
-    ("static", "input_ids", 3, VOCAB_SIZE, "holds input_ids from 0 to 53, expected 0 to 52"),
+    ("static", "input_ids", 3, VOCAB_SIZE, "has input_ids from 0 to 53, expected 0 to 52"),
     ("static", "input_ids", 0, 2**32 + 9, "to 4294967305, expected 0 to 52"),
     ("static", "input_ids", 0, 2**63 - 1, "to 9223372036854775807, expected 0 to 52"),
-    ("static", "input_mask", 5, 2, "holds input_mask from 0 to 2, expected 0 to 1"),
-    ("static", "input_mask", 5, -1, "holds input_mask from -1 to 1, expected 0 to 1"),
-    ("static", "segment_ids", 1, 2, "holds segment_ids from 0 to 2, expected 0 to 1"),
-    ("static", "masked_lm_positions", 4, -1, "holds masked_lm_positions from -1 to"),
+    ("static", "input_mask", 5, 2, "has input_mask from 0 to 2, expected 0 to 1"),
+    ("static", "input_mask", 5, -1, "has input_mask from -1 to 1, expected 0 to 1"),
+    ("static", "segment_ids", 1, 2, "has segment_ids from 0 to 2, expected 0 to 1"),
+    ("static", "masked_lm_positions", 4, -1, "has masked_lm_positions from -1 to"),
     ("static", "masked_lm_positions", 0, 23, "to 23, expected 0 to 22"),
-    ("static", "masked_lm_ids", 0, VOCAB_SIZE, "holds masked_lm_ids from .* to 53"),
-    ("static", "masked_lm_weights", 4, math.nan, "holds masked_lm_weights of nan, expected 0 or 1"),
+    ("static", "masked_lm_ids", 0, VOCAB_SIZE, "has masked_lm_ids from .* to 53"),
+    ("static", "masked_lm_weights", 4, math.nan, "has masked_lm_weights of nan, expected 0 or 1"),
     ("static", "masked_lm_weights", 4, math.inf, "of inf, expected 0 or 1"),
     ("static", "masked_lm_weights", 4, -1.0, "of -1.0, expected 0 or 1"),
     ("static", "masked_lm_weights", 4, 1e-30, "of 1.*e-30, expected 0 or 1"),
@@ -46,20 +46,20 @@ VALUES = [
     ("packed", "next_sentence_weights", 2, math.nan, "next_sentence_weights of nan"),
     ("packed", "cls_positions", 1, 2**32 + 1, "cls_positions from 0 to 4294967297"),
     ("packed", "input_ids", 1, -7, "input_ids from -7 to"),
-    ("dynamic", "ids", 0, VOCAB_SIZE, "holds ids from .* to 53, expected 0 to 52"),
-    ("dynamic", "ids", 2, -1, "holds ids from -1 to"),
-    ("dynamic", "lengths", 0, 0, r"contradicts itself \(.* tokens in segments of \[0, "),
-    ("dynamic", "lengths", 1, 20, "holds lengths from .* to 20, expected 0 to 19"),
-    ("dynamic", "lengths", 1, 18, r"contradicts itself \(.* tokens in segments of \[.*, 18\]"),
-    ("dynamic", "lengths", 1, 2**32 + 1, "holds lengths from .* to 4294967297"),
+    ("dynamic", "ids", 0, VOCAB_SIZE, "has ids from .* to 53, expected 0 to 52"),
+    ("dynamic", "ids", 2, -1, "has ids from -1 to"),
+    ("dynamic", "lengths", 0, 0, r"contradicts itself \(.* tokens, segment lengths \[0, "),
+    ("dynamic", "lengths", 1, 20, "has lengths from .* to 20, expected 0 to 19"),
+    ("dynamic", "lengths", 1, 18, r"contradicts itself \(.* tokens, segment lengths \[.*, 18\]"),
+    ("dynamic", "lengths", 1, 2**32 + 1, "has lengths from .* to 4294967297"),
     (
         "dynamic",
         "format",
         5,
         7,
-        r"has the format \[23, 53, 0, 2, 3, 7\], others \[23, 53, 0, 2, 3, 4",
+        r"has format \[23, 53, 0, 2, 3, 7\], other records have \[23, 53, 0, 2, 3, 4",
     ),
-    ("dynamic", "labels", 0, 2, "holds labels from 2 to 2, expected 0 to 1"),
+    ("dynamic", "labels", 0, 2, "has labels from 2 to 2, expected 0 to 1"),
 ]
 
 
@@ -110,10 +110,10 @@ def parse(path: str, kind: str) -> dict[str, tf.Tensor]:
     ("kind", "feature", "place", "value", "message"),
     [
         *VALUES,
-        ("static", "input_ids", None, None, "holds 22 values of input_ids, this run expects 23"),
-        ("static", "next_sentence_labels", None, None, "holds 0 values of next_sentence_labels"),
+        ("static", "input_ids", None, None, "has 22 values of input_ids, this run expects 23"),
+        ("static", "next_sentence_labels", None, None, "has 0 values of next_sentence_labels"),
         ("dynamic", "ids", None, None, r"contradicts itself \("),
-        ("dynamic", "starts", None, None, r"contradicts itself \(.*, 0 flags of words\)"),
+        ("dynamic", "starts", None, None, r"contradicts itself \(.*, 0 word-start flags\)"),
     ],
 )
 def test_what_a_record_may_not_hold_is_named(tmp_path, kind, feature, place, value, message):
@@ -130,7 +130,7 @@ def test_what_a_record_may_not_hold_is_named(tmp_path, kind, feature, place, val
 @pytest.mark.parametrize("training", [True, False])
 def test_the_input_pipeline_checks_every_record(tmp_path, training):
     path = write(tmp_path / "a.tfrecord", "static", "masked_lm_weights", 4, math.nan)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a record holds values that it may"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a record has out-of-range"):
         for _ in itertools.islice(batches([path], "static", training), COUNT // 9 + 1):
             pass
 
@@ -167,7 +167,7 @@ def test_training_ends_in_one_line(tmp_path):
     write(tmp_path / "a.tfrecord", "static", "masked_lm_positions", 2, 2**32 + 9)
     with pytest.raises(
         SystemExit,
-        match=f"^error: .*a.tfrecord, record {BAD} holds masked_lm_positions from .* to 4294967305",
+        match=f"^error: .*a.tfrecord, record {BAD} has masked_lm_positions from .* to 4294967305",
     ) as caught:
         runs.main(runs.command(tmp_path))
     assert "\n" not in caught.value.code

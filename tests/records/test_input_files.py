@@ -58,7 +58,7 @@ def test_no_such_file(tmp_path, name, error, message):
 
 
 def test_no_name_at_all():
-    with pytest.raises(ValueError, match="no input file is named"):
+    with pytest.raises(ValueError, match="no input file given"):
         input_files.find_files(" ,")
 
 
@@ -201,11 +201,11 @@ def test_good_features_pass(files):
     [
         (
             pretraining_spec(19, 5),
-            "holds 23 values of input_ids, this run expects 19: set `max_seq_length=23`",
+            "has 23 values of input_ids, this run expects 19: set `max_seq_length=23`",
         ),
         (
             pretraining_spec(23, 7),
-            "holds 5 values of masked_lm_positions, .* expects 7: set `max_predictions_per_seq=5`",
+            "has 5 values of masked_lm_positions, .* expects 7: set `max_predictions_per_seq=5`",
         ),
     ],
 )
@@ -233,15 +233,15 @@ def test_values_out_of_bounds(tmp_path, name, value, message):
     with tf.io.TFRecordWriter(path) as writer:
         for record in serialized:
             writer.write(record)
-    with pytest.raises(ValueError, match=f"a.tfrecord, record 3 holds {message}"):
+    with pytest.raises(ValueError, match=f"a.tfrecord, record 3 has {message}"):
         input_files.check_features([path], SPEC)
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (b"Four score", "record 0 is no tf.train.Example"),
-        (b"", "record 0 holds no feature input_ids of the right type"),
+        (b"Four score", "record 0 is not a tf.train.Example"),
+        (b"", "record 0 has no feature input_ids of the right type"),
     ],
 )
 def test_records_of_something_else(tmp_path, record, message):

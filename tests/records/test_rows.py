@@ -63,5 +63,5 @@ def test_masking_a_row_is_mask_tokens_of_it():
 @pytest.mark.parametrize("lengths", [[10, 7], [9, 14]])
 def test_a_row_that_is_too_long_is_refused(lengths):
     ids, starts = _segments()
-    with pytest.raises(ValueError, match=f"a row of {sum(lengths)} tokens, expected 16 at most"):
+    with pytest.raises(ValueError, match=f"a row has {sum(lengths)} tokens, expected at most 16"):
         Rows.lay_out(ids[:1], np.array([lengths]), starts[:1], FORMAT)

@@ -141,11 +141,14 @@ def test_a_full_compact_record_takes_two_bytes_a_token_at_most():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"segment_lengths": np.array([3, 8])}, r"10 tokens in .* \[3, 8\], 16 flags .*"),
-        ({"segment_lengths": np.array([0, 10])}, r"10 tokens in .* \[0, 10\], 16 flags .*"),
-        ({"word_starts": np.ones(24, bool)}, "10 tokens .*, 24 flags of words"),
-        ({"row_format": np.array([12, 99, 0, 2, 3, 4])}, "10 tokens and 3 specials for 12 places"),
-        ({"row_format": np.array([512, 4, 0, 2, 3, 4])}, r"specials .* for a vocabulary of 4"),
+        ({"segment_lengths": np.array([3, 8])}, r"10 tokens, .* \[3, 8\], 16 word-start flags"),
+        ({"segment_lengths": np.array([0, 10])}, r"10 tokens, .* \[0, 10\], 16 word-start flags"),
+        ({"word_starts": np.ones(24, bool)}, "10 tokens, .*, 24 word-start flags"),
+        (
+            {"row_format": np.array([12, 99, 0, 2, 3, 4])},
+            "10 tokens and 3 special tokens in a row of 12",
+        ),
+        ({"row_format": np.array([512, 4, 0, 2, 3, 4])}, r"special ids .* in a vocabulary of 4"),
     ],
 )
 def test_contradictions_of_a_compact_record_are_named(change, message):

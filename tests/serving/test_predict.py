@@ -217,7 +217,7 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (
             ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),
-            "one vocabulary: name --spm",
+            "--spm_model_file and --vocab_file exclude each other",
         ),
         (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),
     ],

@@ -238,7 +238,7 @@ def test_what_does_not_fit_is_refused(classifier, vocabulary, arguments, message
 
 def test_a_vocabulary_of_another_size_is_refused(vocabulary):
     model = albert_tf.AlbertForSequenceClassification(goldens.config("base"), num_labels=3)
-    with pytest.raises(ValueError, match="has 6000 pieces, and the model 1000"):
+    with pytest.raises(ValueError, match="has 6000 pieces, but the model's vocab_size is 1000"):
         export.Classifier(model, vocabulary, ("a", "b", "c"))
 
 

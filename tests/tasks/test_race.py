@@ -105,7 +105,7 @@ def test_question_and_option_are_normalised_before_they_are_joined(
         ({"answers": "AD"}, "expected an object whose 'answers' is a list, got 'AD'"),
         ({"questions": 2}, "expected an object whose 'questions' is a list, got 2"),
         ({"article": None}, "expected an object whose 'article' is a string, got nothing"),
-        ({"id": ["x"]}, "expected an object whose 'id' is a string or a whole number, got ..x"),
+        ({"id": ["x"]}, "expected an object whose 'id' is a string or an integer, got ..x"),
     ],
 )
 def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
@@ -123,7 +123,9 @@ def test_a_bad_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="3.txt is not JSON: "):
         read(folder, "dev", ("middle",))
     path.write_text('{"article": "\\ud83d"}')
-    with pytest.raises(ValueError, match="3.txt: not Unicode: .ud83d at character 13 is half"):
+    with pytest.raises(
+        ValueError, match="3.txt: not Unicode: .ud83d at character 13 is an unpaired"
+    ):
         read(folder, "dev", ("middle",))
     path.write_bytes(b'{"id": "\xff"}')
     with pytest.raises(ValueError, match="3.txt: not UTF-8 text"):

@@ -79,10 +79,13 @@ def test_a_word_piece_vocabulary(tmp_path):
         ({"normalizer": {"precompiled_charsmap": "?"}}, "its precompiled_charsmap is damaged"),
         ({"model": {"type": "BPE"}}, "neither WordPiece nor Unigram"),
         ({"model": {"type": "Unigram", "vocab": [["a", float("nan")]]}}, "no scores"),
-        ({"model": {"type": "WordPiece", "vocab": {"a": 1}}}, "no ids from 0 on"),
-        ({"model": {"type": "WordPiece", "vocab": {"a": 0}}}, "do not begin with ##"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": 1}}}, "not consecutive from 0"),
+        (
+            {"model": {"type": "WordPiece", "vocab": {"a": 0}}},
+            "continuing_subword_prefix is not ##",
+        ),
     ],
 )
 def test_what_would_not_be_exact_is_refused(change, message, fast, tmp_path):
-    with pytest.raises(ValueError, match=f"tokenizer.json is not read .*{message}"):
+    with pytest.raises(ValueError, match=f"tokenizer.json can't be used .*{message}"):
         vocabulary.find(written(tmp_path, {**fast, **change}))

@@ -72,7 +72,7 @@ def test_a_tf_config_of_one_machine_is_one_device(tf_config, value):
 )
 def test_a_malformed_tf_config_is_refused(tf_config, value):
     tf_config(value)
-    with pytest.raises(ValueError, match="TF_CONFIG must be .* with the place of this") as caught:
+    with pytest.raises(ValueError, match="TF_CONFIG must be .* where task names this") as caught:
         distribution.create_strategy()
     assert "\n" not in str(caught.value)
 

@@ -311,7 +311,9 @@ def test_a_best_checkpoint_of_another_metric_is_noticed(tmp_path):
     for metric in ("masked_lm_accuracy", "a metric of another version"):
         eval_results.check_key_metric(str(tmp_path), metric)
     for metric in ("loss", "sentence_order_accuracy"):
-        with pytest.raises(ValueError, match=f"was not chosen by `key_metric` {metric}: go on wi"):
+        with pytest.raises(
+            ValueError, match=f"was not chosen by `key_metric` {metric}: continue wi"
+        ):
             eval_results.check_key_metric(str(tmp_path), metric)
     (tmp_path / "eval_results.txt").unlink()
     eval_results.check_key_metric(str(tmp_path), "loss")
