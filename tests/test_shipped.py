@@ -47,7 +47,7 @@ def test_a_config_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert albert_tf.AlbertConfig.from_json_file("albert_large_v2") == expected
     with pytest.raises(
-        FileNotFoundError, match="^ALBERT config large .*: known are albert_base_v1"
+        FileNotFoundError, match="^ALBERT config large .*: known names are albert_base_v1"
     ):
         albert_tf.AlbertConfig.from_json_file("large")
     with pytest.raises(FileNotFoundError, match=r"^ALBERT config large\.json does not exist$"):
@@ -109,5 +109,5 @@ def test_an_unknown_recipe_is_one_line_that_lists_the_known(script, argument):
     known = ", ".join(shipped.recipes(script))
     name = argument.removeprefix("--recipe=")
     assert ended.value.code == (
-        f"error: there is no recipe {name!r}: known are {known} (--help lists the flags)"
+        f"error: there is no recipe {name!r}: expected one of {known} (--help lists the flags)"
     )

@@ -33,8 +33,8 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
     ]
     if changed:
         raise ValueError(
-            f"--output_dir holds a run of another model ({'; '.join(changed)}): name another "
-            "directory, or the config it was started with"
+            f"--output_dir holds a run of another model ({'; '.join(changed)}): give another "
+            "directory, or the config that the run was started with"
         )
 
 
@@ -56,8 +56,8 @@ def check_fresh_or_own(output_dir: str) -> None:
         found = found or [os.path.join(output_dir, "...")]
     if found:
         raise ValueError(
-            f"--output_dir {output_dir} holds a model, and no run that could go on there: name "
-            f"another directory, and --init_checkpoint={found[0]} to start from that model"
+            f"--output_dir {output_dir} contains a model, but no run to resume: give another "
+            f"directory, and --init_checkpoint={found[0]} to start from that model"
         )
 
 
@@ -69,8 +69,8 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
     """
     if max_seq_length > config.max_position_embeddings:
         raise ValueError(
-            f"--max_seq_length {max_seq_length} is beyond the config's position table "
-            f"(max_position_embeddings {config.max_position_embeddings})"
+            f"--max_seq_length {max_seq_length} exceeds the config's max_position_embeddings "
+            f"({config.max_position_embeddings}): lower it to that"
         )
 
 
@@ -83,7 +83,7 @@ def check_batch_size(flag: str, batch_size: int, devices: Devices) -> None:
     num_replicas = devices.num_replicas
     if batch_size % num_replicas:
         raise ValueError(
-            f"--{flag} {batch_size} can't be shared by {num_replicas} replicas: make it a "
+            f"--{flag} {batch_size} can't be split evenly over {num_replicas} replicas: make it a "
             f"multiple of {num_replicas}"
         )
 
@@ -98,8 +98,8 @@ def check_train_batch_size(batch_size: int, accumulation_steps: int, devices: De
     parts = num_replicas * accumulation_steps
     if batch_size % parts:
         raise ValueError(
-            f"--train_batch_size {batch_size} can't be shared by {num_replicas} replica(s) in "
-            f"{accumulation_steps} part(s) each: make it a multiple of {parts}"
+            f"--train_batch_size {batch_size} can't be split evenly over {num_replicas} "
+            f"replica(s) with {accumulation_steps} part(s) each: make it a multiple of {parts}"
         )
 
 

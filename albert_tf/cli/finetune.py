@@ -53,11 +53,14 @@ def check_weights(values: flags.FlagValues) -> None:
         return
     if not values.from_scratch:
         raise ValueError(
-            f"no weights to start from: {values.output_dir} holds no checkpoint yet; set "
+            f"no weights to start from: {values.output_dir} contains no checkpoint; set "
             "--init_checkpoint, or --from_scratch to train from random initialisation"
         )
     if not values.do_train:
-        raise ValueError("--from_scratch without --do_train would evaluate random weights")
+        raise ValueError(
+            "--from_scratch without --do_train would evaluate a randomly initialised model: set "
+            "--do_train, or --init_checkpoint"
+        )
 
 
 def _stored(values: flags.FlagValues) -> str | None:
@@ -83,7 +86,9 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
         return AlbertConfig.from_json_file(beside)
     initial = finetune_flags.initial_weights(values)
     if not initial:
-        raise ValueError("no config: set --albert_config_file")
+        raise ValueError(
+            "no config: set --albert_config_file, or an --init_checkpoint with a config beside it"
+        )
     return conversion.load_config(initial)
 
 
@@ -204,9 +209,8 @@ def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
         num_steps = max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
     if num_steps * values.train_batch_size > MOST_ROWS:
         raise ValueError(
-            f"{num_steps} updates of {values.train_batch_size} examples are more than the "
-            f"{MOST_ROWS} examples that a run can plan: lower --train_step or "
-            "--num_train_epochs"
+            f"{num_steps} steps of {values.train_batch_size} examples exceed a run's maximum of "
+            f"{MOST_ROWS} examples: lower --train_step or --num_train_epochs"
         )
     return num_steps
 

@@ -19,42 +19,52 @@ def check_flags(values: flags.FlagValues) -> None:
     if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
         raise ValueError("nothing to do: set --do_train, --do_eval, --do_predict or --export_dir")
     if values.ensemble_dirs and values.export_dir:
-        raise ValueError("--ensemble_dirs has no model to export: leave --export_dir out")
+        raise ValueError(
+            "--ensemble_dirs averages stored predictions, so there is no model to export: leave "
+            "--export_dir out"
+        )
     if not math.isnan(values.threshold_to_export) and not values.export_dir:
         raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
     if not values.output_dir:
-        raise ValueError("--output_dir is empty: name a directory; . is this one")
+        raise ValueError("--output_dir is empty: give a directory, or . for the current one")
     if values.ensemble_dirs and values.do_train:
-        raise ValueError("--ensemble_dirs averages what was predicted: leave --do_train out")
+        raise ValueError(
+            "--ensemble_dirs averages stored predictions and trains nothing: leave --do_train out"
+        )
     if os.path.realpath(values.output_dir) in map(os.path.realpath, values.ensemble_dirs or []):
         raise ValueError(
-            "--output_dir is one of --ensemble_dirs, whose predictions would be replaced: name "
+            "--output_dir is one of --ensemble_dirs, whose predictions would be replaced: give "
             "another directory"
         )
     for name, other in finetune_flags.SAME.items():
         if values[name].present and values[other].present:
-            raise ValueError(f"--{name} and --{other} say the same: set one of them")
+            raise ValueError(f"--{name} and --{other} exclude each other: set one of them")
     if values.high_only and values.middle_only:
-        raise ValueError("--high_only and --middle_only leave nothing: set one of them")
+        raise ValueError("--high_only and --middle_only exclude each other: set one of them")
     if values.init_checkpoint and values.albert_hub_module_handle:
-        raise ValueError("--init_checkpoint and --albert_hub_module_handle: set one of them")
+        raise ValueError(
+            "--init_checkpoint and --albert_hub_module_handle exclude each other: set one of them"
+        )
     if values.from_scratch and finetune_flags.initial_weights(values):
-        raise ValueError("--from_scratch and an --init_checkpoint: set one of them")
+        raise ValueError("--from_scratch and --init_checkpoint exclude each other: set one of them")
     reads_texts = values.task_name in ("classification", "multilabel", "regression")
     if values.windows and (not reads_texts or values.text_pair_column):
         raise ValueError(
-            "--windows is for classification, multilabel and regression of single texts: leave it "
-            "out"
+            "--windows applies only to classification, multilabel and regression of single texts: "
+            "leave it out"
         )
     if values.class_weights and not values.do_train:
-        raise ValueError("--class_weights weighs the loss of --do_train: set that too")
+        raise ValueError("--class_weights applies to the training loss: set --do_train too")
     if values.early_stopping_patience and not (values.do_train and values.do_eval):
-        raise ValueError("--early_stopping_patience counts evaluations: set --do_train, --do_eval")
+        raise ValueError(
+            "--early_stopping_patience counts evaluations during training: set --do_train and "
+            "--do_eval"
+        )
     if values.teacher and not values.do_train:
-        raise ValueError("--teacher is learned from in training: set --do_train, or leave it out")
+        raise ValueError("--teacher applies only to training: set --do_train, or leave it out")
     for name in ("distillation_weight", "temperature"):
         if values[name].present and not values.teacher:
-            raise ValueError(f"--{name} is about --teacher: set that too")
+            raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
 
 
@@ -66,7 +76,10 @@ def _check_what_is_served(values: flags.FlagValues) -> None:
     widest = max(values.start_n_top, values.end_n_top)
     model = finetune_flags.squad_model(values)
     if values.allow_no_answer and values.task_name != "question_answering":
-        raise ValueError("--allow_no_answer belongs to --task_name=question_answering: set both")
+        raise ValueError(
+            "--allow_no_answer applies only to --task_name=question_answering: set both, or leave "
+            "it out"
+        )
     if model == "squad_v2" and widest > longest:
         raise ValueError(
             f"--start_n_top and --end_n_top must be at most {longest} (--max_seq_length), not "
@@ -76,8 +89,8 @@ def _check_what_is_served(values: flags.FlagValues) -> None:
         return
     if values.task_name in ("race", "choice") and values.max_qa_length > longest - 3:
         raise ValueError(
-            f"--max_qa_length must be at most {longest - 3} for --export_dir, as --max_seq_length "
-            f"{longest} has no room for {values.max_qa_length}"
+            f"--max_qa_length must be at most {longest - 3} for --export_dir, to fit into "
+            f"--max_seq_length {longest}, not {values.max_qa_length}"
         )
     threshold = values.threshold_to_export
     if model != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):

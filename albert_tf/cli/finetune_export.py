@@ -53,7 +53,7 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
 def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
     """Writes the best checkpoint as a SavedModel that takes raw text, unless it exists."""
     if _is_exported(values):
-        logging.info("%s is an export of %s already", values.export_dir, _to_export(values))
+        logging.info("%s already contains the export of %s", values.export_dir, _to_export(values))
         return
     kind, options = _serving(values, task)
     saved_model, trained = _import_exporters()
@@ -84,15 +84,16 @@ def _import_exporters() -> tuple[ModuleType, ModuleType]:
     """Returns serving.saved_model and serving.trained, the only users of tensorflow_text.
 
     Raises:
-      ImportError: If that is not installed.
+      ImportError: If tensorflow_text is not installed.
     """
     # Not at the top: the script also runs without tensorflow_text.
     try:
         from albert_tf.serving import saved_model, trained
     except ImportError as error:
         raise ImportError(
-            f"--export_dir needs the package {error.name!r}, which is not installed: install the "
-            "one of TensorFlow's version, or leave --export_dir out and export elsewhere"
+            f"--export_dir needs the package {error.name!r}, which is not installed: install its "
+            "version that matches TensorFlow's, or leave --export_dir out and export on another "
+            "machine"
         ) from error
     return saved_model, trained
 
@@ -116,8 +117,8 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
     if threshold is not None and not (binary or several):
         raise ValueError(
-            "--threshold_to_export is for multilabel, for tasks of two classes and squad_v2: "
-            f"{values.task_name} has no use of it"
+            "--threshold_to_export applies only to multilabel, to tasks with two classes and to "
+            f"squad_v2, not to {values.task_name}: leave it out"
         )
     if isinstance(task, SquadV1Task):
         return "answer_v1", options

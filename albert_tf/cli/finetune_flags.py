@@ -62,14 +62,14 @@ def _define_task(values: flags.FlagValues) -> None:
     group.string(
         "data_dir",
         None,
-        "Directory of the data: for GLUE the one that holds the tasks' folders, for RACE the one "
-        "that holds RACE.",
+        "Directory of the data: for GLUE, the one that contains the tasks' folders; for RACE, the "
+        "one that contains the folder RACE.",
     )
     group.string(
         "train_file",
         None,
         "File to train on: SQuAD's JSON, or a table in .csv, .tsv, .jsonl (.json, too) or "
-        ".parquet; questions in .jsonl or .parquet; for token_classification CoNLL's columns or "
+        ".parquet; questions in .jsonl or .parquet; for token_classification, CoNLL columns or "
         ".jsonl.",
     )
     group.string(
@@ -83,27 +83,26 @@ def _define_task(values: flags.FlagValues) -> None:
         None,
         "File to predict, in the format of train_file. A table needs no labels here.",
     )
-    group.string("text_column", "text", "Column of a table's text.")
+    group.string("text_column", "text", "Column with the text of a table.")
     group.string(
         "text_pair_column",
         None,
-        "Column of a table's second text or, for choice, of its question. By default there is "
-        "none.",
+        "Column with the second text of a table or, for choice, with its question. By default "
+        "there is none.",
     )
     group.string(
         "label_column",
         "label",
-        "Column of a table's labels; for multilabel those of a text are joined by |.",
+        "Column with the labels of a table; for multilabel, the labels of a text are separated by "
+        "|.",
     )
     group.list(
         "choice_columns",
         [],
         "Columns of the choices, separated by commas; only for task_name=choice.",
     )
-    group.boolean("high_only", False, "Read only the level high of RACE. By default both levels.")
-    group.boolean(
-        "middle_only", False, "Read only the level middle of RACE. By default both levels."
-    )
+    group.boolean("high_only", False, "Read only RACE's level high. By default both levels.")
+    group.boolean("middle_only", False, "Read only RACE's level middle. By default both levels.")
 
 
 def _define_model(values: flags.FlagValues) -> None:
@@ -112,7 +111,7 @@ def _define_model(values: flags.FlagValues) -> None:
     group.string(
         "albert_hub_module_handle",
         None,
-        "The same as init_checkpoint, for an unpacked TF-Hub module: its directory.",
+        "Directory of an unpacked TF-Hub module to start from; otherwise like init_checkpoint.",
     )
     group.boolean(
         "from_scratch",
@@ -125,7 +124,9 @@ def _define_model(values: flags.FlagValues) -> None:
         "The model's SentencePiece vocabulary. By default the one beside init_checkpoint.",
     )
     group.string(
-        "vocab_file", None, "The model's WordPiece vocabulary; only read without spm_model_file."
+        "vocab_file",
+        None,
+        "The model's WordPiece vocabulary; only used if spm_model_file is not set.",
     )
     group.boolean("do_lower_case", True, "Lower-case the text: true for uncased models.")
     for name, what in (
@@ -156,14 +157,14 @@ def _define_text(values: flags.FlagValues) -> None:
         ["mean", "max"],
         "Read texts longer than max_seq_length in overlapping windows, doc_stride apart, for "
         "classification, multilabel and regression: the probabilities of a text are the mean or "
-        "the max of its windows'. By default such a text is cut.",
+        "the maximum over its windows. By default such a text is cut.",
     )
     group.integer(
         "static_lengths",
         6,
-        "Number of lengths that batches are padded to; each is compiled once, and more of them "
-        "mean less padding. 1 pads all to max_seq_length: the default for squad_v1, whose loss "
-        "depends on padding.",
+        "Number of lengths (buckets) that batches are padded to; each is compiled once, and more "
+        "of them mean less padding. 1 pads all batches to max_seq_length; it is the default for "
+        "squad_v1, whose loss depends on padding.",
         lower_bound=1,
     )
     group.integer(
@@ -201,11 +202,16 @@ def _define_squad(values: flags.FlagValues) -> None:
     group.boolean(
         "allow_no_answer",
         False,
-        "Questions may have no answer: trains squad_v2's model; only for "
-        "task_name=question_answering, which otherwise trains squad_v1's.",
+        "Allow questions without an answer: trains squad_v2's model instead of squad_v1's. Only "
+        "for task_name=question_answering.",
     )
     for name, default, what in (
-        ("doc_stride", 128, "Distance in tokens between the windows on a long paragraph or text."),
+        (
+            "doc_stride",
+            128,
+            "Distance in tokens between the starts of successive windows on a "
+            "long paragraph or text.",
+        ),
         ("max_query_length", 64, "Maximum length of a question in tokens; longer ones are cut."),
         ("max_answer_length", 30, "Maximum length of an answer in tokens."),
         ("n_best_size", 20, "Number of answers per question in nbest_predictions.json."),

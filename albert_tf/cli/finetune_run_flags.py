@@ -44,14 +44,15 @@ def _define_training(values: flags.FlagValues) -> None:
     group.number(
         "warmup_proportion",
         None,
-        "Share of all steps that are warm-up, instead of warmup_step. 0.1 by default for SQuAD.",
+        "Share of the steps that are warm-up steps, instead of warmup_step. 0.1 by default for "
+        "SQuAD.",
         "[0, 1]",
     )
     group.integer(
         "early_stopping_patience",
         None,
         "Number of evaluations without a better key_metric after which training ends. By default "
-        "it goes on to the last step.",
+        "it runs to the last step.",
         lower_bound=1,
     )
     shared_flags.define_optimizer(
@@ -71,20 +72,28 @@ def _define_objective(values: flags.FlagValues) -> None:
     group.string(
         "class_weights",
         None,
-        "Factors of the loss of each class's examples: balanced, in inverse proportion to their "
-        "number in train_file; or as in a=1.0,b=2.5, where others have 1. By default all have 1.",
+        "Weights of the classes in the loss. balanced: in inverse proportion to the number of "
+        "their examples in train_file; or listed, as in a=1.0,b=2.5, where classes not listed "
+        "have 1. By default all have 1.",
     )
     group.string(
         "teacher",
         None,
-        "Output directory of a fine-tuned run of the same task, whose probabilities are learned "
-        "as well as the labels; its model may be larger, and of another vocabulary.",
+        "Output directory of a fine-tuning run of the same task, whose predicted probabilities "
+        "are learned in addition to the labels (distillation). Its model may be larger, and have "
+        "another vocabulary.",
     )
-    group.number("distillation_weight", 0.5, "Share of the teacher in the loss.", "[0, 1]")
+    group.number(
+        "distillation_weight",
+        0.5,
+        "Weight of the teacher's probabilities in the loss; the labels have the rest.",
+        "[0, 1]",
+    )
     group.number(
         "temperature",
         2.0,
-        "What teacher's and student's logits are divided by before they are compared.",
+        "Number by which the teacher's and the student's logits are divided before they are "
+        "compared.",
         "(0, inf)",
     )
 
@@ -100,8 +109,9 @@ def _define_evaluation(values: flags.FlagValues) -> None:
     group.string(
         "key_metric",
         None,
-        "The metric by which checkpoints are compared, any that the task reports, as macro_f1; or "
-        "eval_loss, whose smallest value is the best. By default the task's.",
+        "The metric by which checkpoints are compared, any that the task reports, such as "
+        "macro_f1; or eval_loss, whose smallest value is the best. By default the task's main "
+        "metric.",
     )
     group.boolean("do_predict", False, "Predict the test set with the best checkpoint.")
     shared_flags.define_batch_size(group, "eval_batch_size", 8)
@@ -109,8 +119,8 @@ def _define_evaluation(values: flags.FlagValues) -> None:
     group.list(
         "ensemble_dirs",
         None,
-        "Output directories of several runs, separated by commas: their predictions are averaged, "
-        "and no model is loaded.",
+        "Output directories of several runs, separated by commas, whose stored predictions are "
+        "averaged; no model is loaded.",
     )
 
 
@@ -125,8 +135,8 @@ def _define_export(values: flags.FlagValues) -> None:
     group.number(
         "threshold_to_export",
         math.nan,
-        "Decision threshold stored in the SavedModel: of two classes, the probability from which "
-        "on it answers the second one; for multilabel, that from which on a text has a label (by "
-        "default 0.5); for squad_v2, the null odds from which on it gives no answer. By default "
-        "(nan) the likelier one.",
+        "Decision threshold stored in the SavedModel: with two classes, the minimum probability "
+        "of the second one to be the answer; for multilabel, the minimum probability of a label "
+        '(0.5 by default); for squad_v2, the null odds (score of "no answer") at or above which '
+        "it gives no answer. By default (nan) the likelier one.",
     )

@@ -56,13 +56,15 @@ def make_task(
         options = ModelOptions(config, values.dropout_prob, dtype, values.recompute)
     makers = {name: _glue_task for name in GLUE_TASKS} | _MAKERS
     if values.task_name not in makers:
-        raise ValueError(f"--task_name {values.task_name!r} is none of {', '.join(makers)}")
+        raise ValueError(
+            f"--task_name must be one of {', '.join(makers)}, not {values.task_name!r}"
+        )
     task, read = makers[values.task_name](values, (options, tokenizer, values.max_seq_length))
     if values.key_metric:
         if values.key_metric not in task.metric_names:
             raise ValueError(
-                f"--key_metric {values.key_metric!r} is none of those of {values.task_name}: "
-                f"{', '.join(task.metric_names)}"
+                f"--key_metric of {values.task_name} must be one of "
+                f"{', '.join(task.metric_names)}, not {values.key_metric!r}"
             )
         task.key_metric = values.key_metric
     return task, read
@@ -72,11 +74,12 @@ def weigh_classes(values: flags.FlagValues, task: SupervisedTask, examples: Sequ
     """Sets the weights of a task's classes.
 
     Raises:
-      ValueError: If it has none, or they don't fit its classes.
+      ValueError: If the task has no classes, or the weights don't fit them.
     """
     if task.problem_type != SINGLE_LABEL:
         raise ValueError(
-            f"--class_weights is for tasks of one class a text: {values.task_name} has no use of it"
+            "--class_weights applies only to tasks with one class per text, not to "
+            f"{values.task_name}: leave it out"
         )
     assert isinstance(task, SequenceClassificationTask)
     labels = [example.label for example in examples]
@@ -188,7 +191,7 @@ def write_labels(values: flags.FlagValues, task: SupervisedTask) -> None:
 def _columns(values: flags.FlagValues) -> table.TableColumns:
     """Returns a table's columns; those of choices are for the task `choice`."""
     if (values.task_name == "choice") != bool(values.choice_columns):
-        raise ValueError("--choice_columns belongs to --task_name=choice: set both or none")
+        raise ValueError("--choice_columns and --task_name=choice go together: set both or neither")
     return table.TableColumns(
         values.text_column, values.text_pair_column, values.label_column, (*values.choice_columns,)
     )
@@ -212,8 +215,8 @@ def _shared_labels(directories: Sequence[str]) -> tuple[str, ...]:
         found = labels_file.read(other)
         if found != labels:
             raise ValueError(
-                f"--ensemble_dirs {first} and {other} hold runs of other classes "
-                f"({', '.join(labels)}; {', '.join(found)}): name those of the same classes"
+                f"--ensemble_dirs {first} and {other} contain runs with different classes "
+                f"({', '.join(labels)}; {', '.join(found)}): give runs with the same classes"
             )
     return labels
 
@@ -238,7 +241,7 @@ def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
     examples = read_squad(path)
     if split == "dev" and not is_labelled(examples):
         raise ValueError(
-            f"{path} has no answers to evaluate with: name another file with --eval_file, or set "
+            f"{path} has no answers to evaluate with: give another file with --eval_file, or set "
             "--do_eval=false"
         )
     is_v1 = finetune_flags.squad_model(values) == "squad_v1"
@@ -249,8 +252,8 @@ def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
             if values.task_name == "question_answering":
                 mend = "--allow_no_answer"
             raise ValueError(
-                f"{path}: question {without[0]} has no answer, as {values.task_name} expects of "
-                f"each: set {mend}"
+                f"{path}: question {without[0]} has no answer, but {values.task_name} needs one "
+                f"for each question: set {mend}"
             )
     return examples
 

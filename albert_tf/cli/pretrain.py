@@ -62,7 +62,7 @@ def check_records(
     """Checks that the records exist, are intact, and match the flags and the config.
 
     Raises:
-      ValueError: If they don't.
+      ValueError: If a file is missing or damaged, or its records don't fit the flags or the config.
     """
     if pretrain_flags.is_dynamic(values):
         found = input_files.check_features(files, compact_spec())
@@ -95,13 +95,13 @@ def _check_row_format(
 ) -> None:
     if row_format.max_seq_length != values.max_seq_length:
         raise ValueError(
-            f"the records are of rows of {row_format.max_seq_length} tokens: set --max_seq_length "
+            f"the records have rows of {row_format.max_seq_length} tokens: set --max_seq_length "
             f"to that, not {values.max_seq_length}"
         )
     if row_format.vocab_size > config.vocab_size or config.type_vocab_size < 2:
         raise ValueError(
-            f"the records are of {row_format.vocab_size} pieces and 2 token types, the config is "
-            f"for {config.vocab_size} and {config.type_vocab_size}: use the config (vocab_size...) "
+            f"the records have {row_format.vocab_size} pieces and 2 token types, but the config "
+            f"{config.vocab_size} and {config.type_vocab_size}: use the config (vocab_size...) "
             "that the records were generated for"
         )
 
@@ -118,7 +118,10 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         checks.check_fresh_or_own(values.output_dir)
         shared_flags.fetch_weights(values, "init_checkpoint")
     elif values.init_checkpoint:
-        logging.warning("evaluation alone is of --output_dir's checkpoints: no --init_checkpoint")
+        logging.warning(
+            "--init_checkpoint is ignored: without --do_train, the checkpoints in --output_dir "
+            "are evaluated"
+        )
     files = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
     devices = shared_flags.create_devices(values)

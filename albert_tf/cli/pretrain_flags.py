@@ -60,16 +60,16 @@ def _define_records(values: flags.FlagValues) -> None:
     group.integer(
         "max_predictions_per_seq",
         20,
-        "Maximum number of masked tokens per row; must be what the records were made with. 0 "
-        "takes the records' number or, with --masking=dynamic, what a full row needs. 20 is the "
-        "release's.",
+        "Maximum number of masked tokens per row; must be the number that the records were made "
+        "with. 0 means the records' number or, with --masking=dynamic, the number that a full row "
+        "needs. 20 is the release's.",
         lower_bound=0,
     )
     group.integer(
         "max_examples_per_row",
         1,
-        "Maximum number of examples packed into a row; must be what the records were made with. "
-        "Above 1, batch sizes count rows. 1 means not packed.",
+        "Maximum number of examples packed into a row; must be the number that the records were "
+        "made with. Above 1, batch sizes count rows. 1 means not packed.",
         lower_bound=1,
     )
 
@@ -107,8 +107,8 @@ def _define_training(values: flags.FlagValues) -> None:
     group.number(
         "sentence_order_weight",
         1.0,
-        "Factor of the sentence-order loss, also where it is reported. 1 is the paper's; 0 trains "
-        "masked LM alone: pooler and order head stay as they are.",
+        "Weight of the sentence-order loss, in the reported loss too. 1 is the paper's; 0 trains "
+        "masked LM alone: the pooler and the sentence-order head do not change.",
         "[0, inf)",
     )
     shared_flags.define_optimizer(
@@ -128,7 +128,7 @@ def _define_evaluation(values: flags.FlagValues) -> None:
         "do_eval",
         False,
         "Evaluate checkpoints and keep the best one. Without --do_train, wait for the checkpoints "
-        "of a training run beside this one.",
+        "of a training run in another process.",
     )
     shared_flags.define_batch_size(group, "eval_batch_size", 64)
     group.integer(
@@ -153,7 +153,7 @@ def _define_masking(values: flags.FlagValues) -> None:
         "masked_lm_budget",
         0,
         "Share of the tokens that dynamic masking masks, from 0 to 1; above 0 it implies "
-        "--masking=dynamic. 0 stands for the paper's 0.15.",
+        "--masking=dynamic. 0 means the paper's 0.15.",
     )
     masking_flags.define_masking(values, " Only with --masking=dynamic.")
 
@@ -169,7 +169,7 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
     if not values.do_train and not values.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
     if not values.output_dir:
-        raise ValueError("--output_dir is empty: name a directory; . is this one")
+        raise ValueError("--output_dir is empty: give a directory, or . for the current one")
     checks.check_positions(config, values.max_seq_length)
     if values.max_predictions_per_seq > values.max_seq_length:
         raise ValueError(
@@ -177,7 +177,7 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
             f"--max_seq_length {values.max_seq_length}"
         )
     if values.init_from_group0 and not values.init_checkpoint:
-        raise ValueError("--init_from_group0 says how to read --init_checkpoint: set that too")
+        raise ValueError("--init_from_group0 applies only with --init_checkpoint: set that too")
     _check_masking(values)
 
 
@@ -206,33 +206,33 @@ def masking_settings(values: flags.FlagValues, row_format: RowFormat) -> Masking
 def _check_masking(values: flags.FlagValues) -> None:
     if not 0 <= values.masked_lm_budget <= 1:
         raise ValueError(
-            f"--masked_lm_budget {values.masked_lm_budget} is no share of the tokens: it must be "
-            "within [0, 1]; --max_predictions_per_seq limits their number"
+            "--masked_lm_budget must be a share of the tokens in [0, 1], not "
+            f"{values.masked_lm_budget}; to limit their number, set --max_predictions_per_seq"
         )
     if values.masking == "static" and values.masked_lm_budget:
         raise ValueError(
-            f"--masked_lm_budget {values.masked_lm_budget} draws masks while training, "
-            "--masking=static takes those of the records: leave one of them out"
+            f"--masked_lm_budget {values.masked_lm_budget} draws masks during training, "
+            "--masking=static uses those in the records: leave one of them out"
         )
     if is_dynamic(values):
         if values.max_examples_per_row > 1:
             raise ValueError(
                 f"--max_examples_per_row {values.max_examples_per_row} is for packed records, "
-                "which hold masks: leave out --masking=dynamic and --masked_lm_budget, or the "
-                "packing"
+                "which already have masks: leave it out, or --masking=dynamic and "
+                "--masked_lm_budget"
             )
         tpu = values.tpu_name or values.master or "local"
         if values.use_tpu and tpu != "local":
             raise ValueError(
-                f"--masking=dynamic draws masks in this process, which TPU {tpu!r} can't call "
-                "from afar: run on the TPU VM itself without --tpu_name and --master, or on "
+                f"--masking=dynamic draws masks in this process, which the remote TPU {tpu!r} "
+                "can't call: run on the TPU VM itself without --tpu_name and --master, or use "
                 "records with masks"
             )
         return
     for name in masking_flags.NAMES:
         if values[name].present:
             raise ValueError(
-                f"--{name} is for --masking=dynamic: these masks are those of the records"
+                f"--{name} applies only to --masking=dynamic: static masks come with the records"
             )
 
 
@@ -240,7 +240,7 @@ def check_devices(values: flags.FlagValues, devices: Devices) -> None:
     """Checks that batches can be split over the replicas, and that several workers are allowed.
 
     Raises:
-      ValueError: If not.
+      ValueError: If a batch can't be split, or several workers would only evaluate.
     """
     from albert_tf.cli import checks
 
@@ -252,4 +252,4 @@ def check_devices(values: flags.FlagValues, devices: Devices) -> None:
         checks.check_batch_size("eval_batch_size", values.eval_batch_size, devices)
     if devices.num_processes > 1 and not values.do_train:
         # Beside a training run, each could pick a different newest checkpoint.
-        raise ValueError("--do_eval without --do_train is for one process: unset TF_CONFIG")
+        raise ValueError("--do_eval without --do_train runs in a single process: unset TF_CONFIG")

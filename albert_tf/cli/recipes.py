@@ -16,8 +16,8 @@ def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
     FlagGroup(values, heading).string(
         "recipe",
         None,
-        "Name of a list of flags that is installed with albert_tf. It is read before the other "
-        f"flags, which override it: {', '.join(shipped.recipes(script))}.",
+        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
+        f"One of {', '.join(shipped.recipes(script))}.",
     )
 
 
@@ -36,7 +36,7 @@ def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
         return argv
     known = shipped.recipes(script)
     if name not in known:
-        raise flags.Error(f"there is no recipe {name!r}: known are {', '.join(known)}")
+        raise flags.Error(f"there is no recipe {name!r}: expected one of {', '.join(known)}")
     return [argv[0], f"--flagfile={known[name]}", *argv[1:]]
 
 

@@ -35,17 +35,21 @@ def define_model(values: flags.FlagValues, required: bool) -> None:
     group.string(
         "output_dir",
         None,
-        "Directory for checkpoints, results and TensorBoard files. A run that was interrupted goes "
-        "on from the newest checkpoint there.",
+        "Directory for checkpoints, results and TensorBoard files. An interrupted run resumes "
+        "from the newest checkpoint there.",
         required=required,
     )
     group.string(
         "init_checkpoint",
         None,
-        "Weights to start from while output_dir holds no checkpoint: a checkpoint prefix, file or "
+        "Weights to start from if output_dir contains no checkpoint: a checkpoint prefix, file or "
         "directory, in any layout that albert_tf.conversion reads, or hf://OWNER/NAME on the "
         "Hugging Face Hub. By default "
-        + ("weights are random." if required else "there are none: see from_scratch."),
+        + (
+            "weights are randomly initialised."
+            if required
+            else "there are none, which is an error without from_scratch."
+        ),
     )
 
 
@@ -108,7 +112,7 @@ def define_checkpoints(values: flags.FlagValues, save_checkpoints_steps: int, re
     group.integer(
         "keep_checkpoint_max",
         5,
-        "Number of newest checkpoints to keep; 0 keeps all. The best one is kept in addition.",
+        "Number of newest checkpoints to keep; 0 keeps all. The best one is always kept.",
         lower_bound=0,
     )
 
@@ -125,7 +129,7 @@ def _define_speed(values: flags.FlagValues) -> None:
         "precision",
         "float32",
         ["float32", "bfloat16"],
-        "Type that the model computes in. bfloat16 saves time and memory on GPUs and TPUs; weights "
+        "Data type of the computation. bfloat16 saves time and memory on GPUs and TPUs; weights "
         "and optimizer state stay float32. The release computes in float32.",
     )
     group.boolean(
@@ -143,15 +147,15 @@ def _define_speed(values: flags.FlagValues) -> None:
     group.integer(
         "gradient_accumulation_steps",
         1,
-        "Number of parts each device splits its share of a batch into, one after the other. More "
-        "parts need less memory; the result is the same.",
+        "Number of parts into which each device splits its share of a batch, to process them one "
+        "after the other. More parts need less memory; the result is the same.",
         lower_bound=1,
     )
     group.integer(
         "iterations_per_loop",
         1000,
-        "Maximum number of steps per on-device loop: the host logs and checks the loss in between. "
-        "The default is the release's.",
+        "Maximum number of steps per on-device loop; the host logs and checks the loss between "
+        "loops. The default is the release's.",
         lower_bound=1,
     )
 
@@ -175,7 +179,7 @@ def _define_tpu(values: flags.FlagValues) -> None:
     group.string(
         "gcp_project", None, "Google Cloud project of the TPU. By default this machine's own."
     )
-    group.string("master", None, "gRPC address of the TPU; only read if tpu_name is not set.")
+    group.string("master", None, "gRPC address of the TPU; only used if tpu_name is not set.")
     group.integer(
         "num_tpu_cores",
         8,

@@ -59,7 +59,9 @@ def _markdown() -> Iterator[str]:
 
 def _lines(values: flags.FlagValues) -> Iterator[str]:
     if not values.albert_config_file:
-        raise ValueError("which model? Set --albert_config_file, or --markdown for the paper's")
+        raise ValueError(
+            "no model given: set --albert_config_file, or --markdown for the paper's models"
+        )
     config = AlbertConfig.from_json_file(values.albert_config_file)
     shape = Shape(values.train_batch_size, values.max_seq_length, values.max_predictions_per_seq)
     _check(values, config, shape)
@@ -67,16 +69,16 @@ def _lines(values: flags.FlagValues) -> Iterator[str]:
     yield f"{'parameters':24}{sum(parts.values()):>20,}"
     for name, count in parts.items():
         yield f"  {name:22}{count:>20,}"
-    yield f"  {'all without heads':22}{costs.count_encoder(config):>20,}"
+    yield f"  {'total without heads':22}{costs.count_encoder(config):>20,}"
     yield "bytes, float32"
     for name, count in (
         ("weights", costs.weight_bytes(config)),
         ("optimizer's moments", costs.optimizer_bytes(config)),
-        ("activations of a step", costs.activation_bytes(config, shape)),
+        ("activations of one step", costs.activation_bytes(config, shape)),
     ):
         yield f"  {name:22}{count:>20,}"
     forward = costs.forward_flops(config, shape) / shape.tokens
-    yield "FLOPs of a token"
+    yield "FLOPs per token"
     yield f"  {'forward pass':22}{forward:>20,.0f}"
     yield f"  {'training step':22}{costs.step_flops(config, shape) / shape.tokens:>20,.0f}"
     tokens = values.num_train_steps * shape.tokens
@@ -100,8 +102,8 @@ def _check(values: flags.FlagValues, config: AlbertConfig, shape: Shape) -> None
         )
     if values.watts and not (values.tokens_per_second or values.calibrate or values.measure):
         raise ValueError(
-            f"--watts {values.watts:g} alone gives no kWh: set --tokens_per_second too, or "
-            "--calibrate or --measure"
+            f"--watts {values.watts:g} needs a speed to compute kWh: set --tokens_per_second, "
+            "--calibrate or --measure too"
         )
 
 

@@ -50,7 +50,7 @@ def test_tnews_is_learnt_from_the_checkpoint(tmp_path, caplog):
     changes += ["--num_train_epochs=20", "--save_checkpoints_steps=40", "--static_lengths=1"]
     runs.main(command("tnews", tmp_path, *tnews(tmp_path), *changes))
     assert f"vocabulary: {WEIGHTS}/vocab.txt" in caplog.text
-    assert "E = H = 24): training changes all of its 44 x 24 numbers" in caplog.text
+    assert "E = H = 24): training updates all of its 44 x 24 numbers" in caplog.text
     config = albert_tf.AlbertConfig.from_json_file(tmp_path / "out/albert_config.json")
     assert config.embedding_size == config.hidden_size == 24
     labels = labels_file.read(str(tmp_path / "out"))

@@ -90,12 +90,12 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path):
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("mrpc", {"do_train": None, "do_eval": True}, "--teacher is learned from in training"),
-        ("mrpc", {"teacher": None, "temperature": 3}, "--temperature is about --teacher"),
+        ("mrpc", {"do_train": None, "do_eval": True}, "--teacher applies only to training"),
+        ("mrpc", {"teacher": None, "temperature": 3}, "--temperature applies only with --teacher"),
         ("mrpc", {"teacher": "nowhere"}, "--teacher nowhere has no vocabulary|no vocabulary"),
-        ("squad_v1", {}, "--teacher is for tasks of one class a text, or a word"),
-        ("sts-b", {}, "--teacher is for tasks of one class a text, or a word"),
-        ("mnli", {}, "has the classes 0, 1, and the task .*: name a teacher of this task"),
+        ("squad_v1", {}, "--teacher applies only to tasks with one class per text or per word"),
+        ("sts-b", {}, "--teacher applies only to tasks with one class per text or per word"),
+        ("mnli", {}, "has the classes 0, 1, but the task has .*: give a teacher for this task"),
     ],
 )
 def test_what_can_not_be_learned_is_one_line(task, changes, message, teacher, tmp_path):

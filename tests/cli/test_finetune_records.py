@@ -44,7 +44,7 @@ def test_a_run_has_one_vocabulary(change, copy, tmp_path):
         shutil.copy(tmp_path / "vocab.txt", copy / "out")
         (tmp_path / "vocab.txt").write_text("\n".join(pieces[::-1]))
         changes = {"spm_model_file": None, "vocab_file": tmp_path / "vocab.txt"}
-    with pytest.raises(SystemExit, match="is another vocabulary, or of another case, than .*--out"):
+    with pytest.raises(SystemExit, match="is another vocabulary than .*, or differs in .*--out"):
         runs.main(runs.command("mrpc", copy, do_train=True, **changes))
 
 
@@ -60,7 +60,7 @@ def test_a_model_card_says_what_the_run_was(trained, tmp_path):
     assert "pipeline_tag: text-classification\n" in header
     record = json.loads((trained / "out" / "run.json").read_text())
     assert record["task_name"] == "mrpc" and record["command"] in rest
-    assert "from random weights" in rest and "Classes: `0`, `1`." in rest
+    assert "from random initialisation" in rest and "Classes: `0`, `1`." in rest
     best = (trained / "out" / "best_trial.txt").read_text().split(":")
     assert f"| eval_accuracy | {float(best[2]):.4f} |" in rest
 

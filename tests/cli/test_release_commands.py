@@ -172,7 +172,9 @@ def test_run_glue_runs_small(tmp_path, released):
     # As the script stands, its second command finds all in output_dir, and its first says:
     train, evaluate = glue_commands(row)
     finetune_runs.main(override(evaluate, **files))
-    with pytest.raises(SystemExit, match=f"error: {MODULE} is on the web, .*: download it, unpack"):
+    with pytest.raises(
+        SystemExit, match=f"error: {MODULE} is a web address, .*: download it, unpack"
+    ):
         finetune_runs.main(override(train, **{**files, "output_dir": tmp_path / "new"}))
 
 

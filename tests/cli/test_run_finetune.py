@@ -145,7 +145,7 @@ def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     with caplog.at_level("INFO", logger="absl"):
         runs.main(command)
-    assert f"{directory} is an export of {out}/model.ckpt-best already" in caplog.text
+    assert f"{directory} already contains the export of {out}/model.ckpt-best" in caplog.text
     with pytest.raises(SystemExit, match="exported is there already: name a directory"):
         runs.main([*command, "--train_step=5"])
     best = checkpoint.read(str(out / "model.ckpt-best"))
@@ -315,7 +315,9 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
     labels_file.write(str(tmp_path / "b"), ("pos", "neg"))
-    with pytest.raises(SystemExit, match="/a and .*/b hold runs of other classes .neg, pos; pos, "):
+    with pytest.raises(
+        SystemExit, match="/a and .*/b contain runs with different classes .neg, pos; pos, "
+    ):
         runs.main(command)
 
 

@@ -45,7 +45,11 @@ FILES: dict[str, str | bytes] = {
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no weights": ("mrpc", NO_WEIGHTS, "no weights to start from: .*set --init_checkpoint, or --f"),
     "noise": ("mrpc", {"do_train": None, "do_eval": True}, "--from_scratch without --do_train"),
-    "both": ("mrpc", {"init_checkpoint": "{tmp}"}, "--from_scratch and an --init_checkpoint"),
+    "both": (
+        "mrpc",
+        {"init_checkpoint": "{tmp}"},
+        "--from_scratch and --init_checkpoint exclude each other",
+    ),
     "two": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": "a", "albert_hub_module_handle": "b"},
@@ -55,7 +59,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "a threshold for four choices": (
         "race",
         {"threshold_to_export": 0.5, "export_dir": "new"},
-        "for tasks of two classes and squad_v2: race has no use of it",
+        "to tasks with two classes and to squad_v2, not to race",
     ),
     "a threshold that is none": (
         "mrpc",
@@ -65,7 +69,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "endings without room": (
         "race",
         {"max_qa_length": 35, "export_dir": "new"},
-        "--max_qa_length must be at most 34 for --export_dir, .* 37 has no room for 35",
+        "--max_qa_length must be at most 34 for --export_dir, .* 37, not 35",
     ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "is there already: name a"),
@@ -75,7 +79,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "nowhere://b can't be written: File system scheme 'nowhere' not implemented",
     ),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
-    "task": ("mrcp", {}, "--task_name 'mrcp' is none of cola, mnli, .*squad_v2"),
+    "task": ("mrcp", {}, "--task_name must be one of cola, mnli, .*, not 'mrcp'"),
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),
     "no data_dir": ("mrpc", {"data_dir": None}, "reads files in --data_dir: set that too"),
     "no train_file": ("squad_v1", {"train_file": None}, "reads --train_file: set that too"),
@@ -95,9 +99,10 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "vocabulary": (
         "mrpc",
         {"albert_config_file": "{tmp}/small.json"},
-        "en_small.model has 6000 pieces, and the model 53 .vocab_size.: name the vocabulary that",
+        "en_small.model has 6000 pieces, but the model's vocab_size is 53: give the vocabulary "
+        "that",
     ),
-    "positions": ("mrpc", {"max_seq_length": 71}, "--max_seq_length 71 is beyond the config's"),
+    "positions": ("mrpc", {"max_seq_length": 71}, "--max_seq_length 71 exceeds the config's"),
     "init_checkpoint": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": "{tmp}/none"},
@@ -106,12 +111,12 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "a module on the web": (
         "MRPC",
         {**NO_WEIGHTS, "albert_hub_module_handle": "https://tfhub.dev/google/albert_base/1"},
-        "https://tfhub.dev/google/albert_base/1 is on the web, .*: download it, unpack it",
+        "https://tfhub.dev/google/albert_base/1 is a web address, .*: download it, unpack it",
     ),
     "a model on the web": (
         "mrpc",
         {**WITHOUT_TRAINING, "do_eval": True, "init_checkpoint": "https://x.org/albert.tar.gz"},
-        "https://x.org/albert.tar.gz is on the web, and nothing is downloaded",
+        "https://x.org/albert.tar.gz is a web address, and nothing is downloaded",
     ),
     "damaged": (
         "mrpc",
@@ -121,7 +126,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "another model": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": goldens.checkpoint("base")},
-        "is of another shape than the model",
+        "has other shapes than the model",
     ),
     "steps": ("mrpc", {"train_step": 0}, "--train_step=0: 0 is not a positive integer"),
     "rate": (
@@ -132,9 +137,13 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "too many steps": (
         "mrpc",
         {"train_step": 10**9},
-        "1000000000 updates of .* examples are more than the 100000000 .*: lower --train_step",
+        "1000000000 steps of .* examples exceed .* maximum of 100000000 .*: lower --train_step",
     ),
-    "steps twice": ("mrpc", {"num_train_epochs": 2}, "--num_train_epochs and --train_step say the"),
+    "steps twice": (
+        "mrpc",
+        {"num_train_epochs": 2},
+        "--num_train_epochs and --train_step exclude each",
+    ),
     "epochs": (
         "mrpc",
         {"num_train_epochs": 0, "train_step": None},
@@ -150,10 +159,14 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "ensemble of itself": (
         "race",
         {"do_train": None, "do_predict": True, "output_dir": "x", "ensemble_dirs": "y,./x/"},
-        "--output_dir is one of --ensemble_dirs, .*: name another directory",
+        "--output_dir is one of --ensemble_dirs, .*: give another directory",
     ),
-    "levels": ("race", {"high_only": True, "middle_only": True}, "leave nothing"),
-    "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be shared"),
+    "levels": (
+        "race",
+        {"high_only": True, "middle_only": True},
+        "--high_only and --middle_only exclude each other",
+    ),
+    "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be split"),
     "fewer than a batch": ("mrpc", {"train_batch_size": 9}, "fewer than a batch of 9: lower"),
     "output_dir": ("mrpc", {"output_dir": "{tmp}/text.json"}, "--output_dir .* can't be written"),
     "no output_dir": ("mrpc", {"output_dir": ""}, "--output_dir is empty"),
@@ -173,21 +186,21 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "id twice": (
         "rte",
         {"data_dir": "{tmp}", **WITHOUT_TRAINING, "do_predict": True},
-        "RTE/test.tsv:3: id '4' is that of line 2 too",
+        "RTE/test.tsv:3: id '4' is already used in line 2",
     ),
     "answer outside": (
         "squad_v1",
         {"train_file": "{tmp}/outside.json"},
         "outside.json: question a: the answer 'cat' at character 90 is not within its paragraph",
     ),
-    "question twice": ("squad_v2", {"train_file": "{tmp}/twice.json"}, "question a is there twice"),
+    "question twice": ("squad_v2", {"train_file": "{tmp}/twice.json"}, "question a occurs twice"),
     "not JSON": ("squad_v2", {"train_file": "{tmp}/text.json"}, "text.json is not JSON"),
     "latin": ("squad_v2", {"train_file": "{tmp}/latin.json"}, "latin.json: not UTF-8 text"),
-    "window": ("squad_v1", {"max_query_length": 60}, "max_seq_length >= max_query_length . 4"),
+    "window": ("squad_v1", {"max_query_length": 60}, "max_seq_length >= --max_query_length . 4"),
     "no answers": (
         "squad_v2",
         {"predict_file": "{tmp}/unlabelled.json", "do_predict": True},
-        "unlabelled.json has no answers to evaluate with: name another file with --eval_file",
+        "unlabelled.json has no answers to evaluate with: give another file with --eval_file",
     ),
     "an unanswered question to train on": (
         "squad_v1",
@@ -205,7 +218,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
     ),
     "a choice": ("choice", {"choice_columns": "a"}, "at least two columns, not only a"),
-    "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns belongs to --task_name=cho"),
+    "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns and --task_name=choice go"),
 }
 
 
@@ -248,7 +261,7 @@ def test_a_run_begins_in_no_directory_of_a_model(tmp_path, held, start):
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     changes = {name: str(value).format(out=out) for name, value in start.items()}
     named = out if held in ("model.ckpt-best", "huggingface") else out / held
-    with pytest.raises(SystemExit, match=f"name another directory, and --init_checkpoint={named} "):
+    with pytest.raises(SystemExit, match=f"give another directory, and --init_checkpoint={named} "):
         runs.main(runs.command("mrpc", tmp_path, do_train=True, **{**NO_WEIGHTS, **changes}))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 

@@ -112,13 +112,16 @@ GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": None}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": None}, "t.jsonl:2: expected an object whose 'id' is a string or a whole number"),
-        ({"id": 1}, "t.jsonl: question 1 is there twice"),
+        ({"id": None}, "t.jsonl:2: expected an object whose 'id' is a string or an integer"),
+        ({"id": 1}, "t.jsonl: question 1 occurs twice"),
         ({"question": 5}, "question 2: expected an object whose 'question' is a string, got 5"),
         ({"context": None}, "t.jsonl:2: expected an object whose 'context' is a string, got not"),
         ({"answers": ["cat"]}, "t.jsonl:2: expected an object whose 'text' is a list, got"),
-        ({"answers": {"text": ["a"], "answer_start": []}}, ":2: 1 texts of answers, but 0 starts"),
-        ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is a whole number"),
+        (
+            {"answers": {"text": ["a"], "answer_start": []}},
+            ":2: expected as many answer_start as text, got 0 and 1",
+        ),
+        ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is an integer"),
         ({"answers": {"text": ["cat"], "answer_start": [4]}}, "the answer 'cat' at character 4 is"),
     ],
 )
@@ -135,7 +138,7 @@ def test_questions_of_a_table_train_either_model(tmp_path):
     }
     changes = {**files, "data_dir": None, "train_step": 1, "warmup_step": None}
     command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
-    with pytest.raises(SystemExit, match="has no answer, as question_.*: set --allow_no_answer$"):
+    with pytest.raises(SystemExit, match="has no answer, but question_.*: set --allow_no_answer$"):
         runs.main([*command, "--do_train"])
     runs.main([*command, "--do_train", "--do_predict", "--allow_no_answer"])
     out = tmp_path / "out"
@@ -143,7 +146,9 @@ def test_questions_of_a_table_train_either_model(tmp_path):
         row["id"] for row in flat("v2", "dev")
     ]
     assert "best_f1_thresh = " in (out / "eval_results.txt").read_text()
-    with pytest.raises(SystemExit, match="--allow_no_answer belongs to --task_name=question_ans"):
+    with pytest.raises(
+        SystemExit, match="--allow_no_answer applies only to --task_name=question_ans"
+    ):
         runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
 
 
@@ -173,7 +178,7 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
         assert "class weights: a 0.6667, b 2" in caplog.text
         assert Trial.read(str(out)).last_step == 5 and "over: " not in caplog.text
         runs.main([*command, "--train_step=100"])
-    assert "over: 2 evaluations without a better macro_f1" in caplog.text
+    assert "stopped early: 2 evaluations without a better macro_f1" in caplog.text
     trial = Trial.read(str(out))
     assert (trial.last_step, trial.best_step) == (6, 2)
     assert f"macro_f1 = {trial.best_value}\n" in (out / "eval_results.txt").read_text()
@@ -183,7 +188,7 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
     runs.main([*command, "--train_step=100"])
     assert Trial.read(str(out)) == trial
     assert (out / "predictions.tsv").read_text() == before
-    with pytest.raises(SystemExit, match="was not chosen by --key_metric eval_loss: go on with"):
+    with pytest.raises(SystemExit, match="was not chosen by --key_metric eval_loss: continue with"):
         runs.main([*command, "--key_metric=eval_loss"])
 
 
@@ -193,14 +198,34 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
         (
             "classification",
             {"key_metric": "f2"},
-            "--key_metric 'f2' is none of those of class.*: eval_accuracy, macro_f1, f1, matthew_",
+            "--key_metric of class.* must be one of eval_accuracy, macro_f1, f1, matthew_",
         ),
-        ("squad_v2", {"key_metric": "x"}, "none of those of squad_v2: exact, f1, best_exact, bes"),
+        (
+            "squad_v2",
+            {"key_metric": "x"},
+            "--key_metric of squad_v2 must be one of exact, f1, best_exact, bes",
+        ),
         ("classification", {"class_weights": "c=1"}, "--class_weights must be .* each of a, b"),
-        ("regression", {"class_weights": "balanced"}, "tasks of one class a text: regression"),
-        ("multilabel", {"class_weights": "balanced"}, "tasks of one class a text: multilabel"),
-        ("classification", {"class_weights": "a=1", "do_train": None}, "--do_train: set that too"),
-        ("classification", {"early_stopping_patience": 2}, "evaluations: set --do_train, --do_e"),
+        (
+            "regression",
+            {"class_weights": "balanced"},
+            "tasks with one class per text, not to regression",
+        ),
+        (
+            "multilabel",
+            {"class_weights": "balanced"},
+            "tasks with one class per text, not to multilabel",
+        ),
+        (
+            "classification",
+            {"class_weights": "a=1", "do_train": None},
+            "training loss: set --do_train too",
+        ),
+        (
+            "classification",
+            {"early_stopping_patience": 2},
+            "evaluations during training: set --do_train and --do_e",
+        ),
         ("classification", {"early_stopping_patience": 0}, "0 is not a positive integer"),
         (
             "classification",
@@ -212,7 +237,11 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
             {"windows": "max", "text_pair_column": "b"},
             "of single texts: leave it",
         ),
-        ("squad_v2", {"windows": "max"}, "--windows is for classification, multilabel and regre"),
+        (
+            "squad_v2",
+            {"windows": "max"},
+            "--windows applies only to classification, multilabel and regre",
+        ),
     ],
 )
 def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):

@@ -140,7 +140,7 @@ def test_results_are_in_the_releases_format(trained):
 
 def test_a_person_sees_where_it_stands(trained, messages):
     assert any("31 records in 1 files; OneDeviceStrategy with 1 replica(s)" in m for m in messages)
-    assert any("fresh: " in message for message in messages)
+    assert any("random initialisation: " in message for message in messages)
     line = re.compile(
         r"step 1/3 \| loss \d\.\d{4} \(masked_lm_loss \d\.\d{4}, sentence_order_loss \d\.\d{4}\) "
         r"\| learning rate 0 \| grad norm [\d.]+ \| compiled in \d+ s"
@@ -240,7 +240,7 @@ def poisoned(trained: pathlib.Path, folder: pathlib.Path, gamma: float) -> str:
 @pytest.mark.parametrize(
     ("gamma", "message"),
     [
-        (np.nan, ".* holds NaN or infinite numbers in bert/embeddings/LayerNorm/gamma"),
+        (np.nan, ".* has NaN or infinite numbers in bert/embeddings/LayerNorm/gamma"),
         (3e38, "step 1 is not finite .*after step 0; "),
     ],
 )

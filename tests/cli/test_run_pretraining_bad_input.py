@@ -25,23 +25,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "cut file": ({"input_file": "{tmp}/cut"}, "cut, record 30, is truncated or corrupt"),
     "flipped bit": ({"input_file": "{tmp}/flipped"}, "flipped, record 0, is truncated or corrupt"),
     "text file": ({"input_file": "{tmp}/text"}, "text, record 0, is truncated or corrupt"),
-    "other length": ({"max_seq_length": 19}, "record 0 holds 23 values of input_ids, .*--max_seq_"),
+    "other length": ({"max_seq_length": 19}, "record 0 has 23 values of input_ids, .*--max_seq_"),
     "other predictions": (
         {"max_predictions_per_seq": 7},
-        "holds 5 .*: set --max_predictions_per_seq=5$",
+        "has 5 .*: set --max_predictions_per_seq=5$",
     ),
     "packed records": (
         {"input_file": "{tmp}/packed"},
-        "packed, record 0 holds 3 values of next_sentence_labels, this run expects 1: "
+        "packed, record 0 has 3 values of next_sentence_labels, this run expects 1: "
         "set --max_examples_per_row=3$",
     ),
     "records that are not packed": (
         {"max_examples_per_row": 3},
-        "record 0 holds 1 values of next_sentence_labels, this run expects 3: set --max_examples",
+        "record 0 has 1 values of next_sentence_labels, this run expects 3: set --max_examples",
     ),
     "packed in another way": (
         {"input_file": "{tmp}/packed", "max_examples_per_row": 2},
-        "record 0 holds 3 values of next_sentence_labels, this run expects 2: set --max_examples",
+        "record 0 has 3 values of next_sentence_labels, this run expects 2: set --max_examples",
     ),
     "examples of a row": (
         {"max_examples_per_row": 0},
@@ -49,15 +49,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "small vocabulary": (
         {"albert_config_file": "{tmp}/small.json"},
-        "record 0 holds input_ids from 0 to .*, expected 0 to 6: use the config",
+        "record 0 has input_ids from 0 to .*, expected 0 to 6: use the config",
     ),
     "few positions": (
         {"albert_config_file": "{tmp}/few.json"},
-        "--max_seq_length 23 is beyond the config's position table .max_position_embeddings 19",
+        "--max_seq_length 23 exceeds the config's max_position_embeddings .19",
     ),
     "batch": (
         {"train_batch_size": 13, "gradient_accumulation_steps": 3},
-        "--train_batch_size 13 can't be shared by 1 .* in 3 .*: make it a multiple of 3",
+        "--train_batch_size 13 can't be split evenly over 1 .* with 3 .*: make it a multiple of 3",
     ),
     "negative weight": (
         {"sentence_order_weight": -0.5},
@@ -67,22 +67,26 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "infinite weight": ({"sentence_order_weight": "inf"}, "inf is not a number in"),
     "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
     "group 0 of nothing": ({"init_from_group0": "true"}, "set that too"),
-    "budget": ({"masked_lm_budget": 20}, "--masked_lm_budget 20.0 is no share of the tokens"),
+    "budget": (
+        {"masked_lm_budget": 20},
+        "--masked_lm_budget must be a share of the tokens in .*, not 20.0",
+    ),
     "budget of static masks": (
         {"masked_lm_budget": 0.1, "masking": "static"},
-        "--masked_lm_budget 0.1 draws masks while training, --masking=static .*: leave one of",
+        "--masked_lm_budget 0.1 draws masks during training, --masking=static .*: leave one of",
     ),
     "static masks, dynamic records": (
         {"input_file": "{tmp}/compact"},
-        "compact, record 0 holds no masks: set --masking=dynamic",
+        "compact, record 0 has no masks: set --masking=dynamic",
     ),
     "dynamic masks, static records": (
         {"masking": "dynamic"},
-        "a.tfrecord, record 0 holds masks: set --masking=static, without --masked_lm_budget",
+        "a.tfrecord, record 0 already has masks: set --masking=static, and leave out "
+        "--masked_lm_budget",
     ),
     "compact records of another length": (
         {"input_file": "{tmp}/compact", "masking": "dynamic", "max_seq_length": 29},
-        "the records are of rows of 23 tokens: set --max_seq_length to that, not 29",
+        "the records have rows of 23 tokens: set --max_seq_length to that, not 29",
     ),
     "compact records of more pieces": (
         {
@@ -90,20 +94,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
             "masking": "dynamic",
             "albert_config_file": "{tmp}/fewer.json",
         },
-        "the records are of 53 pieces and 2 token types, the config is for 52 and 2: use the con",
+        "the records have 53 pieces and 2 token types, but the config 52 and 2: use the con",
     ),
     "packed rows and dynamic masks": (
         {"masked_lm_budget": 0.1, "max_examples_per_row": 2},
-        "--max_examples_per_row 2 is for packed records, which hold masks: leave out --masking=dyn",
+        "--max_examples_per_row 2 is for packed records, which already have masks: leave it out",
     ),
-    "ngram of static masks": ({"ngram": 2}, "--ngram is for --masking=dynamic: these masks are"),
+    "ngram of static masks": (
+        {"ngram": 2},
+        "--ngram applies only to --masking=dynamic: static masks",
+    ),
     "ngram": (
         {"input_file": "{tmp}/compact", "masked_lm_budget": 0.1, "ngram": 0},
         "--ngram=0: 0 is not a positive integer",
     ),
     "masks far from a TPU": (
         {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
-        "--masking=dynamic draws masks in this process, which TPU .node-1. can.t call from afar",
+        "--masking=dynamic draws masks in this process, which the remote TPU .node-1. can.t call",
     ),
     "predictions": ({"max_predictions_per_seq": 29}, "29 is more than --max_seq_length 23"),
     "steps": ({"num_train_steps": 0}, "--num_train_steps=0: 0 is not a positive integer"),
@@ -116,11 +123,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no init_checkpoint": ({"init_checkpoint": "{tmp}/none"}, "there is no checkpoint .*none"),
     "init_checkpoint of another shape": (
         {"init_checkpoint": goldens.checkpoint("base")},
-        "checkpoint .* is of another shape than the model .*: use the albert_config.json that",
+        "checkpoint .* has other shapes than the model .*: use the albert_config.json that",
     ),
     "output_dir of another model": (
         {"output_dir": "{tmp}/kept"},
-        "kept holds a model, and no run that could go on there: name another directory, and "
+        "kept contains a model, but no run to resume: give another directory, and "
         "--init_checkpoint={tmp}/kept to start from that model",
     ),
     "output_dir is a file": ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
@@ -183,15 +190,16 @@ TWO_WORKERS = types.SimpleNamespace(num_replicas=2, num_processes=2)
     [
         (
             {"train_batch_size": 9, "gradient_accumulation_steps": 3},
-            "--train_batch_size 9 can't be shared by 2 .* in 3 .*: make it a multiple of 6",
+            "--train_batch_size 9 can't be split evenly over 2 .* with 3 .*: make it a multiple "
+            "of 6",
         ),
         (
             {"eval_batch_size": 7, "do_eval": True},
-            "--eval_batch_size 7 can't be shared by 2 replicas: make it a multiple of 2",
+            "--eval_batch_size 7 can't be split evenly over 2 replicas: make it a multiple of 2",
         ),
         (
             {"do_train": False, "do_eval": True},
-            "--do_eval without --do_train is for one process: unset TF_CONFIG",
+            "--do_eval without --do_train runs in a single process: unset TF_CONFIG",
         ),
     ],
 )
@@ -217,7 +225,7 @@ def test_a_flag_that_must_be_given(folder, name):
 def test_a_directory_in_which_another_run_is_at_work(folder, tmp_path):
     with (
         run_lock.hold(str(tmp_path)),
-        pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*at work in"),
+        pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*is using"),
     ):
         runs.main(runs.command(folder, output_dir=tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]

@@ -137,7 +137,7 @@ def kill_three_times(flags: list[str], out: pathlib.Path, logs: pathlib.Path) ->
     run = runs.start(flags, logs / "2.log", hold=(REPORT, 5))
     run.wait_until(lambda: any("ckpt-4" in name for name in os.listdir(out)), pause=0)
     kill(run)
-    assert "fresh: " in run.log
+    assert "random initialisation: " in run.log
 
     run = runs.start(flags, logs / "3.log", hold=("albert_tf.checkpoint._write_state", 2))
     run.wait_until_held()
@@ -154,7 +154,7 @@ def stop(flags: list[str], out: pathlib.Path, log: pathlib.Path) -> int:
     run.release()
     assert run.wait() == 0, run.log
     stopped = int(run.log.partition("stopped at step ")[2].partition(":")[0])
-    assert f"stopped at step {stopped}: the same command goes on from there" in run.log
+    assert f"stopped at step {stopped}: the same command resumes from there" in run.log
     assert 4 < stopped < 12
     assert (out / f"model.ckpt-{stopped}.index").exists()
     assert not (out / "eval_results.txt").exists()

@@ -37,7 +37,7 @@ def test_a_run_of_albert_base(capsys):
         tokens_per_second=5000,
         watts=250,
     )
-    assert value(text, "all without heads") == 11_683_584
+    assert value(text, "total without heads") == 11_683_584
     assert value(text, "parameters") == 11_683_584 + 128_688 + 1_538
     assert value(text, "optimizer's moments") == 2 * value(text, "weights")
     assert value(text, "tokens") == 36_000_000
@@ -84,11 +84,14 @@ def test_steps_are_measured():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "which model. Set --albert_config_file, or --markdown"),
-        ({"albert_config_file": "none"}, "ALBERT config none does not exist, and is no name"),
-        ({"max_seq_length": 1000}, "--max_seq_length 1000 is beyond the config's position table"),
+        ({}, "no model given: set --albert_config_file, or --markdown"),
+        ({"albert_config_file": "none"}, "ALBERT config none does not exist, nor is it the name"),
+        (
+            {"max_seq_length": 1000},
+            "--max_seq_length 1000 exceeds the config's max_position_embeddings",
+        ),
         ({"max_seq_length": 19}, "--max_predictions_per_seq 20 is more than --max_seq_length 19"),
-        ({"watts": 7}, "--watts 7 alone gives no kWh: set --tokens_per_second too"),
+        ({"watts": 7}, "--watts 7 needs a speed to compute kWh: set --tokens_per_second"),
         ({"watts": "nan"}, r"--watts=nan: nan is not a number in \(0, inf\)"),
         ({"tokens_per_second": 0}, r"0.0 is not a number in \(0, inf\)"),
     ],
