@@ -75,7 +75,7 @@ def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
         name = tf1_name(variable.path)
         if name in named:
             raise ValueError(
-                f"{named[name].path} and {variable.path} would both be saved as {name}: give the "
+                f"{named[name].path} and {variable.path} would both be stored as {name}: give the "
                 "layers different names"
             )
         named[name] = variable
@@ -223,7 +223,7 @@ def _leave_other_heads(
     ]
     if others:
         found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
-        logging.warning("%s has the head of another task (%s): it is left out", path, found)
+        logging.warning("%s has the head of another task (%s), which is not loaded", path, found)
     sources.update(dict.fromkeys(others))
 
 
@@ -244,9 +244,9 @@ def _check_shapes(
         if _WORD_EMBEDDINGS in wrong:
             remedy += f", whose embedding_size is {values[_WORD_EMBEDDINGS].shape[-1]}"
         if not any(_is_encoder(name) for name in wrong):
-            remedy = "leave its head out (replace_heads=True)"
+            remedy = "leave its head out with `replace_heads=True`"
         raise ValueError(
-            f"checkpoint {path} is of another shape than the model ({'; '.join(wrong.values())}): "
+            f"checkpoint {path} has other shapes than the model ({'; '.join(wrong.values())}): "
             f"{remedy}"
         )
 
@@ -256,7 +256,7 @@ def _check_encoder(
 ) -> None:
     differences = []
     has_pooler = any(name.startswith(POOLER) for name in values)
-    for label, names in (("lacks", missing), ("has, and the model not,", unused)):
+    for label, names in (("lacks", missing), ("has, unlike the model,", unused)):
         names = [name for name in names if _is_encoder(name)]
         names = [name for name in names if has_pooler or not name.startswith(POOLER)]
         if names:

@@ -15,13 +15,18 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes a stored model in another layout.",
     )
     parser.add_argument(
-        "--from", dest="source", required=True, help="Directory, checkpoint prefix or file."
+        "--from",
+        dest="source",
+        required=True,
+        help="Model to convert: a directory, checkpoint prefix or file.",
     )
     parser.add_argument("--to", required=True, choices=layouts.LAYOUTS, help="Layout to write.")
-    parser.add_argument("--output_dir", required=True, help="An empty or new directory.")
-    parser.add_argument("--albert_config_file", help="Needed if there is none beside the weights.")
-    parser.add_argument("--spm_model_file", help="Needed if there is none beside the weights.")
-    parser.add_argument("--vocab_file", help="A WordPiece vocabulary instead.")
+    parser.add_argument("--output_dir", required=True, help="Output directory, new or empty.")
+    parser.add_argument("--albert_config_file", help="By default the one beside the weights.")
+    parser.add_argument("--spm_model_file", help="By default the one beside the weights.")
+    parser.add_argument(
+        "--vocab_file", help="WordPiece vocabulary, instead of a SentencePiece one."
+    )
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
@@ -30,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--architecture",
         choices=tuple(huggingface.ARCHITECTURES),
-        help="Hugging Face class; inferred from the heads by default.",
+        help="Hugging Face class; by default inferred from the heads.",
     )
     parser.add_argument(
         "--drop",

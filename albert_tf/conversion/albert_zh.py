@@ -1,4 +1,4 @@
-"""Checkpoints of brightmart/albert_zh, by names and numbers of the release.
+"""Checkpoints of brightmart/albert_zh, converted to the release's names and shapes.
 
 There the embedding is factorised as word_embeddings @ word_embeddings_2, and positions and token
 types are added to the product, which is as wide as the hidden states. The release adds them before
@@ -25,7 +25,7 @@ _MOST_HIDDEN_PER_EMBEDDING = 64
 
 
 def recognises(tensors: Iterable[str]) -> bool:
-    """Whether tensors of these names are of such a checkpoint."""
+    """Returns whether tensors with these names come from such a checkpoint."""
     return any(name.startswith(names.ALBERT_ZH_LAYER) for name in tensors)
 
 
@@ -45,11 +45,13 @@ def fold(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
       The same by the release's names, with one table `<float32>[V, H]`.
 
     Raises:
-      ValueError: If the factors do not fit each other, or a weight is there by both names.
+      ValueError: If the factors do not fit each other, or a weight occurs under both names.
     """
     renamed = {_NAMES.backward(name) or name: value for name, value in weights.items()}
     if len(renamed) != len(weights):
-        raise ValueError(f"{path} holds weights by names of albert_zh and of the release: keep one")
+        raise ValueError(
+            f"{path} contains weights under albert_zh's names and under the release's: keep one set"
+        )
     none = np.empty(0)
     table, projection = renamed.get(_TABLE, none), renamed.pop(_PROJECTION, none)
     shapes = [*table.shape, *projection.shape]
@@ -61,12 +63,13 @@ def fold(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     vocab_size, width, _, hidden = shapes
     if hidden > _MOST_HIDDEN_PER_EMBEDDING * width:
         raise ValueError(
-            f"{path} is damaged: its embeddings of {width} numbers are widened to {hidden}"
+            f"{path} is damaged: it maps embeddings of size {width} to size {hidden}, which is "
+            "implausible"
         )
     product = table.astype(np.float64) @ projection.astype(np.float64)
     logging.info(
         "%s: word_embeddings @ word_embeddings_2 is loaded as one table (E = H = %d): training "
-        "changes all of its %d x %d numbers, where albert_zh has %d x %d and %d x %d",
+        "updates all of its %d x %d numbers, whereas albert_zh trains %d x %d and %d x %d",
         *(path, hidden, vocab_size, hidden, *shapes),
     )
     return {**renamed, _TABLE: product.astype(np.float32)}

@@ -7,10 +7,10 @@ import zipfile
 
 
 def check_not_compressed(path: str) -> None:
-    """Checks that a zip archive takes no more memory than disk; Keras and torch don't compress.
+    """Checks that a zip archive is not compressed, as those of Keras and torch never are.
 
     Raises:
-      ValueError: If it takes more, or is damaged.
+      ValueError: If it is compressed, or damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -18,10 +18,12 @@ def check_not_compressed(path: str) -> None:
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise ValueError(f"{path} is compressed, which such files are not: save the model again")
+        raise ValueError(
+            f"{path} is compressed, as Keras and torch never write it: save the model again"
+        )
     declared, held = sum(member.file_size for member in members), os.path.getsize(path)
     if declared > held:
         raise ValueError(
-            f"{path} is damaged (its members declare {declared:,} bytes, and it has {held:,}): "
+            f"{path} is damaged (its members declare {declared:,} bytes, but it has {held:,}): "
             "copy it again"
         )

@@ -45,6 +45,9 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
     lacking = conversion.lacking(model, report)
     if lacking:
         logging.warning(
-            "not in %s, and randomly initialised, so train it first: %s", path, ", ".join(lacking)
+            "%s lacks weights that the model needs; they are randomly initialised, so train it "
+            "first: %s",
+            path,
+            ", ".join(lacking),
         )
     return model

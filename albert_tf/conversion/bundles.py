@@ -62,11 +62,11 @@ def _config_file(path: str) -> str:
             return file
     found = files.find(directory, _SIZED_CONFIG)
     if not found:
-        raise FileNotFoundError(f"{directory} holds no {CONFIG_FILE}")
+        raise FileNotFoundError(f"there is no {CONFIG_FILE} in {directory}")
     if len(found) > 1:
         raise ValueError(
-            f"{directory} holds several configs ({', '.join(map(os.path.basename, found))}): keep "
-            "the one that belongs to the weights"
+            f"{directory} contains several configs ({', '.join(map(os.path.basename, found))}): "
+            "keep the one that belongs to the weights"
         )
     return found[0]
 
@@ -123,7 +123,9 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
         # Objects may hold a variable more than once; two towers hold two of the same name.
         if name in named and not np.array_equal(named[name], value):
-            raise ValueError(f"{path} holds two variables {name}: it is no single ALBERT")
+            raise ValueError(
+                f"{path} contains two variables named {name}: expected a single ALBERT model"
+            )
         named[name] = value
     joined = {name: values.without_head_axis(name, value) for name, value in named.items()}
     return values.without_identity(joined, path)

@@ -72,15 +72,18 @@ def convert(
       ValueError: If it is damaged, does not fit, or would lose something.
     """
     if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
+        raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     if architecture and layout != "huggingface":
-        raise ValueError("an architecture is Hugging Face's: leave it out, or convert to that")
+        raise ValueError(
+            "`architecture` applies only to a conversion to Hugging Face's layout: leave it out, "
+            "or convert to that"
+        )
     directories.check_free(output_dir)
     path = hub.local(path)
     source = sources.read(path, config_file, drop)
     words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
     if words is None:
-        logging.warning("no vocabulary beside %s, and none named: none is written", path)
+        logging.warning("no vocabulary beside %s, and none given: none is written", path)
     else:
         words.check(source.config)
     names = labels.find(path, source.num_labels)
@@ -105,7 +108,7 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
         lost.append(POOLER)
     if lost:
         raise ValueError(
-            f"{what} has no place for {', '.join(lost)} of {source.path}: to lose them, add "
+            f"{what} has no place for {', '.join(lost)} of {source.path}: to leave them out, set "
             f"`drop={','.join(lost)}`"
         )
     lacking = [part for part in parts if part not in source.heads]
@@ -129,8 +132,8 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         fitting = [name for name, (_, parts) in known.items() if set(parts) == source.heads]
         if not fitting:
             raise ValueError(
-                f"Hugging Face has no ALBERT with {', '.join(sorted(source.heads))}: name an "
-                "`architecture`, and what to `drop`"
+                f"Hugging Face has no ALBERT with exactly {', '.join(sorted(source.heads))}: set "
+                "`architecture`, and leave out heads with `drop`"
             )
         architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
     elif architecture not in known:
@@ -138,7 +141,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     _refuse_loss(source, architecture, *known[architecture])
     count = source.num_labels
     if architecture == "AlbertForMultipleChoice" and count != 1:
-        raise ValueError(f"{architecture} gives a choice one number, and {source.path} {count}")
+        raise ValueError(f"{architecture} has one output per choice, but {source.path} has {count}")
     tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
     huggingface.write(
         directory,
@@ -164,7 +167,7 @@ def _write_kerashub(directory: str, source: Source, architecture: None) -> str:
     _refuse_loss(source, task or "AlbertBackbone", True, kerashub.TASKS.get(task, ()))
     if source.vocabulary and source.vocabulary.is_word_piece:
         raise ValueError(
-            f"KerasHub's ALBERT takes SentencePiece vocabularies only, not {source.vocabulary.path}"
+            f"KerasHub's ALBERT only takes SentencePiece vocabularies, not {source.vocabulary.path}"
         )
     kerashub.write(directory, source.config, source.weights, task, bool(source.vocabulary))
     if source.vocabulary:
@@ -183,7 +186,10 @@ def _model(source: Source) -> keras.Model:
         frozenset(HEADS[4:]): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
     }
     if source.heads not in makers:
-        raise ValueError(f"no model here has exactly {', '.join(sorted(source.heads))}: drop some")
+        raise ValueError(
+            f"no model of albert_tf has exactly {', '.join(sorted(source.heads))}: leave out "
+            "heads with `drop`"
+        )
     return makers[source.heads]()
 
 

@@ -48,7 +48,7 @@ def _read_group(
     depth: int,
 ) -> None:
     if depth > _DEPTH:
-        raise ValueError(f"{path} is nested deeper than {_DEPTH} groups: it is no weights file")
+        raise ValueError(f"{path} is nested deeper than {_DEPTH} groups: it is not a weights file")
     name = group.attrs.get("name")
     if isinstance(name, str):
         names[group.name.strip("/")] = name
@@ -59,7 +59,9 @@ def _read_group(
         member = group[key]
         address = h5py.h5o.get_info(member.id).addr
         if address in seen:
-            raise ValueError(f"{path}: {where} is a second name of one object: no weights file")
+            raise ValueError(
+                f"{path}: {where} is a second name of the same object: it is not a weights file"
+            )
         seen.add(address)
         if isinstance(member, h5py.Group):
             _read_group(member, path, values, names, seen, depth + 1)
@@ -74,7 +76,7 @@ def _read_dataset(dataset: h5py.Dataset, path: str, where: str) -> np.ndarray:
     # A filter would run plug-in code from this machine, chosen by the file.
     if held != dataset.nbytes or dataset.id.get_create_plist().get_nfilters():
         raise ValueError(
-            f"{path}: {where} declares {dataset.nbytes:,} bytes and holds {held:,}: it is damaged, "
-            "or compressed, which Keras' files are not"
+            f"{path}: {where} declares {dataset.nbytes:,} bytes but has {held:,}: it is damaged, "
+            "or compressed, as Keras never writes it"
         )
     return dataset[()]

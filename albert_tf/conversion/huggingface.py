@@ -94,7 +94,7 @@ def read_config(path: str) -> AlbertConfig:
     file = os.path.join(path, _CONFIG)
     theirs = text_files.read_json_object(file)
     if theirs.get("model_type") != "albert":
-        raise ValueError(f"{file} is of a model of type {theirs.get('model_type')!r}, not 'albert'")
+        raise ValueError(f"{file}: model_type must be 'albert', not {theirs.get('model_type')!r}")
     for key, value in _FIXED.items():
         if theirs.get(key, value) != value:
             raise ValueError(f"{file}: {key} must be {value!r}, not {theirs[key]!r}")
@@ -105,8 +105,8 @@ def read_config(path: str) -> AlbertConfig:
         )
     if activation == "gelu":
         logging.warning(
-            "%s says hidden_act gelu, the exact one in Hugging Face; here and in the release it is "
-            "the tanh approximation: outputs differ by about 1e-3",
+            "%s sets hidden_act to gelu, in Hugging Face the exact function; here, as in the "
+            "release, it is the tanh approximation: outputs differ by about 1e-3",
             file,
         )
     ours = {key: theirs[key] for key in _SAME_KEYS if key in theirs}
@@ -128,10 +128,10 @@ def read_labels(path: str) -> tuple[str, ...]:
     by_id = text_files.read_json_object(file).get("id2label") or {}
     ids = [str(i) for i in range(len(by_id))]
     if not isinstance(by_id, dict) or set(by_id) != set(ids):
-        raise ValueError(f"{file}: id2label must be an object of names by id, from 0")
+        raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
     labels = tuple(by_id[i] for i in ids)
     if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
-        raise ValueError(f"{file}: id2label must hold different names, not {labels}")
+        raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
     return () if labels == _default_labels(len(labels)) else labels
 
 
@@ -143,11 +143,12 @@ def check_schedule(config: AlbertConfig, path: str) -> None:
     """Checks that Hugging Face applies the same group at each layer.
 
     Raises:
-      ValueError: If not: its rounding or its sharing of weights differs.
+      ValueError: If it rounds to another group, or shares other weights.
     """
     if config.parameter_sharing != "all":
         raise ValueError(
-            f"{path}: parameter_sharing {config.parameter_sharing!r} can't be said in this layout"
+            f"{path}: parameter_sharing {config.parameter_sharing!r} can't be stored in this "
+            "layout, only 'all'"
         )
     layers_of_group = config.num_hidden_layers / config.num_hidden_groups
     for layer in range(config.num_hidden_layers):
@@ -155,8 +156,8 @@ def check_schedule(config: AlbertConfig, path: str) -> None:
         if ours != theirs:
             raise ValueError(
                 f"{path}: with {config.num_hidden_layers} layers in {config.num_hidden_groups} "
-                f"groups, layer {layer} is of group {theirs} in Hugging Face and {ours} here, as "
-                "in the release: no config says the same to both"
+                f"groups, layer {layer} belongs to group {theirs} in Hugging Face but to {ours} "
+                "here, as in the release: such a model can't be converted"
             )
 
 
@@ -195,25 +196,33 @@ def _read_tensors(path: str) -> dict[str, np.ndarray]:
         return _read_shards(path, index)
     if os.path.isfile(pickle):
         return torch_files.read_pickle(pickle)
-    raise FileNotFoundError(f"{path} holds no weights: expected {_WEIGHTS}, {_INDEX} or {_PICKLE}")
+    raise FileNotFoundError(
+        f"{path} contains no weights: expected {_WEIGHTS}, {_INDEX} or {_PICKLE}"
+    )
 
 
 def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
     weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise ValueError(f"{index} must have an object weight_map, of file names by weight")
+        raise ValueError(f"{index}: weight_map must be an object that maps weights to file names")
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or shard != os.path.basename(shard) or shard in ("", ".."):
-            raise ValueError(f"{index}: {name} is in {shard!r}, which is no file of this directory")
+            raise ValueError(
+                f"{index}: {name} must be in a file of the same directory, not {shard!r}"
+            )
     tensors: dict[str, np.ndarray] = {}
     for shard in sorted(set(weight_map.values())):
         file = os.path.join(path, shard)
         if not os.path.isfile(file):
-            raise FileNotFoundError(f"{file} does not exist, which {_INDEX} names")
+            raise FileNotFoundError(
+                f"{file}, which {_INDEX} names, does not exist: copy the whole directory"
+            )
         tensors.update(torch_files.read_safetensors(file))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
-        raise ValueError(f"{path} lacks {', '.join(absent)}, which {_INDEX} names")
+        raise ValueError(
+            f"{path} lacks {', '.join(absent)}, which {_INDEX} names: copy the whole directory"
+        )
     return tensors
 
 

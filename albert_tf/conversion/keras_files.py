@@ -56,9 +56,9 @@ def read_config(path: str) -> AlbertConfig:
     try:
         found = list(_configs(description))
     except RecursionError:
-        raise ValueError(f"{file} is nested too deeply: it is no model of albert_tf") from None
+        raise ValueError(f"{file} is nested too deeply: it is not a model of albert_tf") from None
     if not found or any(other != found[0] for other in found):
-        raise ValueError(f"{file} must hold one model of albert_tf, and holds {len(found)}")
+        raise ValueError(f"{file} must contain one model of albert_tf, not {len(found)}")
     try:
         return AlbertConfig.from_dict(found[0])
     except ValueError as error:
@@ -106,7 +106,9 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
         known = number.isdecimal() and int(number) < len(order)
         name = order[int(number)] if known else f"{layer}/{number}"
         if name in weights:
-            raise ValueError(f"{file} holds two layers {layer}: it is no single ALBERT")
+            raise ValueError(
+                f"{file} contains two layers named {layer}: expected a single ALBERT model"
+            )
         weights[name] = value
     return values.as_float32(weights, file)
 
@@ -118,9 +120,9 @@ def _read_member(file: str, member: str, most: float = math.inf) -> bytes:
         with zipfile.ZipFile(file) as archive:
             size = archive.getinfo(member).file_size
             if size > most:
-                raise ValueError(f"{file} holds {size:,} bytes of {member}: too many")
+                raise ValueError(f"{member} in {file} has {size:,} bytes, too many for such a file")
             return archive.read(member)
     except KeyError:
-        raise ValueError(f"{file} holds no {member}: it was not saved by Keras 3") from None
+        raise ValueError(f"there is no {member} in {file}: save the model with Keras 3") from None
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
         raise ValueError(f"{file} is damaged ({error}): copy it again") from None

@@ -77,13 +77,15 @@ def read_config(path: str) -> AlbertConfig:
     file = os.path.join(path, _CONFIG)
     preset = text_files.read_json_object(file)
     if preset["registered_name"] not in _BACKBONE:
-        raise ValueError(f"{file} is of {preset['registered_name']!r}, not of {_BACKBONE[0]!r}")
+        raise ValueError(
+            f"{file}: registered_name must be {_BACKBONE[0]!r}, not {preset['registered_name']!r}"
+        )
     theirs = preset.get("config")
     if not isinstance(theirs, dict):
-        raise ValueError(f"{file} must have an object config")
+        raise ValueError(f"{file}: config must be an object")
     absent = sorted(set(_KEYS) - set(theirs))
     if absent:
-        raise ValueError(f"{file} lacks {', '.join(absent)} in its config")
+        raise ValueError(f"{file}: config lacks {', '.join(absent)}")
     ours = {our_key: theirs[key] for key, our_key in _KEYS.items()}
     try:
         config = AlbertConfig.from_dict(
@@ -99,23 +101,25 @@ def check_expressible(config: AlbertConfig, path: str) -> None:
     """Checks that KerasHub can build this model.
 
     Raises:
-      ValueError: If it can't; the message says why.
+      ValueError: If it can't build it; the message says why.
     """
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
     differences = []
     if config.hidden_act != "gelu":
-        differences.append(f"hidden_act {config.hidden_act} (it has gelu only)")
+        differences.append(f"hidden_act {config.hidden_act} (only gelu)")
     if config.parameter_sharing != "all":
         differences.append(f"parameter_sharing {config.parameter_sharing}")
     if rates[0] != rates[1]:
-        differences.append(f"two rates of dropout, {rates[0]} and {rates[1]} (it has one)")
+        differences.append(f"two dropout rates, {rates[0]} and {rates[1]} (only one)")
     if layers % groups:
-        differences.append(f"{layers} layers in {groups} groups (they must divide)")
+        differences.append(f"{layers} layers in {groups} groups (only groups of equal size)")
     elif any(config.attention_group(i) != i // (layers // groups) for i in range(layers)):
-        differences.append(f"{layers} layers in {groups} groups (the release rounds otherwise)")
+        differences.append(
+            f"{layers} layers in {groups} groups (the release assigns them differently)"
+        )
     if differences:
-        raise ValueError(f"{path}: KerasHub's ALBERT can't be as here: {'; '.join(differences)}")
+        raise ValueError(f"{path}: KerasHub's ALBERT does not support {'; '.join(differences)}")
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
@@ -134,7 +138,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     inner = read_config(path).inner_group_num
     file = os.path.join(path, _WEIGHTS)
     if not os.path.isfile(file):
-        raise FileNotFoundError(f"{path} holds no weights: expected {_WEIGHTS}")
+        raise FileNotFoundError(f"{path} contains no weights: expected {_WEIGHTS}")
     weights = {}
     for dataset, value in _read(file).items():
         name = _BACKBONE_NAMES.backward(_with_groups(dataset, inner)) or dataset

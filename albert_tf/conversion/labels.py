@@ -25,21 +25,25 @@ def read(directory: str) -> tuple[str, ...]:
     """Returns what `write` stored.
 
     Raises:
-      FileNotFoundError: If it is not there.
+      FileNotFoundError: If there is no such file.
       ValueError: If it is damaged; the message names file and line.
     """
     path = os.path.join(directory, LABELS_FILE)
     if not files.exists(path):
-        raise FileNotFoundError(f"{path} does not exist: it tells the labels that were trained on")
+        raise FileNotFoundError(
+            f"{path} does not exist: it lists the labels that the model was trained on"
+        )
     lines = files.read_bytes(path).splitlines()
     labels = []
     for number, line in enumerate(lines, start=1):
         label = parse_json(line, f"{path}:{number}")
         if not isinstance(label, str) or label in labels:
-            raise ValueError(f"{path}:{number}: expected a label of its own, got {label!r}")
+            raise ValueError(
+                f"{path}:{number}: expected a label that is not listed before, got {label!r}"
+            )
         labels.append(label)
     if not labels:
-        raise ValueError(f"{path} is empty: it is damaged")
+        raise ValueError(f"{path} is empty: copy it again")
     return tuple(labels)
 
 
@@ -59,8 +63,8 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
     labels = stored(path) if num_labels > 1 else ()
     if labels and len(labels) != num_labels:
         raise ValueError(
-            f"the labels beside the weights of {path} ({', '.join(labels)}) are {len(labels)}, and "
-            f"the model has {num_labels} classes: they are another model's, or damaged"
+            f"expected {num_labels} labels beside the weights of {path}, one per class of the "
+            f"model, got {len(labels)} ({', '.join(labels)}): put the model's own labels there"
         )
     return labels
 
@@ -94,4 +98,4 @@ def check_labels(labels: Sequence[str], classes: int) -> None:
             f"for each, not {len(labels)}"
         )
     if len({label for label in labels if label}) != classes:
-        raise ValueError(f"labels must be different names, got {', '.join(map(repr, labels))}")
+        raise ValueError(f"labels must be distinct, got {', '.join(map(repr, labels))}")

@@ -31,25 +31,27 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
       The module, with `read_config` and `read_weights`.
 
     Raises:
-      FileNotFoundError: If there is nothing.
+      FileNotFoundError: If there is no model.
       ValueError: If the layout is unknown or ambiguous, or the path is a web address.
     """
     path = os.fspath(path)
     files.check_not_url(path)
     if path.endswith(_ARCHIVES) and os.path.isfile(path):
-        raise ValueError(f"{path} is an archive: unpack it, and name the directory in it")
+        raise ValueError(f"{path} is an archive: unpack it, and give the directory in it")
     found = [layout for layout in _LAYOUTS if layout.matches(path)]
     if len(found) == 1:
         return found[0]
     if found:
         kinds = "; ".join(layout.LOOKED_FOR for layout in found)
-        raise ValueError(f"{path} holds several models ({kinds}): keep one, or name a file of it")
+        raise ValueError(
+            f"{path} contains several models ({kinds}): keep one, or give one of its files"
+        )
     if files.is_dir(path):
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _LAYOUTS)
-        raise FileNotFoundError(f"{path} holds no checkpoint: looked for {looked_for}")
+        raise FileNotFoundError(f"{path} contains no checkpoint: expected one of {looked_for}")
     raise FileNotFoundError(
         f"there is no checkpoint {path}: expected a directory, a .keras or .weights.h5 file, or a "
-        f"checkpoint's prefix, beside which {os.path.basename(path)}.index lies"
+        f"checkpoint's prefix, with {os.path.basename(path)}.index beside it"
     )
 
 
@@ -73,8 +75,8 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
     held = _held_bytes(path)
     if config.num_weights > held:
         raise ValueError(
-            f"the config beside the weights of {path} declares {config.num_weights:,} numbers or "
-            f"more, and they have {held:,} bytes: use the config that belongs to them"
+            f"the config beside the weights of {path} declares at least {config.num_weights:,} "
+            f"numbers, but they have {held:,} bytes: use the config that belongs to them"
         )
     return config
 
@@ -114,7 +116,7 @@ def check_config(
     except ValueError as error:
         if not replace:
             raise
-        logging.warning("not compared with the model's config: %s", error)
+        logging.warning("the config beside the weights is not compared with the model's: %s", error)
         return
     differences = [
         f"{name} {getattr(theirs, name)} there, {getattr(config, name)} here"

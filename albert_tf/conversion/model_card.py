@@ -51,7 +51,9 @@ def text(
     if labels:
         sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
     if run:
-        start = f"from {run.init_checkpoint}" if run.init_checkpoint else "from random weights"
+        start = (
+            f"from {run.init_checkpoint}" if run.init_checkpoint else ("from random initialisation")
+        )
         sections += ["## Training", f"On {run.task_name}, {start}, with albert_tf:"]
         sections.append(f"```\n{run.command}\n```")
     metrics = _metrics(path)

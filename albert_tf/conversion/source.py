@@ -76,7 +76,7 @@ def read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
         if not dropped:
-            raise ValueError(f"{path} has no weight that begins with {prefix!r}, to be dropped")
+            raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
         logging.warning("dropped: %s", ", ".join(dropped))
         weights = {name: value for name, value in weights.items() if name not in dropped}
     source = Source(path, config, weights, None, (), None)
@@ -116,8 +116,8 @@ def _check(source: Source) -> None:
     for problem, listed in (("lacks", missing), ("has unknown", unknown), ("has", wrong)):
         if listed:
             raise ValueError(
-                f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use the "
-                "config that belongs to it, or drop what is of no use"
+                f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use "
+                "the config that belongs to it, or leave out unneeded weights with `drop`"
             )
 
 
@@ -127,6 +127,6 @@ def _check_size(source: Source) -> None:
     held = sum(value.size for value in source.weights.values())
     if declared > 10 * held:
         raise ValueError(
-            f"{source.path} does not fit its config: that declares more than {declared:,} numbers, "
-            f"and the weights are {held:,}; use the config that belongs to them"
+            f"{source.path} does not fit its config, which declares more than {declared:,} "
+            f"numbers, while there are {held:,}: use the config that belongs to them"
         )

@@ -25,7 +25,7 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
     sys.exit(f"torch {torch.__version__} reads pickles unsafely: install 2.6 or later")
 tensors = torch.load(sys.argv[1], map_location="cpu", weights_only=True)
 if not isinstance(tensors, dict) or not all(torch.is_tensor(t) for t in tensors.values()):
-    sys.exit("it holds something else than tensors by name")
+    sys.exit("it contains something other than tensors by name")
 tensors = {name: tensor.float() if tensor.is_floating_point() else tensor
            for name, tensor in tensors.items()}
 save_file({name: tensor.contiguous().numpy() for name, tensor in tensors.items()}, sys.argv[2])

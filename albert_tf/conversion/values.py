@@ -32,17 +32,19 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
     """
     odd = [ascii(name) for name in values if not name.isprintable()]
     if odd:
-        raise ValueError(f"{path} has weights whose names are no text: {', '.join(odd)}")
+        raise ValueError(
+            f"{path} has weights whose names contain unprintable characters: {', '.join(odd)}"
+        )
     wrong = [f"{name} ({value.dtype})" for name, value in values.items() if not is_float(value)]
     if wrong:
-        raise ValueError(f"{path} holds no floating-point numbers in {', '.join(wrong)}")
+        raise ValueError(f"{path} has weights that are not floating-point: {', '.join(wrong)}")
     with np.errstate(over="ignore"):
         cast = {name: np.asarray(value, np.float32) for name, value in values.items()}
     bad = [name for name, value in cast.items() if not np.isfinite(value).all()]
     if bad:
         raise ValueError(
-            f"{path} holds NaN or infinite numbers in {', '.join(bad)}: copy it again, or take a "
-            "checkpoint of before the training diverged"
+            f"{path} has NaN or infinite numbers in {', '.join(bad)}: copy it again, or use a "
+            "checkpoint from before training diverged"
         )
     return cast
 
@@ -69,7 +71,7 @@ def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, n
     if not np.array_equal(kernel, np.eye(len(kernel))) or (bias is not None and bias.any()):
         raise ValueError(
             f"{path} maps embeddings to hidden states of the same width ({len(kernel)}) by a "
-            "matrix that is no identity: the release's ALBERT, and so this one, has none there"
+            "matrix other than the identity: ALBERT here, as in the release, has no such matrix"
         )
     del values[f"{_MAPPING}/kernel"]
     values.pop(f"{_MAPPING}/bias", None)

@@ -64,7 +64,7 @@ def inputs(folder) -> dict[str, np.ndarray]:
 def test_it_computes_what_theirs_does(folder, name, caplog):
     caplog.set_level("INFO", logger="absl")
     assert_theirs(load(folder / name), folder)
-    assert "E = H = 24): training changes all of its 44 x 24 numbers" in caplog.text
+    assert "E = H = 24): training updates all of its 44 x 24 numbers" in caplog.text
 
 
 def test_the_config_is_that_of_the_folded_model(folder):
@@ -125,13 +125,13 @@ def test_one_config_is_found_and_of_several_none(copy):
         (copy / "albert_config_tiny.json").read_bytes()
     )
     names = "albert_config_tiny.json, albert_config_tiny_g.json"
-    with pytest.raises(ValueError, match=rf"holds several configs \({names}\): keep the one"):
+    with pytest.raises(ValueError, match=rf"contains several configs \({names}\): keep the one"):
         albert_tf.load_config(copy)
     (copy / "albert_config_tiny.json").rename(copy / "albert_config.json")
     assert albert_tf.load_config(copy).embedding_size == 24
     for config in copy.glob("albert_config*.json"):
         config.unlink()
-    with pytest.raises(FileNotFoundError, match="holds no albert_config.json"):
+    with pytest.raises(FileNotFoundError, match="there is no albert_config.json"):
         albert_tf.load_config(copy)
 
 
@@ -148,13 +148,13 @@ def test_a_model_that_is_not_folded_is_told_its_width(folder):
         ({TABLE: None}, r"word_embeddings \[0\] can't be multiplied by .* \[8, 24\]"),
         ({f"{TABLE}_2": (9, 24)}, r"\[44, 8\] can't be multiplied by .* \[9, 24\]"),
         ({f"{TABLE}_2": (8, 24, 1)}, r"can't be multiplied by .* \[8, 24, 1\]"),
-        ({f"{TABLE}_2": (8, 513)}, "embeddings of 8 numbers are widened to 513"),
+        ({f"{TABLE}_2": (8, 513)}, "embeddings of size 8 to size 513"),
         (
             {"bert/encoder/transformer/group_0/inner_group_0/LayerNorm/beta": (24,)},
-            "holds weights by names of albert_zh and of the release: keep one",
+            "contains weights under albert_zh's names and under the release's: keep one",
         ),
         ({f"{LAYER}/output/LayerNorm/beta": None}, "it lacks bert/.*/LayerNorm_1/beta"),
-        ({f"{LAYER}/intermediate_1/dense/bias": (48,)}, "has, and the model not, .*_1/dense/bias"),
+        ({f"{LAYER}/intermediate_1/dense/bias": (48,)}, "has, unlike the model, .*_1/dense/bias"),
     ],
 )
 def test_what_does_not_fit_is_one_line(copy, changes, message):

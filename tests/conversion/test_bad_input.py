@@ -68,7 +68,7 @@ def test_an_archive_is_to_be_unpacked(tmp_path):
 def test_two_models_in_one_directory(copy_of):
     folder = copy_of("huggingface")
     shutil.copy(copy_of("keras") / "model.keras", folder)
-    with pytest.raises(ValueError, match="holds several models .*Hugging Face.*; .*Keras"):
+    with pytest.raises(ValueError, match="contains several models .*Hugging Face.*; .*Keras"):
         albert_tf.load_weights(encoder(), folder)
 
 
@@ -94,7 +94,7 @@ def test_truncated_weights(layout, kept, copy_of):
 def test_a_layout_without_its_weights(layout, copy_of):
     folder = copy_of(layout)
     (folder / WEIGHTS[layout]).unlink()
-    with pytest.raises(FileNotFoundError, match=f"holds no weights: expected {WEIGHTS[layout]}"):
+    with pytest.raises(FileNotFoundError, match=f"contains no weights: expected {WEIGHTS[layout]}"):
         albert_tf.load_weights(encoder(), folder)
 
 
@@ -107,14 +107,14 @@ def test_an_index_of_shards_that_are_not_there(copy_of):
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": shards}))
     save_file({name: tensors[name] for name in names[::2]}, folder / "model-0.safetensors")
-    with pytest.raises(FileNotFoundError, match="model-1.safetensors does not exist, which model"):
+    with pytest.raises(FileNotFoundError, match="model-1.safetensors, which .*, does not exist"):
         albert_tf.load_weights(encoder(), folder)
     save_file({name: tensors[name] for name in names[3::2]}, folder / "model-1.safetensors")
     assert_refused(folder, f"lacks {names[1]}, which model.safetensors.index.json names")
     save_file({name: tensors[name] for name in names[1::2]}, folder / "model-1.safetensors")
     assert albert_tf.load_weights(encoder(), folder).missing == ()
     index.write_text("{}")
-    assert_refused(folder, "must have an object weight_map")
+    assert_refused(folder, "weight_map must be an object")
 
 
 def test_weights_that_are_no_numbers_with_a_point(copy_of):
@@ -122,7 +122,7 @@ def test_weights_that_are_no_numbers_with_a_point(copy_of):
     tensors = load_file(folder / "model.safetensors")
     tensors["pooler.weight"] = tensors["pooler.weight"].astype(np.int8)
     save_file(tensors, folder / "model.safetensors")
-    assert_refused(folder, r"no floating-point numbers in albert.pooler.weight \(int8\)")
+    assert_refused(folder, r"weights that are not floating-point: albert.pooler.weight \(int8\)")
 
 
 def poison(folder: pathlib.Path, layout: str, value: float) -> str:
@@ -153,7 +153,7 @@ def poison(folder: pathlib.Path, layout: str, value: float) -> str:
 def test_weights_that_are_not_finite(layout, value, copy_of):
     folder = copy_of(layout)
     name = poison(folder, layout, value)
-    assert_refused(folder, f"holds NaN or infinite numbers in {name}: copy it again")
+    assert_refused(folder, f"has NaN or infinite numbers in {name}: copy it again")
 
 
 def test_weights_beyond_float32(copy_of):
@@ -161,7 +161,7 @@ def test_weights_beyond_float32(copy_of):
     tensors = load_file(folder / "model.safetensors")
     tensors["pooler.bias"] = np.full(32, 1e300)
     save_file(tensors, folder / "model.safetensors")
-    assert_refused(folder, "holds NaN or infinite numbers in albert.pooler.bias: ")
+    assert_refused(folder, "has NaN or infinite numbers in albert.pooler.bias: ")
 
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
@@ -173,7 +173,7 @@ def test_names_with_control_characters(layout, copy_of):
     else:
         tensors = load_file(folder / "model.safetensors")
         save_file(tensors | {name: np.ones(3, "f")}, folder / "model.safetensors")
-    assert_refused(folder, r"weights whose names are no text: '(albert\.)?\\x1b\[2Jw\\n'")
+    assert_refused(folder, r"whose names contain unprintable .*: '(albert\.)?\\x1b\[2Jw\\n'")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_config_that_is_not_readable_may_be_replaced(copy_of, caplog):
     with pytest.raises(ValueError, match="albert_config.json is not JSON"):
         albert_tf.load_weights(encoder(), folder)
     assert albert_tf.load_weights(encoder(), folder, replace_config=True).missing == ()
-    assert "not compared with the model's config: " in caplog.text
+    assert "not compared with the model's: " in caplog.text
     shutil.copy(goldens.FOLDER / "base" / CONFIGS["tf1"], folder)
     change_config(folder, "tf1", num_attention_heads=2)
     with pytest.raises(ValueError, match="contradicts the model's"):
@@ -241,7 +241,7 @@ def test_a_named_config_that_contradicts_the_one_beside_the_weights(copy_of, tmp
 @pytest.mark.parametrize(
     ("layout", "changes", "message"),
     [
-        ("huggingface", {"model_type": "bert"}, "of a model of type 'bert', not 'albert'"),
+        ("huggingface", {"model_type": "bert"}, "model_type must be 'albert', not 'bert'"),
         ("huggingface", {"layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12, not 1e-05"),
         ("huggingface", {"hidden_act": "swish"}, "hidden_act must be one of .*, not 'swish'"),
         ("huggingface", {"hidden_act": ["gelu"]}, r"hidden_act must be one of .*, not \['gelu'\]"),
@@ -297,7 +297,7 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
     monkeypatch.setattr("os.path.ismount", lambda path: path == str(tmp_path / "disk"))
     (tmp_path / "disk").mkdir()
     for path, message in {
-        "": "is empty: name a new one",
+        "": "is empty: give a new dir",
         ".": "can't be replaced, because it is a link, .*: name a new",
         "../link": "can't be replaced",
         "../disk": "can't be replaced",
@@ -350,8 +350,8 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
 @pytest.mark.parametrize(
     ("source", "arguments", "message"),
     [
-        ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* add --drop=cls"),
-        ("heads/squad_v2", ["--to=huggingface"], "Hugging Face has no ALBERT with answer_class/"),
+        ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* set --drop=cls"),
+        ("heads/squad_v2", ["--to=huggingface"], "has no ALBERT with exactly answer_class/"),
         ("heads/squad_v1", ["--to=huggingface"], "QuestionAnswering has no place for bert/pooler/"),
         (
             "heads/classifier",
@@ -361,9 +361,9 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
         (
             "heads/classifier",
             ["--to=huggingface", "--architecture=AlbertForMultipleChoice"],
-            "AlbertForMultipleChoice gives a choice one number, and .* 3",
+            "AlbertForMultipleChoice has one output per choice, but .* 3",
         ),
-        ("encoder/base", ["--to=tf1", "--drop=nothing"], "no weight that begins with 'nothing'"),
+        ("encoder/base", ["--to=tf1", "--drop=nothing"], "no weight .* begins with 'nothing'"),
         ("encoder/groups3", ["--to=tf1", "--albert_config_file=none"], "none does not exist"),
         ("encoder/nowhere", ["--to=tf1"], "there is no checkpoint"),
     ],

@@ -51,7 +51,7 @@ def test_what_a_layout_has_no_place_for_is_said(trained, tmp_path):
 
 def test_those_of_another_model_are_refused(trained, tmp_path):
     labels.write(trained, NAMES[:2])
-    with pytest.raises(ValueError, match=r"\(no, ja\) are 2, and the model has 3 classes"):
+    with pytest.raises(ValueError, match=r"expected 3 labels .*, got 2 \(no, ja\)"):
         convert(trained, "tf1", str(tmp_path / "there"))
     assert labels.find(trained, 1) == (), "a regression has no classes"
 
@@ -60,10 +60,10 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
     ("content", "message"),
     [
         (b'"a"\n"b', "labels.jsonl:2 is not JSON"),
-        (b'"a"\n1\n', "labels.jsonl:2: expected a label of its own, got 1"),
-        (b'"a"\n"a"\n', "labels.jsonl:2: expected a label of its own, got 'a'"),
+        (b'"a"\n1\n', "labels.jsonl:2: expected a label that is not listed before, got 1"),
+        (b'"a"\n"a"\n', "labels.jsonl:2: expected a label that is not listed before, got 'a'"),
         (b'"\xff"\n', "labels.jsonl:1: not UTF-8 text"),
-        (b"", "labels.jsonl is empty: it is damaged"),
+        (b"", "labels.jsonl is empty: copy it again"),
     ],
 )
 def test_damaged_names_are_refused(content, message, tmp_path):
@@ -73,7 +73,7 @@ def test_damaged_names_are_refused(content, message, tmp_path):
 
 
 def test_a_run_without_names_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="labels.jsonl does not exist: it tells the labels"):
+    with pytest.raises(FileNotFoundError, match="labels.jsonl does not exist: it lists the labels"):
         labels.read(str(tmp_path))
 
 

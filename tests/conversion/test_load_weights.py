@@ -139,7 +139,7 @@ def test_a_model_of_two_classes_starts_from_one_of_three(golden):
     config = conversion.load_config(source)
     model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
     head = [variable.numpy() for variable in model.classifier.weights]
-    with pytest.raises(ValueError, match=r"output_weights \[3, 32\] .*\(replace_heads=True\)"):
+    with pytest.raises(ValueError, match=r"output_weights \[3, 32\] .*`replace_heads=True`"):
         conversion.load_weights(model, source)
     report = conversion.load_weights(model, source, replace_heads=True)
     assert report.unused == ("output_bias", "output_weights")
@@ -163,7 +163,7 @@ def without(names) -> dict[str, np.ndarray]:
         (lambda: without([QUERY, POOLER]), [f"lacks .*{QUERY}", f"lacks .*{POOLER}"]),
         (
             lambda: stored() | {"bert/extra": np.ones(3, "f")},
-            ["has, and the model not, bert/extra"],
+            ["has, unlike the model, bert/extra"],
         ),
         (
             lambda: stored() | {POOLER: np.ones(37, "f")},
@@ -210,7 +210,7 @@ def test_the_head_of_another_task_is_left_out_if_asked(golden, caplog):
         np.testing.assert_array_equal(value, expected)
     config = dataclasses.replace(config, intermediate_size=60)
     other = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
-    with pytest.raises(ValueError, match="is of another shape than the model .bert/"):
+    with pytest.raises(ValueError, match="has other shapes than the model .bert/"):
         albert_tf.load_weights(other, path, replace_heads=True)
 
 

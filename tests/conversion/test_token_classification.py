@@ -81,7 +81,7 @@ def test_what_came_without_a_pooler_goes_back_to_the_same_class(theirs, tmp_path
 
 def test_a_pooler_is_not_dropped_unasked(tagger, tmp_path):
     tagger.save(tmp_path / "tagger.keras")
-    with pytest.raises(ValueError, match="has no place for bert/pooler/ of .*, add `drop="):
+    with pytest.raises(ValueError, match="has no place for bert/pooler/ of .*, set `drop="):
         convert(
             str(tmp_path / "tagger.keras"),
             "huggingface",

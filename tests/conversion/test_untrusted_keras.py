@@ -76,7 +76,7 @@ def test_members_with_paths_are_not_unpacked(name, copy_of, tmp_path):
 def test_an_archive_that_unpacks_to_much(copy_of):
     folder = copy_of("keras")
     keras_archive(folder, compression=zipfile.ZIP_DEFLATED)
-    assert_refused(folder, "model.keras is compressed, which such files are not")
+    assert_refused(folder, "model.keras is compressed, as Keras and torch never write it")
 
 
 def test_an_archive_that_declares_more_than_it_holds(copy_of):
@@ -155,12 +155,12 @@ def nested(file, path):
     [
         (external_link, "is a link, which is not followed"),
         (soft_link, "is a link, which is not followed"),
-        (second_name, "is a second name of one object"),
-        (circle, "is a second name of one object"),
+        (second_name, "is a second name of the same object"),
+        (circle, "is a second name of the same object"),
         (external_storage, "is stored in another file, which is not read"),
         (virtual_dataset, "is stored in another file, which is not read"),
-        (compressed, "declares 67,108,864 bytes and holds"),
-        (never_written, "declares 4,398,046,511,104 bytes and holds 0"),
+        (compressed, "declares 67,108,864 bytes but has"),
+        (never_written, "declares 4,398,046,511,104 bytes but has 0"),
         (filtered, "it is damaged, or compressed"),
         (nested, "is nested deeper than 32 groups"),
     ],
