@@ -48,7 +48,7 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
     if values.plots:
         plots.check_installed()
     if values.beam_options and values.runner != "beam":
-        raise ValueError("`beam_options` is for `runner=beam`: set both or none")
+        raise ValueError("`beam_options` applies only to `runner=beam`: set both, or leave it out")
     beam = _import_beam() if values.runner == "beam" else None
     input_files = list_files(values.input_file)
     output_files = shards.name_shards(values.output_file, values.num_output_shards)
@@ -145,7 +145,7 @@ def _import_beam() -> ModuleType:
 def _check_output_files(output_files: Sequence[str], input_files: Sequence[str]) -> None:
     for path in output_files:
         if path in input_files:
-            raise ValueError(f"`output_file`: {path} is an input file too")
+            raise ValueError(f"`output_file`: {path} is also an input file: give another name")
 
 
 @contextlib.contextmanager

@@ -52,12 +52,12 @@ def define_text_flags(values: flags.FlagValues) -> None:
     group.string(
         "text_field",
         "text",
-        "Name of the field, or column, that holds the text; for input_format=jsonl and parquet.",
+        "Name of the field, or column, with the text; for input_format=jsonl and parquet.",
     )
     group.string(
         "language",
         "en",
-        "Language whose rules split paragraphs into sentences: its ISO 639 code. Not used for "
+        "ISO 639 code of the language whose rules split paragraphs into sentences. Not used for "
         "input_format=lines.",
     )
 
@@ -84,7 +84,7 @@ def define_flags(values: flags.FlagValues) -> None:
     FlagGroup(values, "Text").string(
         "input_file_mode",
         "r",
-        "What becomes of bytes that are not UTF-8. r: they are an error; rb: they are left out.",
+        "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
     )
     _define_vocabulary(values)
     _define_examples(values)
@@ -97,14 +97,14 @@ def _define_vocabulary(values: flags.FlagValues) -> None:
     group = FlagGroup(values, "Vocabulary")
     group.string("spm_model_file", None, "SentencePiece model that splits the text.")
     group.string(
-        "vocab_file", None, "WordPiece vocabulary; only read if spm_model_file is not set."
+        "vocab_file", None, "WordPiece vocabulary; only used if spm_model_file is not set."
     )
     group.boolean("do_lower_case", True, "Lower-case the text: true for uncased models.")
     group.number(
         "max_unknown_share",
         0.1,
-        "Largest allowed share of [UNK] among the text's tokens. More is an error: the vocabulary "
-        "is probably one for another language. Text of the right one has about 0.001.",
+        "Maximum share of [UNK] among the text's tokens. A larger one is an error: the vocabulary "
+        "is probably for another language. With the right one the share is about 0.001.",
         "[-inf, 1]",
     )
 
@@ -120,14 +120,14 @@ def _define_examples(values: flags.FlagValues) -> None:
         "short_seq_prob",
         0.1,
         "Share of the documents that are cut into examples of a random shorter length, so that "
-        "the model sees short ones too. 0.1 is the paper's.",
+        "the model also sees short ones. 0.1 is the paper's.",
         "[0, 1]",
     )
     group.integer(
         "dupe_factor",
         40,
-        "Number of passes over the text, each with other pairs and masks. 40 is the release's; "
-        "with --masking=dynamic the default is 1.",
+        "Number of passes over the text, each with different pairs and masks. 40 is the "
+        "release's; with --masking=dynamic the default is 1.",
         lower_bound=1,
     )
     group.integer(
@@ -145,15 +145,15 @@ def _define_examples(values: flags.FlagValues) -> None:
         "single_segment",
         "random",
         ["random", "split"],
-        "What becomes of a chunk of one sentence. random, as in the release: its second segment "
-        "comes from a random document, with the label of swapped pairs; split: it is cut between "
-        "two words into a pair like the others.",
+        "How to make a pair of a chunk that is a single sentence. random, as in the release: its "
+        "second segment comes from a random document, with the label of swapped pairs; split: the "
+        "sentence is cut between two words, and the pair is treated like any other.",
     )
     group.integer(
         "max_examples_per_row",
         1,
-        "Maximum number of short examples packed into one record, which saves padding. 1 does not "
-        "pack, as the release.",
+        "Maximum number of short examples packed into one record, which saves padding. 1, as in "
+        "the release, does not pack.",
         lower_bound=1,
     )
 
@@ -183,14 +183,15 @@ def _define_masking(values: flags.FlagValues) -> None:
         "latin",
         ["latin", "unicode"],
         "Which SentencePiece pieces without a leading space continue a word. latin, as in the "
-        "release: those of the letters a to z; unicode: those of letters of every script that "
+        "release: pieces of the letters a to z; unicode: pieces of letters of any script that "
         "separates words by spaces.",
     )
     group.string(
         "word_separator",
         None,
-        "What stands between the words of text that is already segmented, such as a space; it is "
-        "no part of the text. Whole words are then those of the text, not of the vocabulary.",
+        "Separator between the words of text that is already segmented, such as a space; it is "
+        "removed from the text. Whole words are then those of the text, not those of the "
+        "vocabulary.",
     )
 
 
@@ -205,7 +206,9 @@ def _define_output(values: flags.FlagValues) -> None:
         "Number of files to write instead: output_file-00000-of-00008 and so on.",
         lower_bound=1,
     )
-    group.boolean("plots", False, "Also draw the report: a page of plots as .png beside the .json.")
+    group.boolean(
+        "plots", False, "Also write a page of plots of the report, as .png beside its .json."
+    )
 
 
 def _define_processes(values: flags.FlagValues) -> None:
@@ -213,28 +216,28 @@ def _define_processes(values: flags.FlagValues) -> None:
     group.integer(
         "num_processes",
         None,
-        "Number of worker processes. By default one for each core. Records do not depend on it.",
+        "Number of worker processes. By default one per core. The records do not depend on it.",
         lower_bound=1,
     )
     group.number(
         "block_megabytes",
         4.0,
         "Size of a block of text, in millions of characters: its examples are shuffled together, "
-        "and random documents come from the same block. Memory holds up to three blocks for each "
-        "process.",
+        "and random documents come from the same block. Up to three blocks per process are in "
+        "memory.",
         "(0, inf)",
     )
     group.enum(
         "runner",
         "local",
         ["local", "beam"],
-        "local: processes of this machine. beam: an Apache Beam pipeline, for a cluster.",
+        "local: run in processes on this machine. beam: run as an Apache Beam pipeline, for a "
+        "cluster.",
     )
     group.string(
         "beam_options",
         "",
-        "Command line of Beam, such as '--runner=DataflowRunner --project=...'; only for "
-        "--runner=beam.",
+        "Beam's options, such as '--runner=DataflowRunner --project=...'; only for --runner=beam.",
     )
 
 
@@ -260,8 +263,8 @@ def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Rec
     if dynamic and given:
         its_name = given[0].replace("masked_lm_prob", "masked_lm_budget")
         raise ValueError(
-            f"--{given[0]} says how to mask, and with --masking=dynamic no mask is written: give "
-            f"run_pretraining.py --{its_name}"
+            f"--{given[0]} has no effect with --masking=dynamic, which writes no masks: set "
+            f"--{its_name} of run_pretraining.py instead"
         )
     return instances.Recipe(
         pairs=PairSettings(

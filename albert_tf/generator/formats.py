@@ -85,7 +85,7 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     if settings.input_format == "parquet":
         return ParquetText(path, errors)
     if path.endswith(parquet_files.ENDING):
-        raise ValueError(f"{path} is no plain text: read it with `input_format=parquet`")
+        raise ValueError(f"{path} is not plain text: read it with `input_format=parquet`")
     return TextFile(path, errors)
 
 
@@ -146,8 +146,9 @@ def _read_field(line: str, name: str, file: TextFile) -> str:
         raise ValueError(f"{file.here}: expected a JSON object, got a {type(record).__name__}")
     if name not in record:
         raise ValueError(
-            f"{file.here} has no field {name!r} but {', '.join(map(repr, record)) or 'none'}; "
-            "name the text's field with `text_field`"
+            f"{file.here} has no field {name!r}; its fields are "
+            f"{', '.join(map(repr, record)) or 'none'}: set `text_field` to the field with the "
+            "text"
         )
     return _checked_text(record[name], name, file)
 
@@ -180,7 +181,9 @@ def _make_wikipedia_parser(settings: TextSettings) -> Parser:
                 expected = "</doc>" if opened_by else "<doc ...>"
                 raise ValueError(f"{file.here}: expected {expected}, got {line[:40]!r}")
         if opened_by:
-            raise ValueError(f"{opened_by}: the document has no </doc>; is the file cut off?")
+            raise ValueError(
+                f"{opened_by}: the document has no </doc>: check that the file is complete"
+            )
 
     return parse
 
@@ -198,8 +201,8 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
         import sentencex
     except ImportError as error:
         raise ValueError(
-            "the package 'sentencex', which splits text into sentences, is not installed: "
-            "pip install 'albert_tf[data]', or give one sentence per line (input_format=lines)"
+            "the package 'sentencex', which splits text into sentences, is not installed: pip "
+            "install 'albert_tf[data]', or give one sentence per line, with `input_format=lines`"
         ) from error
 
     def split(paragraph: str) -> list[str]:

@@ -63,13 +63,13 @@ class Recipe:
             not self.word_separator or "\n" in self.word_separator
         ):
             raise ValueError(
-                "`word_separator` must be what stands between two words of a line, a space or "
-                f"other characters, got {self.word_separator!r}"
+                "`word_separator` must be one or more characters that separate words within a "
+                f"line, got {self.word_separator!r}"
             )
         if self.max_examples_per_row > 1 and self.masking is None:
             raise ValueError(
-                "`max_examples_per_row` packs examples with their masks, and `masking=dynamic` "
-                "draws masks later: leave one of them out"
+                "`max_examples_per_row` packs masked examples, but with `masking=dynamic` they "
+                "are not masked yet: leave one of them out"
             )
 
 

@@ -19,7 +19,7 @@ from albert_tf.parquet_files import ParquetFile
 MAX_LINE_BYTES = 2**20
 
 _BUFFER_BYTES = 2**16
-_MEND = "convert the file, or leave such bytes out with `input_file_mode=rb`"
+_MEND = "convert the file to UTF-8, or drop such bytes with `input_file_mode=rb`"
 
 
 class TextSource:
@@ -156,7 +156,7 @@ class TextFile(TextSource):
         for line in self._read(enumerate(lines, 1)):
             if len(line) > max_bytes:
                 raise ValueError(
-                    f"{self.here} has more than {max_bytes:,} bytes; cut the document into several"
+                    f"{self.here} has more than {max_bytes:,} bytes: split the document"
                 )
             yield self._decode(line)
 
@@ -167,10 +167,10 @@ class TextFile(TextSource):
                 yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if self._text.raw is not self._stored and not self._stored.tell():
                 # Even compressed empty text has bytes; gzip accepts none.
-                raise EOFError("it is empty, as no compressed file is")
+                raise EOFError("it is empty, which a compressed file never is")
         except self._failures as error:
             reason = getattr(error, "message", error)  # As TensorFlow's errors have it.
-            raise OSError(f"can't read {self.path} beyond line {self.number}: {reason}") from error
+            raise OSError(f"can't read {self.path} after line {self.number}: {reason}") from error
 
 
 def import_zstd() -> ModuleType:

@@ -29,7 +29,7 @@ def define_masking(values: flags.FlagValues, condition: str = "") -> None:
         "favor_shorter_ngram",
         True,
         "Draw an n-gram of n words with probability proportional to 1/n, as in the paper; if "
-        "false, longer n-grams are the likelier ones." + condition,
+        "false, longer n-grams are more likely." + condition,
     )
     group.boolean(
         "do_whole_word_mask",
@@ -39,6 +39,6 @@ def define_masking(values: flags.FlagValues, condition: str = "") -> None:
     group.boolean(
         "do_permutation",
         False,
-        "Also exchange as many tokens with each other as are masked, and predict those too. Off "
-        "by default, as in the release." + condition,
+        "Also permute as many tokens as are masked, and predict them too. Off by default, as in "
+        "the release." + condition,
     )

@@ -47,8 +47,8 @@ class PairSettings:
         shortest = NUM_SPECIALS + _SHORTEST_TARGET
         if self.max_seq_length < shortest:
             raise ValueError(
-                f"`max_seq_length` must be at least {shortest} (three specials and a token for "
-                f"each segment), got {self.max_seq_length}"
+                f"`max_seq_length` must be at least {shortest} (three special tokens and one "
+                f"token for each segment), got {self.max_seq_length}"
             )
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(f"`short_seq_prob` must be within [0, 1], got {self.short_seq_prob}")
@@ -58,7 +58,8 @@ class PairSettings:
             )
         if self.single_segment == "split" and self.random_next_sentence:
             raise ValueError(
-                "`single_segment=split` is for sentence order: leave out `random_next_sentence`"
+                "`single_segment=split` applies only to sentence order: leave out "
+                "`random_next_sentence`"
             )
 
 

@@ -62,8 +62,8 @@ def map_in_order(
         pool.shutdown()
     except BrokenProcessPool as error:
         raise ChildProcessError(
-            "a worker process was killed, perhaps for want of memory: try again with a lower "
-            "num_processes"
+            "a worker process was killed, perhaps because memory ran out: try again with a lower "
+            "`num_processes`"
         ) from error
     finally:
         sender.close()

@@ -159,8 +159,8 @@ class Report:
             raise WrongVocabularyError(
                 f"{_share(self.unknown_tokens, self.input_tokens):.1%} of the first "
                 f"{self.input_tokens:,} tokens are [UNK], more than "
-                f"`max_unknown_share={max_unknown_share:g}`: the vocabulary is not one for "
-                "this text; take another, or raise that share"
+                f"`max_unknown_share={max_unknown_share:g}`: the vocabulary does not fit this "
+                "text: use another one, or raise that share"
             )
 
     def check_words(self, word_separator: str | None) -> None:
@@ -171,8 +171,9 @@ class Report:
         """
         if word_separator and 0 < self.words <= self.sentences:
             raise ValueError(
-                f"`word_separator` {word_separator!r} parts no words in the first "
-                f"{self.sentences:,} sentences: segment the text, or name what stands between them"
+                f"`word_separator` {word_separator!r} separates no words in the first "
+                f"{self.sentences:,} sentences: segment the text, or give the separator that it "
+                "has"
             )
 
     def shares(self) -> dict[str, float]:
@@ -222,18 +223,16 @@ class Report:
         shares = self.shares()
         num_bytes = sum(shard["bytes"] for shard in self.shards.values())
         lines = [
-            f"read {self.documents:,} documents, {self.sentences:,} sentences, "
-            f"{self.words:,} words, {self.input_tokens:,} tokens, "
-            f"{shares['unknown_share']:.3%} of them [UNK], "
-            f"{shares['false_starts_share']:.3%} words only as non-Latin letters",
-            f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, in "
-            f"{self.rows:,} rows, "
-            f"{shares['masked_share']:.2%} of them masked; "
-            f"{shares['padding_share']:.2%} of the rows is padding",
+            f"read {self.documents:,} documents, {self.sentences:,} sentences, {self.words:,} "
+            f"words, {self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK], "
+            f"{shares['false_starts_share']:.3%} counted as words only because their letters are "
+            "not Latin",
+            f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, in {self.rows:,} "
+            f"rows, {shares['masked_share']:.2%} of them masked; padding: "
+            f"{shares['padding_share']:.2%} of the rows",
             f"label 1 (swapped, or B from a random document): {shares['label_1_share']:.2%}; "
-            "chunks of one sentence: "
-            f"{shares['single_segments_share']:.2%}; cut to the length: "
-            f"{shares['truncated_share']:.2%}, by {self.dropped_tokens:,} tokens in all",
+            f"chunks of one sentence: {shares['single_segments_share']:.2%}; truncated: "
+            f"{shares['truncated_share']:.2%}, by {self.dropped_tokens:,} tokens in total",
         ]
         if self.limited_masks:
             lines.append(

@@ -47,7 +47,12 @@ def define_flags(values: flags.FlagValues) -> None:
         "Path prefix of the files to write: PREFIX.model and PREFIX.vocab.",
         required=True,
     )
-    group.integer("vocab_size", 30000, "Number of pieces. 30000 is the release's.", lower_bound=1)
+    group.integer(
+        "vocab_size",
+        30000,
+        "Number of pieces in the vocabulary. 30000 is the release's.",
+        lower_bound=1,
+    )
     group.number(
         "character_coverage",
         0.99995,
@@ -59,8 +64,8 @@ def define_flags(values: flags.FlagValues) -> None:
     group.integer(
         "input_sentence_size",
         10_000_000,
-        "Maximum number of sentences to train on: of more, a random sample. Memory grows with it. "
-        "10,000,000 is the release's.",
+        "Maximum number of sentences to train on; of a larger text, a random sample is used. "
+        "Memory use grows with it. 10,000,000 is the release's.",
         lower_bound=1,
     )
 
@@ -117,16 +122,16 @@ def _explain(message: str, vocab_size: int) -> str:
     """Restates sentencepiece's error message in our terms."""
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", message):
         return (
-            f"`vocab_size={vocab_size}` is too large for this text: the largest possible size is "
-            f"{found[1]} (or give more text)"
+            f"`vocab_size={vocab_size}` is too large for this text: lower it to at most "
+            f"{found[1]}, or give more text"
         )
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
             f"`vocab_size={vocab_size}` is too small: the characters and special pieces alone "
-            f"need {found[1]} (or lower `character_coverage`)"
+            f"need {found[1]}; raise it, or lower `character_coverage`"
         )
     if "sentences_.empty()" in message:
-        return "`input_file`: every line is too long: put one sentence on a line"
+        return "`input_file`: every line is too long: give one sentence per line"
     return f"sentencepiece could not train a model: {message}"
 
 
@@ -134,7 +139,7 @@ def check_writable(model_prefix: str) -> None:
     """Checks before training that PREFIX.model can be written, and makes its directory.
 
     Raises:
-      OSError: If it can't.
+      OSError: If it can't be written.
     """
     import tensorflow as tf
 
@@ -143,7 +148,7 @@ def check_writable(model_prefix: str) -> None:
         files.try_to_write(model_prefix + ".model.tmp")
     except tf.errors.OpError as error:
         raise OSError(
-            f"`model_prefix` {model_prefix} can't be written ({error.message}): name another place"
+            f"`model_prefix` {model_prefix} can't be written ({error.message}): give another path"
         ) from None
 
 

@@ -43,9 +43,9 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     paths = output_file.split(",")
     for path in paths:
         if not path or files.is_dir(path):
-            raise ValueError(f"`output_file`: expected names of files, got {path!r}")
+            raise ValueError(f"`output_file`: expected file names, got {path!r}")
     if len(set(paths)) < len(paths):
-        raise ValueError("`output_file`: a file is named twice")
+        raise ValueError("`output_file`: a file is named twice: give distinct names")
     if num_output_shards is None:
         return paths
     if num_output_shards < 1:
@@ -53,7 +53,8 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     if len(paths) > 1:
         raise ValueError(
             f"`num_output_shards={num_output_shards}` and `output_file` with {len(paths)} names: "
-            "give one name, which the shards' names begin with, or leave `num_output_shards` out"
+            "give one name, from which the shards' names are made, or leave `num_output_shards` "
+            "out"
         )
     return [f"{paths[0]}-{i:05d}-of-{num_output_shards:05d}" for i in range(num_output_shards)]
 
@@ -179,13 +180,14 @@ class ShardRun:
             whole = [_Whole.from_json(shard) for shard in state["shards"]]
         except ValueError as error:
             raise ValueError(
-                f"`output_file`: {self._state_path}, which tells how far an unfinished run is, is "
-                f"damaged or of another version ({error}): remove it to start afresh"
+                f"`output_file`: {self._state_path}, the record of an unfinished run, is damaged "
+                f"or from another version ({error}): remove it to start afresh"
             ) from None
         if difference := _first_difference(state["settings"], self._settings):
             raise ValueError(
-                f"`output_file`: {self._state_path} is of an unfinished run with {difference}; "
-                "give the same flags and files to finish it, or remove that file to start afresh"
+                f"`output_file`: {self._state_path} belongs to an unfinished run with "
+                f"{difference}: give the same flags and files to finish it, or remove that file "
+                "to start afresh"
             )
         all_whole = len(whole) == len(self._paths)
         for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
@@ -203,11 +205,11 @@ def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
       ValueError: If some shards are empty.
     """
     if not num_documents:
-        raise ValueError("`input_file`: there is no text in it")
+        raise ValueError("`input_file`: the files contain no text")
     if num_filled < num_shards:
         raise ValueError(
             f"`input_file`: the text fills {num_filled} of {num_shards} output files: its "
-            f"{num_documents} documents are too few or too uneven; write fewer files"
+            f"{num_documents} documents are too few or too uneven: write fewer files"
         )
 
 
@@ -237,7 +239,7 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
             run.remove(keep_whole=not in_vain)
             if run.num_whole and not in_vain:
                 logging.warning(
-                    "%d of %d shards are whole: the same command goes on behind them",
+                    "%d of %d shards are complete: the same command continues after them",
                     run.num_whole,
                     len(paths),
                 )

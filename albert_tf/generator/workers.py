@@ -46,7 +46,7 @@ class Vocabulary:
         """
         path = spm_model_file or vocab_file
         if not path:
-            raise ValueError("a vocabulary is needed: set `spm_model_file` or `vocab_file`")
+            raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
         if not files.is_file(path):
             raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
         sha256 = hashlib.sha256(files.read_bytes(path)).hexdigest()

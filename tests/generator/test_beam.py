@@ -130,7 +130,10 @@ def test_failure_of_a_worker_is_one_line_and_leaves_nothing(run, texts, tmp_path
     ("changes", "message"),
     [
         ({"beam_options": "--runner=NoSuch"}, "error: the Beam pipeline failed: .* runner: NoSuch"),
-        ({"beam_options": "--runner='x"}, 'error: beam_options: No closing quotation in "--run'),
+        (
+            {"beam_options": "--runner='x"},
+            'error: --beam_options can.t be parsed .No closing quotation.: "--run',
+        ),
         (
             {"num_output_shards": 999},
             r"error: --input_file: the text fills \d+ of 999 output files",
@@ -150,5 +153,5 @@ def test_bad_flag_is_one_line_and_leaves_nothing(run, tmp_path, changes, message
 def test_text_without_documents_is_refused(run, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text(" \n\n")
-    with pytest.raises(SystemExit, match="error: --input_file: there is no text in it"):
+    with pytest.raises(SystemExit, match="error: --input_file: the files contain no text"):
         run("beam", input_file=empty)

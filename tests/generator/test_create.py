@@ -63,10 +63,10 @@ def test_flags_are_those_of_the_release_and_ours():
 
 
 def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):
-    with pytest.raises(SystemExit, match="^error: --ngram says how to mask, and with --masking=dy"):
+    with pytest.raises(SystemExit, match="^error: --ngram has no effect with --masking=dy"):
         run(masking="dynamic", ngram=2)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(SystemExit, match="give run_pretraining.py --masked_lm_budget$"):
+    with pytest.raises(SystemExit, match="set --masked_lm_budget of run_pretraining.py instead$"):
         run(masking="dynamic", masked_lm_prob=0.2)
 
 
@@ -127,16 +127,16 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"input_file": "s3://b/x"}, "error: File system scheme 's3' not implemented"),
         (
             {"spm_model_file": None},
-            "error: a vocabulary is needed: set --spm_model_file or --vocab",
+            "error: no vocabulary: set --spm_model_file or --vocab",
         ),
         ({"spm_model_file": "gone.model"}, "error: vocabulary file gone.model does not exist"),
-        ({"output_file": ""}, "error: --output_file: expected names of files, got ''"),
+        ({"output_file": ""}, "error: --output_file: expected file names, got ''"),
         ({"output_file": "a,b,a"}, "error: --output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: .*--dupe_factor=0: 0 is not a positive integer"),
         ({"max_examples_per_row": 0}, "error: .*--max_examples_per_row=0: 0 is not a positive"),
         (
             {"max_examples_per_row": 2, "masking": "dynamic"},
-            "error: --max_examples_per_row packs examples with their masks, and --masking=dynamic",
+            "error: --max_examples_per_row packs masked examples, but with --masking=dynamic",
         ),
         ({"max_seq_length": 4}, "error: --max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: .*--num_processes=0: 0 is not a positive integer"),
@@ -156,7 +156,10 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
             {"masked_lm_prob": "nan", "max_predictions_per_seq": 0},
             r"error: .*--masked_lm_prob=nan: nan is not a number in \[0, 1\]",
         ),
-        ({"beam_options": "--runner=FlinkRunner"}, "error: --beam_options is for --runner=beam"),
+        (
+            {"beam_options": "--runner=FlinkRunner"},
+            "error: --beam_options applies only to --runner=beam",
+        ),
         ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
         (
             {"num_output_shards": 2, "output_file": "a,b"},
@@ -184,7 +187,7 @@ def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path,
     (tmp_path / "file").write_text("x")
     with pytest.raises(SystemExit, match="error: --output_file: can't write .*file/out.tfrecord"):
         run(output_file=tmp_path / "file" / "out.tfrecord")
-    with pytest.raises(SystemExit, match="error: --output_file: expected names of files, got"):
+    with pytest.raises(SystemExit, match="error: --output_file: expected file names, got"):
         run(output_file=tmp_path)
 
 
@@ -199,7 +202,7 @@ def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch)
 
 def test_input_file_is_not_overwritten(run, short_text):
     before = short_text.read_bytes()
-    with pytest.raises(SystemExit, match="error: --output_file: .*short.txt is an input file too"):
+    with pytest.raises(SystemExit, match="error: --output_file: .*short.txt is also an input file"):
         run(input_file=short_text, output_file=short_text)
     assert short_text.read_bytes() == before
 
@@ -209,7 +212,7 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
     old.write_text("old")
     empty = tmp_path / "empty.txt"
     empty.write_text("\n \n")
-    with pytest.raises(SystemExit, match="error: --input_file: there is no text in it"):
+    with pytest.raises(SystemExit, match="error: --input_file: the files contain no text"):
         run(input_file=empty)
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"Some words.\nMore words.\n\n\xff\n")

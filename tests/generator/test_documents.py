@@ -101,7 +101,7 @@ def test_bytes_that_are_not_utf8_are_an_error_or_left_out(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
-    with pytest.raises(OSError, match="can't read .*gone.txt beyond line 0"):
+    with pytest.raises(OSError, match="can't read .*gone.txt after line 0"):
         _read(tmp_path / "gone.txt")
 
 

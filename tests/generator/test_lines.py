@@ -67,7 +67,7 @@ def test_damaged_compressed_file_is_named(tmp_path, suffix, damage):
         content = b"This is no compressed text at all.\n" * 5
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(content)
-    with pytest.raises(OSError, match=rf"can't read .*a.txt{suffix} beyond line \d+: \S") as error:
+    with pytest.raises(OSError, match=rf"can't read .*a.txt{suffix} after line \d+: \S") as error:
         _read(path)
     assert "\n" not in str(error.value)
 
@@ -129,7 +129,9 @@ def test_whole_lines_are_refused_beyond_the_limit(tmp_path):
     with TextFile(str(path), "strict") as file:
         lines = file.whole_lines(max_bytes=50)
         assert next(lines) == "short"
-        with pytest.raises(ValueError, match="a.txt, line 2 has more than 50 bytes; cut the docu"):
+        with pytest.raises(
+            ValueError, match="a.txt, line 2 has more than 50 bytes: split the docu"
+        ):
             next(lines)
 
 

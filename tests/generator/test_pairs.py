@@ -188,7 +188,8 @@ def test_truncation_takes_each_token_in_front_or_behind_by_a_coin():
         ({"single_segment": "drop"}, "`single_segment` must be 'random' or 'split', got 'drop'"),
         (
             {"single_segment": "split", "random_next_sentence": True},
-            "`single_segment=split` is for sentence order: leave out `random_next_sentence`",
+            "`single_segment=split` applies only to sentence order: leave out "
+            "`random_next_sentence`",
         ),
     ],
 )

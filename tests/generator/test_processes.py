@@ -64,7 +64,7 @@ def test_errors_come_through(num_processes):
 
 
 def test_a_killed_worker_is_an_error_and_no_wait():
-    with pytest.raises(ChildProcessError, match="a worker process was killed, .* num_processes"):
+    with pytest.raises(ChildProcessError, match="a worker process was killed, .* `num_processes"):
         list(processes.map_in_order(_die_at_three, range(9), 2))
 
 

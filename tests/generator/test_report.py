@@ -149,7 +149,7 @@ def test_cut_instances_and_what_they_lost_are_counted(golden):
     batch, report = instances.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
     report.count_output(batch, {}, recipe)
     assert (report.truncated, report.dropped_tokens) == (2, 9)
-    assert "cut to the length: 66.67%, by 9 tokens in all" in "\n".join(report.lines())
+    assert "truncated: 66.67%, by 9 tokens in total" in "\n".join(report.lines())
 
 
 def test_merged_parts_are_the_report_of_the_whole(golden):
@@ -218,7 +218,7 @@ def test_wrong_vocabulary_is_found_after_the_first_block(run, tmp_path):
     broken.write_bytes(b"Some words.\n\n\xff")
     message = (
         r"error: [\d.]+% of the first \d+ tokens are \[UNK\], more than --max_unknown_share=0.1: "
-        "the vocabulary is not one for this text"
+        "the vocabulary does not fit this text"
     )
     with pytest.raises(SystemExit, match=message):
         run(input_file=f"{chinese},{broken}")

@@ -130,10 +130,10 @@ def test_text_may_be_stored_in_the_formats_of_the_generator(text_file, tmp_path)
 
 def test_size_beyond_the_text_names_the_largest_one(text_file, tmp_path):
     arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
-    with pytest.raises(SystemExit, match="vocab_size=30000 is too large.* size is (\\d+)") as info:
+    with pytest.raises(SystemExit, match="vocab_size=30000 is too large.* at most (\\d+)") as info:
         run(*arguments)
     assert not list(tmp_path.glob("v.*"))
-    largest = str(info.value).split("size is ")[1].split(" ")[0]
+    largest = str(info.value).split("at most ")[1].split(",")[0]
     run(*arguments, f"--vocab_size={largest}")
     assert (tmp_path / "v.model").exists()
 
@@ -161,7 +161,7 @@ def test_a_prefix_that_cannot_be_written_is_found_before_the_work(text_file, tmp
     with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
         run(f"--input_file={text_file}", f"--model_prefix={text_file}/v")
     (tmp_path / "v.model.tmp").mkdir()
-    with pytest.raises(SystemExit, match="^error: --model_prefix .* Is a directory.: name an"):
+    with pytest.raises(SystemExit, match="^error: --model_prefix .* Is a directory.: give an"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}")
 
 

@@ -151,7 +151,7 @@ def test_the_report_tells_of_the_whole_run(run, monkeypatch, caplog):
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         _stop_at(patch, 6, KeyboardInterrupt())
         run()
-    assert re.search(r"[1-4] of 5 shards are whole: the same command goes on", caplog.text)
+    assert re.search(r"[1-4] of 5 shards are complete: the same command continues", caplog.text)
     caplog.clear()
     run()
     assert re.findall("read .*|wrote .*|label .*", caplog.text) == expected
@@ -186,7 +186,7 @@ def test_a_shard_that_lost_its_end_is_made_again(run, expected, tmp_path, monkey
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [
-        ({"dupe_factor": 3}, "with dupe_factor 2, not 3; give the same flags"),
+        ({"dupe_factor": 3}, "with dupe_factor 2, not 3: give the same flags"),
         ({"num_output_shards": None}, None),
         ({"do_lower_case": False}, "with do_lower_case true, not false"),
     ],
@@ -232,7 +232,7 @@ def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
         run(input_file=text)
     with text.open("a") as file:
         file.write("More.\n")
-    with pytest.raises(SystemExit, match="with input file .*text.txt .* bytes of .*; give the sa"):
+    with pytest.raises(SystemExit, match="with input file .*text.txt .* bytes of .*: give the sa"):
         run(input_file=text)
 
 

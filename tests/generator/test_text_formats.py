@@ -82,8 +82,11 @@ def test_jsonl_field_has_a_name(write):
         ('{"text": "cut of', "a.txt, line 3 is not JSON: Unterminated string"),
         ("[" * 200_000, "a.txt, line 3 is not JSON: maximum recursion"),
         ('["text"]', "a.txt, line 3: expected a JSON object, got a list"),
-        ('{"body": "x", "id": 1}', "a.txt, line 3 has no field 'text' but 'body', 'id'; .*text_fi"),
-        ("{}", "a.txt, line 3 has no field 'text' but none"),
+        (
+            '{"body": "x", "id": 1}',
+            "a.txt, line 3 has no field 'text'; its fields are 'body', 'id': .*text_fi",
+        ),
+        ("{}", "a.txt, line 3 has no field 'text'; its fields are none"),
         ('{"text": null}', "a.txt, line 3: field 'text' must be a string, got a NoneType"),
         ('{"text": ["a"]}', "a.txt, line 3: field 'text' must be a string, got a list"),
         ('{"text": "a\\ud800b"}', "a.txt, line 3 is not Unicode .*input_file_mode=rb"),
@@ -146,7 +149,10 @@ def test_wikipedia_documents_lose_tags_title_and_entities(write):
         ('{"text": "x"}', "a.txt, line 1: expected <doc ...>, got '{"),
         ('<doc id="1">\nA.\n<doc id="2">\nB.\n</doc>', "line 3: expected </doc>, got '<doc id=\"2"),
         ('<doc id="1">\nA.\n</doc>\n</doc>', "a.txt, line 4: expected <doc ...>, got '</doc>'"),
-        ('\n<doc id="1">\nA.\n', "a.txt, line 2: the document has no </doc>; is the file cut off?"),
+        (
+            '\n<doc id="1">\nA.\n',
+            "a.txt, line 2: the document has no </doc>: check that the file is complete",
+        ),
     ],
 )
 def test_what_is_no_wikipedia_extract_is_refused(write, text, message):

@@ -135,15 +135,16 @@ def test_another_separator_does_not_go_on_with_a_stopped_run(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"word_separator": ""}, "--word_separator must be what stands between two .*, got ''"),
-        ({"word_separator": "\n"}, r"--word_separator must be what .* line, .*, got '\\n'"),
+        ({"word_separator": ""}, "--word_separator must be one or more characters .*, got ''"),
+        ({"word_separator": "\n"}, r"--word_separator must be one .* line, got '\\n'"),
         (
             {"word_separator": " ", "word_starts": "latin"},
             "--word_starts finds words by the vocabulary, and --word_separator by the text: leave",
         ),
         (
             {"word_separator": "/"},
-            "--word_separator '/' parts no words in the first 77 sentences: segment the text, or",
+            "--word_separator '/' separates no words in the first 77 sentences: segment the text, "
+            "or",
         ),
     ],
 )

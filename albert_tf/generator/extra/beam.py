@@ -93,7 +93,7 @@ def _parse_options(beam_options: str) -> PipelineOptions:
     try:
         return PipelineOptions(shlex.split(beam_options))
     except ValueError as error:
-        raise ValueError(f"beam_options: {error} in {beam_options!r}") from error
+        raise ValueError(f"`beam_options` can't be parsed ({error}): {beam_options!r}") from error
 
 
 def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:

@@ -87,7 +87,7 @@ def _draw_lengths(axes, report: Report) -> None:
         color=_MARK,
         fontsize=9,
     )
-    _name(axes, "Length of instances", "tokens", f"share of instances, bins of {width}")
+    _name(axes, "Length of instances", "tokens", f"share of instances, bin width {width}")
     _as_percent(axes.yaxis)
 
 
@@ -112,12 +112,12 @@ def _draw_ngrams(axes, report: Report) -> None:
 def _draw_shares(axes, report: Report) -> None:
     shares = report.shares()
     rows = {
-        "masked, of tokens": "masked_share",
-        "padding, of rows": "padding_share",
-        "label 1, of instances": "label_1_share",
-        "chunks of one sentence,\nof instances": "single_segments_share",
-        "fewer masks than wanted,\nof instances": "limited_masks_share",
-        "[UNK], of input tokens": "unknown_share",
+        "masked tokens": "masked_share",
+        "padding in rows": "padding_share",
+        "instances with label 1": "label_1_share",
+        "instances from chunks\nof one sentence": "single_segments_share",
+        "instances with fewer\nmasks than requested": "limited_masks_share",
+        "[UNK] in input tokens": "unknown_share",
     }
     values = [shares[name] for name in rows.values()]
     bars = axes.barh(list(rows), values, 0.6, color=_BAR)

@@ -39,7 +39,10 @@ PASSAGE_WORDS = 40
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the flags of prepare_sotu.py."""
     scripts.FlagGroup(values, "Output").string(
-        "output_dir", None, "Directory to write the files to; made if needed.", required=True
+        "output_dir",
+        None,
+        "Directory to write the files to; created if it does not exist.",
+        required=True,
     )
 
 
