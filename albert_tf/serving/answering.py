@@ -63,13 +63,14 @@ class QuestionAnswerer(ServedModel):
         super().__init__(model, vocabulary, max_seq_length)
         if min(doc_stride, max_query_length, max_answer_length, n_best_size) < 1:
             raise ValueError(
-                "doc_stride, max_query_length, max_answer_length and n_best_size must be positive, "
-                f"got {doc_stride}, {max_query_length}, {max_answer_length} and {n_best_size}"
+                "`doc_stride`, `max_query_length`, `max_answer_length` and `n_best_size` must be "
+                f"positive, got {doc_stride}, {max_query_length}, {max_answer_length} and "
+                f"{n_best_size}"
             )
         if max_query_length > self.joiner.max_seq_length - 4:
             raise ValueError(
-                f"a question of max_query_length {max_query_length} leaves no room for the context "
-                f"in sequences of {self.joiner.max_seq_length}: at most "
+                f"`max_query_length` {max_query_length} leaves no room for the context in "
+                f"sequences of {self.joiner.max_seq_length} tokens: set it to at most "
                 f"{self.joiner.max_seq_length - 4}"
             )
         self.null_threshold = null_threshold
@@ -84,8 +85,8 @@ class QuestionAnswerer(ServedModel):
             beam = self.start_n_top, self.end_n_top = (model.start_n_top, model.end_n_top)
             if not 1 <= min(beam) <= max(beam) <= self.joiner.max_seq_length:
                 raise ValueError(
-                    f"start_n_top and end_n_top must be from 1 to {self.joiner.max_seq_length} "
-                    f"(max_seq_length), got {beam[0]} and {beam[1]}"
+                    "`start_n_top` and `end_n_top` must be from 1 to "
+                    f"{self.joiner.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
                 )
             self.widest_beam = max(beam)
 

@@ -22,8 +22,8 @@ def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dic
             if not good.all():
                 text = rows[int(np.argmin(good))][0][:60]
                 raise ValueError(
-                    f"the model answers {text!r} with numbers that are NaN or infinite ({name}): "
-                    "its weights are damaged, or overflow; take those of another checkpoint"
+                    f"the model's outputs for {text!r} are NaN or infinite ({name}): its weights "
+                    "are damaged, or too large; use another checkpoint"
                 )
     return outputs
 
@@ -107,7 +107,7 @@ def describe(answer: Answer) -> str:
             ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)
             for slot in answer["masks"]
         )
-        return "\n".join(rows) or "there is no [MASK] in what the model reads of it"
+        return "\n".join(rows) or "there is no [MASK] in the part that the model reads"
     if "label" in answer:
         shares = (f"{name} {share:.3f}" for name, share in answer["probabilities"].items())
         return f"{answer['label'] or 'no label'} ({', '.join(shares)})"

@@ -35,7 +35,7 @@ TASKS_OF = {
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments; those not given keep the defaults of the task's class."""
     for name in _BESIDE:
-        parser.add_argument(f"--{name}", help="Needed if there is none beside the weights.")
+        parser.add_argument(f"--{name}", help="By default the one beside the weights.")
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
@@ -44,16 +44,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("for some tasks").add_argument
     add(
         "--labels",
-        help="classify, tag: comma-separated names of the classes by id, if none are beside the "
-        "weights.",
+        help="classify, tag: names of the classes in the order of their ids, separated by commas; "
+        "by default those beside the weights.",
     )
     add("--pairs", action="store_true", default=None, help="classify: inputs are pairs of texts.")
     add(
         "--threshold_to_export",
         dest="threshold",
         type=float,
-        help="classify: with two labels, the least probability for the second to be the answer; "
-        "with --multilabel, that of each label.",
+        help="classify: with two labels, the minimum probability of the second one to be the "
+        "answer; with --multilabel, the minimum probability of a label.",
     )
     add(
         "--multilabel",
@@ -63,20 +63,41 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add("--top_k", type=int, help="fill_mask: number of pieces per [MASK].")
     add("--num_choices", type=int, help="choose: number of endings per example.")
-    add("--max_qa_length", type=int, help="choose: maximum pieces in an ending.")
-    add("--null_threshold", type=float, help="answer_v2: null odds at which there is no answer.")
-    add("--start_n_top", type=int, help="answer_v2: beam size of starts.")
-    add("--end_n_top", type=int, help="answer_v2: beam size of ends per start.")
+    add("--max_qa_length", type=int, help="choose: maximum length of an ending in tokens.")
+    add(
+        "--null_threshold",
+        type=float,
+        help='answer_v2: null odds (score of "no answer") at or above which there is no answer.',
+    )
+    add(
+        "--start_n_top",
+        type=int,
+        help="answer_v2: beam size, the number of answer starts considered.",
+    )
+    add(
+        "--end_n_top",
+        type=int,
+        help="answer_v2: beam size, the number of answer ends considered per start.",
+    )
     add(
         "--windows",
         choices=("mean", "max"),
-        help="classify: read long texts in windows, and take the mean or max of the probabilities.",
+        help="classify: read long texts in overlapping windows, and take the mean or the maximum "
+        "of their probabilities.",
     )
-    add("--doc_stride", type=int, help="classify, answer: pieces from one window to the next.")
-    add("--max_query_length", type=int, help="answer: maximum pieces in a question.")
-    add("--max_answer_length", type=int, help="answer: maximum pieces in an answer.")
-    add("--n_best_size", type=int, help="answer: number of best answers.")
-    add("--max_seq_length", type=int, help="Maximum pieces in a sequence; by default the model's.")
+    add(
+        "--doc_stride",
+        type=int,
+        help="classify, answer: distance in tokens between the starts of successive windows.",
+    )
+    add("--max_query_length", type=int, help="answer: maximum length of a question in tokens.")
+    add("--max_answer_length", type=int, help="answer: maximum length of an answer in tokens.")
+    add("--n_best_size", type=int, help="answer: number of answers returned, best first.")
+    add(
+        "--max_seq_length",
+        type=int,
+        help="Maximum length of a sequence in tokens; by default the model's.",
+    )
 
 
 def serve(args: argparse.Namespace) -> ServedModel:
@@ -101,13 +122,13 @@ def check_none(args: argparse.Namespace) -> None:
     """Checks that no argument is given for a model that is already exported.
 
     Raises:
-      ValueError: If one is.
+      ValueError: If an argument is given.
     """
     for name in (*_BESIDE, "do_lower_case", *TASKS_OF):
         if getattr(args, name) is not None:
             raise ValueError(
-                f"--{_flag(name)} is for trained models, whose --task is named: leave it out, as "
-                f"{args.model} is exported"
+                f"--{_flag(name)} applies only to trained models, with --task: leave it out, "
+                f"because {args.model} is exported"
             )
 
 
@@ -120,7 +141,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     for name in given:
         if args.task not in TASKS_OF[name]:
             raise ValueError(
-                f"--{_flag(name)} is for {' and '.join(TASKS_OF[name])}, not {args.task}"
+                f"--{_flag(name)} applies only to {' and '.join(TASKS_OF[name])}, not to "
+                f"{args.task}: leave it out"
             )
     if "labels" in given:
         given["labels"] = tuple(label.strip() for label in given["labels"].split(","))

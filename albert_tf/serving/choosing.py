@@ -48,11 +48,11 @@ class Chooser(ServedModel):
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
         if num_choices < 2:
-            raise ValueError(f"num_choices must be at least 2, got {num_choices}")
+            raise ValueError(f"`num_choices` must be at least 2, got {num_choices}")
         if not 1 <= max_qa_length <= self.joiner.max_seq_length - 3:
             raise ValueError(
-                f"`max_qa_length` must be from 1 to {self.joiner.max_seq_length - 3}, what "
-                f"sequences of {self.joiner.max_seq_length} have room for, got {max_qa_length}"
+                f"`max_qa_length` must be from 1 to {self.joiner.max_seq_length - 3} for "
+                f"sequences of {self.joiner.max_seq_length} tokens, got {max_qa_length}"
             )
         self.num_choices = num_choices
         self.max_qa_length = max_qa_length

@@ -71,16 +71,19 @@ class Classifier(ServedModel):
         classes = model.num_labels if model.num_labels > 1 else 0
         check_labels(labels, classes)
         if multilabel and not labels:
-            raise ValueError("`multilabel` is for classes, and the model is a regression")
+            raise ValueError(
+                "`multilabel` applies only to classifiers, but the model does regression: leave "
+                "it out"
+            )
         takes_threshold = multilabel or len(labels) == 2
         if threshold is not None and not (takes_threshold and 0 <= threshold <= 1):
             raise ValueError(
-                f"threshold {threshold} must be in [0, 1] and for two labels or `multilabel`; "
-                f"there are {len(labels)}"
+                "`threshold` must be in [0, 1], and needs two labels or `multilabel`; got "
+                f"{threshold} and {len(labels)} labels"
             )
         if windows is not None and (windows not in _COMBINED or pairs or doc_stride < 1):
             raise ValueError(
-                f"`windows` must be {' or '.join(_COMBINED)}, on single texts, with a positive "
+                f"`windows` must be {' or '.join(_COMBINED)}, for single texts, with a positive "
                 f"`doc_stride`; got {windows!r}, {'pairs' if pairs else 'texts'} and {doc_stride}"
             )
         self.pairs = pairs

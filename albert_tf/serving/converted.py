@@ -41,7 +41,8 @@ class Drift:
 
     def __str__(self) -> str:
         return (
-            f"outputs differ by up to {self.largest:.2g}, their own deviation is {self.spread:.2g}"
+            f"outputs differ by up to {self.largest:.2g} from the model's, whose standard "
+            f"deviation is {self.spread:.2g}"
         )
 
 
@@ -49,10 +50,10 @@ def check_format(file_format: str) -> None:
     """Checks that a format is one of FORMATS, and that what writes it is installed.
 
     Raises:
-      ValueError: If not.
+      ValueError: If the format is unknown, or a package is missing.
     """
     if file_format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {file_format!r}")
+        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if file_format.startswith("onnx"):
         runtimes.loader(is_onnx=True)
         try:

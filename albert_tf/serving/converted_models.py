@@ -106,7 +106,7 @@ def find(path: str) -> str | None:
         return path if path.endswith(_ENDINGS) else None
     found = [name for ending in _ENDINGS for name in files.find(path, f"*{ending}")]
     if len(found) > 1:
-        raise ValueError(f"{path} holds several models ({', '.join(found)}): name one of them")
+        raise ValueError(f"{path} contains several models ({', '.join(found)}): give one of them")
     return found[0] if found else None
 
 
@@ -124,8 +124,8 @@ def load(path: str) -> ServedModel:
     where = os.path.join(directory, DESCRIPTION_FILE)
     if not files.is_file(where):
         raise FileNotFoundError(
-            f"{where} does not exist: it tells what {path} is for; copy the whole directory of the "
-            "export, or export anew"
+            f"{where}, which describes {path}, does not exist: copy the whole directory of the "
+            "export, or export again"
         )
     task, config, options = _description(where)
     words = vocabulary.find(path)
@@ -149,12 +149,12 @@ def _description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
     values = read_json_object(path)
     task = json_member(values, "task", path, str)
     if task not in trained.TASKS:
-        raise ValueError(f"{path}: task {task!r} is none of {', '.join(trained.TASKS)}")
+        raise ValueError(f"{path}: task must be one of {', '.join(trained.TASKS)}, not {task!r}")
     options = json_member(values, "options", path, dict)
     known = _option_names(task)
     unknown = sorted(options.keys() - set(known))
     if unknown:
-        raise ValueError(f"{path}: {task} has no option {unknown[0]!r}: it has {', '.join(known)}")
+        raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
     for name in options:
         json_member(options, name, path, *_KINDS.get(name, (int,)))
     try:
@@ -171,12 +171,12 @@ def _runner(path: str) -> runtimes.Runner:
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
-            f"{path} can't be loaded, as if it were damaged or not copied whole ({met[0]}): copy "
-            "it again, or export anew"
+            f"{path} can't be loaded; it may be damaged or incomplete ({met[0]}): copy it again, "
+            "or export again"
         ) from error
     if sorted(runner.inputs) != sorted(FEATURES):
         raise ValueError(
-            f"{path} was not written by python -m albert_tf.export: it takes "
-            f"{', '.join(runner.inputs)}"
+            f"{path} was not written by python -m albert_tf.export, because its inputs are "
+            f"{', '.join(runner.inputs)}: export the trained model"
         )
     return runner

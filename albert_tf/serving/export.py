@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
 
 # Column flag -> its default, and what the column holds.
 _COLUMNS = {
-    "text_column": ("text", "text; with choices, of the context"),
-    "text_pair_column": (None, "second text; with choices, of a question put before each"),
+    "text_column": ("text", "text or, with choices, of the context"),
+    "text_pair_column": (
+        None,
+        "second text or, with choices, of a question that precedes each choice",
+    ),
     "label_column": ("label", "label"),
 }
 
@@ -26,20 +29,26 @@ def _parser() -> argparse.ArgumentParser:
         prog=scripts.program("albert_tf.export"),
         description="Writes a trained model for serving, by default one that takes raw text.",
     )
-    parser.add_argument("--model", required=True, help="Directory, checkpoint prefix or file.")
-    parser.add_argument("--task", required=True, choices=choices.TASKS, help="What it is for.")
-    parser.add_argument("--export_dir", required=True, help="An empty or new directory.")
+    parser.add_argument(
+        "--model", required=True, help="Trained model: a directory, checkpoint prefix or file."
+    )
+    parser.add_argument("--task", required=True, choices=choices.TASKS, help="Task of the model.")
+    parser.add_argument("--export_dir", required=True, help="Output directory, new or empty.")
     parser.add_argument(
         "--format",
         default="saved_model",
         choices=("saved_model", *choices.FORMATS),
-        help="tflite and onnx models take features, which albert-predict makes of text.",
+        help="Format to write. tflite and onnx models take features, which albert-predict "
+        "computes from text.",
     )
     add = parser.add_argument_group("scores before and after, on your own data").add_argument
-    add("--eval_file", help="A labelled .csv, .tsv or .jsonl table, or for answers SQuAD's .json.")
+    add(
+        "--eval_file",
+        help="Labelled .csv, .tsv or .jsonl table, or a SQuAD .json file for answers.",
+    )
     for name, (default, what) in _COLUMNS.items():
         add(f"--{name}", help=f"Column of the {what}; by default {default or 'none'}.")
-    add("--choice_columns", help="choose: comma-separated columns of the endings.")
+    add("--choice_columns", help="choose: columns of the endings, separated by commas.")
     arguments.add(parser)
     return parser
 
@@ -51,7 +60,7 @@ def _evaluation(args: argparse.Namespace, served: ServedModel) -> scores.Evaluat
 
     given = [name for name in (*_COLUMNS, "choice_columns") if getattr(args, name)]
     if given and not args.eval_file:
-        raise ValueError(f"--{given[0]} is a column of --eval_file: set that too")
+        raise ValueError(f"--{given[0]} names a column of --eval_file: set that too")
     if not args.eval_file:
         return None
     text, pair, label = (getattr(args, name) or default for name, (default, _) in _COLUMNS.items())
@@ -77,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         else:
             drift = converted.save(served, args.export_dir, args.format)
-            what = f"{args.format} that takes features (albert-predict makes them); {drift}"
+            what = f"{args.format} that takes features (albert-predict computes them); {drift}"
         print(f"{args.export_dir}: {what}")
         if evaluation:
             after = evaluation(predict.load_exported(args.export_dir).outputs)

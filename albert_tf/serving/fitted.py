@@ -40,7 +40,7 @@ def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any
     found = [task for task, (kind, _) in trained.TASKS.items() if type(model) is kind]
     if not found:
         known = ", ".join(kind.__name__ for kind, _ in trained.TASKS.values())
-        raise ValueError(f"a {type(model).__name__} can't be served with raw text, only {known}")
+        raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
     (task,) = found
     settings = {
         name: getattr(preprocess, name)

@@ -152,8 +152,8 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
     (comma,) = tokenizer.convert_tokens_to_ids([","])
     if comma == tokenizer.unk_id:
         raise ValueError(
-            f"{vocabulary.path} has no piece for a comma: the digit-comma rule of such a "
-            "vocabulary can't be exported"
+            f"{vocabulary.path} has no piece for the comma, without which the release's "
+            "digit-comma rule can't be exported: use a vocabulary that has one"
         )
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(content)

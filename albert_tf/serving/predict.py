@@ -27,9 +27,9 @@ _STANDARD_INPUT = "standard input"
 _ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
 _EPILOG = """\
-One input a line. What belongs together stands between tabs: two texts, a question and its context,
-a context and its endings. A pretrained model fills each [MASK] of a text, and tells of two texts
-how alike they are (the cosine of their mean vectors).
+One input per line. Texts that belong together are separated by tabs: two texts, a question and its
+context, a context and its endings. A pretrained model fills each [MASK] in a text, and tells
+how similar two texts are (the cosine of their mean vectors).
 """
 
 
@@ -73,7 +73,7 @@ class Predictor:
         if least <= len(row) <= most:
             return None
         expected = " and ".join(self._names) + (" or two of them" if self._embeds else "")
-        return f"expected {expected}, between tabs, and got {len(row)} fields: {row[0][:60]!r}"
+        return f"expected {expected}, separated by tabs, got {len(row)} fields: {row[0][:60]!r}"
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
         """Returns the model's outputs, by name, for rows with equally many texts.
@@ -187,8 +187,8 @@ def _converted_file(path: str) -> str | None:
     file = converted_models.find(path)
     if file is None:
         raise ValueError(
-            f"{path} is no exported model (it has no saved_model.pb, .onnx or .tflite file): say "
-            "with --task what a trained model is for"
+            f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
+            "if it is a trained model, set --task"
         )
     return file
 
@@ -220,31 +220,33 @@ def _load_exported(path: str) -> Any:
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
-            f"{path} can't be loaded, as if a file were damaged or not copied whole ({met[0]}): "
-            "copy the directory again, or export anew"
+            f"{path} can't be loaded; a file may be damaged or incomplete ({met[0]}): copy the "
+            "directory again, or export again"
         ) from error
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=scripts.program("albert_tf.predict"),
-        description="Answers text with an exported or a trained model.",
+        description="Applies an exported or a trained model to text.",
         epilog=_EPILOG,
     )
     parser.add_argument(
         "--model",
         required=True,
-        help="An exported model (it is a program: only use one you trust), or a trained one.",
+        help="Exported model (it can run code: only use one that you trust), or trained model.",
     )
-    parser.add_argument("--task", choices=choices.TASKS, help="What a trained model is for.")
-    parser.add_argument("--input_file", help="A text file; standard input by default.")
-    parser.add_argument("--json", action="store_true", help="Print each answer as a line of JSON.")
+    parser.add_argument("--task", choices=choices.TASKS, help="Task of a trained model.")
+    parser.add_argument("--input_file", help="Text file to read; by default standard input.")
+    parser.add_argument(
+        "--json", action="store_true", help="Print each answer as one line of JSON."
+    )
     arguments.add(parser)
     return parser
 
 
 def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:
-    print("A line, and Enter; the end of the input (Ctrl-D) ends it.", file=sys.stderr)
+    print("Type a line, then Enter; Ctrl-D ends.", file=sys.stderr)
     for _, line in lines:
         text = line.rstrip("\r\n")
         fault = text and predictor.fault(text)
@@ -276,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     with errors.in_one_line(flags=vars(args)):
         if args.input_file and not os.path.isfile(args.input_file):
-            raise FileNotFoundError(f"--input_file {args.input_file} is not there")
+            raise FileNotFoundError(f"--input_file {args.input_file} does not exist")
         predictor = load(args)
         if args.input_file:
             lines = text_files.utf8_lines(args.input_file)

@@ -77,4 +77,4 @@ def _load_tflite(content: bytes) -> Runner:
 
 def missing(error: ImportError) -> ValueError:
     """Returns the error that names a package of the onnx extra which is not installed."""
-    return ValueError(f"{error}; it comes with pip install 'albert_tf[onnx]'")
+    return ValueError(f"{error}: pip install 'albert_tf[onnx]'")

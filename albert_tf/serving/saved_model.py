@@ -31,12 +31,13 @@ def hint(directory: str) -> str | None:
     """Returns what a written SavedModel still lacks for TensorFlow Serving, if anything."""
     if not os.path.basename(os.path.abspath(directory)).isdecimal():
         return (
-            "TensorFlow Serving takes a model only from a directory whose name is a number, its "
+            "TensorFlow Serving only loads a model from a directory whose name is a number, its "
             f"version: for that, export to {os.path.join(directory, '1')}"
         )
     if not files.is_file(os.path.join(directory, warm_up.REQUESTS_FILE)):
         return (
-            "without tensorflow-serving-api there are no warm-up requests, and TensorFlow Serving "
-            "answers the first ones late: pip install 'albert_tf[serving]', and export anew"
+            "without tensorflow-serving-api no warm-up requests were written, so TensorFlow "
+            "Serving answers its first requests slowly: pip install 'albert_tf[serving]', and "
+            "export again"
         )
     return None

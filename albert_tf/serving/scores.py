@@ -67,12 +67,14 @@ def read(served: ServedModel, path: str, columns: table.TableColumns) -> Evaluat
         return _choices(served, path, columns)
     if served.task in ("answer_v1", "answer_v2"):
         return _questions(served, path)
-    raise ValueError(f"`eval_file` is for tasks with labels; {served.task} has no score")
+    raise ValueError(
+        f"`eval_file` applies only to tasks with labels, not to {served.task}: leave it out"
+    )
 
 
 def _texts(served: Any, path: str, columns: table.TableColumns) -> Evaluation:
     if served.pairs != bool(columns.text_pair):
-        raise ValueError("`text_pair_column` belongs to `pairs`: give both or none")
+        raise ValueError("`text_pair_column` and `pairs` go together: set both or neither")
     examples = table.read_texts(path, columns, served.labels, several=served.multilabel)
     task_class = MultiLabelTask if served.multilabel else SequenceClassificationTask
     task = task_class(None, None, served.max_seq_length, served.labels)
@@ -87,7 +89,7 @@ def _texts(served: Any, path: str, columns: table.TableColumns) -> Evaluation:
 
 def _choices(served: Any, path: str, columns: table.TableColumns) -> Evaluation:
     if not columns.choices:
-        raise ValueError("`eval_file` of choose needs `choice_columns`: name a column per ending")
+        raise ValueError("`eval_file` of choose needs `choice_columns`: give a column per ending")
     examples = table.read_choices(path, columns)
     task = MultipleChoiceTask(
         None, None, served.max_seq_length, columns.choices, max_qa_length=served.max_qa_length
@@ -99,11 +101,12 @@ def _choices(served: Any, path: str, columns: table.TableColumns) -> Evaluation:
 def _questions(served: Any, path: str) -> Evaluation:
     examples = read_squad(path)
     if not is_labelled(examples):
-        raise ValueError(f"{path} has no answers to score with: name another file")
+        raise ValueError(f"{path} has no answers to compare with: give another file")
     without = [each.qas_id for each in examples if not each.answers]
     if without and not served.may_be_impossible:
         raise ValueError(
-            f"{path}: question {without[0]} has no answer, as answer_v1 expects of each"
+            f"{path}: question {without[0]} has no answer, but answer_v1 needs one for each "
+            "question: use answer_v2"
         )
     task_class = SquadV2Task if served.may_be_impossible else SquadV1Task
     task = task_class(SquadSettings(), None, None, served.max_seq_length)

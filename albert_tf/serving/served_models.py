@@ -48,8 +48,8 @@ class ServedModel(tf.Module, abc.ABC):
         max_seq_length = limit if max_seq_length is None else max_seq_length
         if not 4 <= max_seq_length <= limit:
             raise ValueError(
-                f"`max_seq_length` must be from 4 to {limit} (max_position_embeddings), got "
-                f"{max_seq_length}"
+                f"`max_seq_length` must be from 4 to {limit} (the config's "
+                f"max_position_embeddings), got {max_seq_length}"
             )
         vocabulary.check(model.config)
         self.config, self.vocabulary = model.config, vocabulary
@@ -148,7 +148,7 @@ class MaskFiller(ServedModel):
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
         if not 1 <= top_k <= model.config.vocab_size:
-            raise ValueError(f"top_k must be from 1 to {model.config.vocab_size}, got {top_k}")
+            raise ValueError(f"`top_k` must be from 1 to {model.config.vocab_size}, got {top_k}")
         tokenizer = vocabulary.tokenizer
         self.top_k = top_k
         self.without = frozenset(without)

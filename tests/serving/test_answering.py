@@ -124,7 +124,7 @@ def test_a_beam_may_be_wider_than_a_text(vocabulary):
     signature = exported(model, vocabulary, settings, null_threshold=np.inf)
     answers = signature(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
     assert answers["answer"][0].numpy() in (b"a", b"cat", b"a cat")
-    with pytest.raises(ValueError, match="must be from 1 to 39 .max_seq_length., got 40 and 5"):
+    with pytest.raises(ValueError, match="must be from 1 to 39 .*max_seq_length.*, got 40 and 5"):
         exported(model, vocabulary, {**settings, "max_seq_length": 39})
 
 
@@ -169,7 +169,7 @@ def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch, version):
     ("arguments", "message"),
     [
         ({"doc_stride": 0}, "must be positive, got 0, 12"),
-        ({"max_query_length": 61}, "max_query_length 61 leaves no room .* at most 60"),
+        ({"max_query_length": 61}, "`max_query_length` 61 leaves no room .* at most 60"),
     ],
 )
 def test_what_leaves_no_room_is_refused(vocabulary, arguments, message):

@@ -63,7 +63,7 @@ def test_a_text_has_each_label_that_reaches_the_threshold(model, vocabulary, thr
 
 
 def test_what_has_no_labels_has_not_several(regression, vocabulary):
-    with pytest.raises(ValueError, match="`multilabel` is for classes, and the model is a regre"):
+    with pytest.raises(ValueError, match="`multilabel` applies only to classifiers, but the mod"):
         export.Classifier(regression, vocabulary, multilabel=True)
 
 
@@ -104,5 +104,5 @@ def test_windows_on_long_texts_are_those_of_python(
     "options", [{"windows": "median"}, {"windows": "max", "pairs": True}, {"doc_stride": 0}]
 )
 def test_windows_that_do_not_do(model, vocabulary, options):
-    with pytest.raises(ValueError, match="`windows` must be mean or max, on single texts, with a"):
+    with pytest.raises(ValueError, match="`windows` must be mean or max, for single texts, with a"):
         export.Classifier(model, vocabulary, LABELS, **{"windows": "mean", **options})

@@ -93,20 +93,26 @@ def cut(directory, part):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: (d / "serving.json").unlink(), "serving.json does not exist: it tells what"),
+        (
+            lambda d: (d / "serving.json").unlink(),
+            "serving.json, which describes .*, does not exist",
+        ),
         (lambda d: (d / "serving.json").write_text("{"), "serving.json is not JSON"),
-        (lambda d: edit(d, task="tag_"), "serving.json: task 'tag_' is none of fill_mask, "),
-        (lambda d: edit(d, options={"top_k": 2}), "classify has no option 'top_k': it has pairs"),
+        (lambda d: edit(d, task="tag_"), "serving.json: task must be one of fill_mask, "),
+        (lambda d: edit(d, options={"top_k": 2}), "unknown option 'top_k': classify has pairs"),
         (lambda d: edit(d, options={"pairs": 1}), "whose 'pairs' is true or false, got 1"),
         (lambda d: edit(d, options={"max_seq_length": 2}), "max_seq_length must be from 4 to"),
         (lambda d: edit(d, config={"vocab_size": -1}), "serving.json: .*vocab_size"),
         (lambda d: (d / "en_small.model").unlink(), "no vocabulary is beside .*model.tflite"),
         (lambda d: (d / "labels.jsonl").unlink(), "labels.jsonl does not exist"),
-        (lambda d: (d / "labels.jsonl").write_text('"a"\n'), "are 1, and the model has 2 classes"),
-        (lambda d: shutil.copy(d / "model.tflite", d / "b.tflite"), "holds several models"),
-        (lambda d: cut(d, 0), "model.tflite can't be loaded, as if it were damaged"),
-        (lambda d: cut(d, 0.5), "model.tflite can't be loaded, as if it were damaged"),
-        (lambda d: cut(d, 0.99), "model.tflite can't be loaded, as if it were damaged"),
+        (
+            lambda d: (d / "labels.jsonl").write_text('"a"\n'),
+            "expected 2 labels .*, got 1",
+        ),
+        (lambda d: shutil.copy(d / "model.tflite", d / "b.tflite"), "contains several models"),
+        (lambda d: cut(d, 0), "model.tflite can't be loaded; it may be damaged"),
+        (lambda d: cut(d, 0.5), "model.tflite can't be loaded; it may be damaged"),
+        (lambda d: cut(d, 0.99), "model.tflite can't be loaded; it may be damaged"),
     ],
 )
 def test_what_is_damaged_or_missing_is_one_line(exported, tmp_path, damage, message):
@@ -126,7 +132,7 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
 
 
 def test_options_are_for_trained_models(exported):
-    with pytest.raises(SystemExit, match="--top_k is for trained models, .* leave it out"):
+    with pytest.raises(SystemExit, match="--top_k applies only to trained models, .* leave it out"):
         predict.main(["--model", str(exported), "--top_k", "3"])
 
 

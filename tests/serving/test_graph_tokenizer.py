@@ -230,7 +230,7 @@ def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
         minloglevel=2,
     )
     vocabulary = Vocabulary.read(f"{prefix}.model", is_word_piece=False)
-    with pytest.raises(ValueError, match=r"no_comma.model has no piece for a comma"):
+    with pytest.raises(ValueError, match=r"no_comma.model has no piece for the comma"):
         graph_tokenizer.build(vocabulary)
 
 

@@ -204,22 +204,25 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "is no exported model .*: say with --task"),
-        (("--task", "choose", "--labels", "a,b"), "error: --labels is for classify and tag, not"),
+        ((), "is not an exported model .*: .* set --task"),
+        (
+            ("--task", "choose", "--labels", "a,b"),
+            "error: --labels applies only to classify and tag, not",
+        ),
         (
             ("--task", "answer_v1", "--end_n_top", "2"),
-            "--end_n_top is for answer_v2, not answer_v1",
+            "--end_n_top applies only to answer_v2, not to answer_v1",
         ),
         (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
-        (("--task", "classify", "--labels", "a,a"), "different names, got 'a', 'a'"),
-        (("--task", "classify", "--labels", "a,"), "different names, got 'a', ''"),
+        (("--task", "classify", "--labels", "a,a"), "must be distinct, got 'a', 'a'"),
+        (("--task", "classify", "--labels", "a,"), "must be distinct, got 'a', ''"),
         (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (
             ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),
             "--spm_model_file and --vocab_file exclude each other",
         ),
-        (("--input_file", "nowhere.txt"), "--input_file nowhere.txt is not there"),
+        (("--input_file", "nowhere.txt"), "--input_file nowhere.txt does not exist"),
     ],
 )
 def test_what_does_not_fit_is_one_line(folder, arguments, message):
@@ -253,11 +256,13 @@ def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
         damaged = shutil.copytree(tmp_path / "whole", tmp_path / "damaged", dirs_exist_ok=True)
         content = (damaged / file).read_bytes()
         (damaged / file).write_bytes(content[: int(part * len(content))])
-        with pytest.raises(SystemExit, match=f"^error: {damaged} can't be loaded, as if") as error:
+        with pytest.raises(
+            SystemExit, match=f"^error: {damaged} can't be loaded; a file may"
+        ) as error:
             predict.main(["--model", str(damaged)])
         assert "\n" not in error.value.code
     (damaged / file).unlink()
-    with pytest.raises(SystemExit, match="can't be loaded, .*: copy the directory again"):
+    with pytest.raises(SystemExit, match="can't be loaded; .*: copy the directory again"):
         predict.main(["--model", str(damaged)])
 
 
@@ -287,7 +292,7 @@ def test_no_answer_is_no_number(outputs, name, tmp_path, monkeypatch, capsys):
         [tf.TensorSpec([None], tf.string, "text")],
     )
     tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.answer})
-    message = rf"^error: the model answers 'a cat' with numbers that are NaN or infinite \({name}\)"
+    message = rf"^error: the model's outputs for 'a cat' are NaN or infinite \({name}\)"
     with pytest.raises(SystemExit, match=message) as error:
         run(monkeypatch, capsys, "a cat\n", "--model", str(tmp_path / "model"), "--json")
     assert "\n" not in error.value.code
@@ -301,7 +306,9 @@ def test_no_answer_is_no_number(outputs, name, tmp_path, monkeypatch, capsys):
 def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
     of_another_kind(tmp_path / "exported")
     name = argument.removeprefix("--no-").removeprefix("--").split("=")[0]
-    with pytest.raises(SystemExit, match=f"--{name} is for trained models, .* leave it out"):
+    with pytest.raises(
+        SystemExit, match=f"--{name} applies only to trained models, .* leave it out"
+    ):
         predict.main(["--model", str(tmp_path / "exported"), argument])
 
 

@@ -125,8 +125,8 @@ def test_answers_that_may_be_none(served, tmp_path):
 @pytest.mark.parametrize(
     ("task", "columns", "content", "message"),
     [
-        ("fill_mask", COLUMNS, "", "`eval_file` is for tasks with labels; fill_mask has no"),
-        ("classify", COLUMNS, "", "`text_pair_column` belongs to `pairs`: give both or none"),
+        ("fill_mask", COLUMNS, "", "`eval_file` applies only to tasks with labels, not to"),
+        ("classify", COLUMNS, "", "`text_pair_column` and `pairs` go together"),
         ("choose", COLUMNS, "", "needs `choice_columns`"),
         (
             "classify",
@@ -134,7 +134,7 @@ def test_answers_that_may_be_none(served, tmp_path):
             "text,b,label\na,b,maybe\n",
             "dev.csv:2: label 'maybe' is not one of those trained on: no, yes",
         ),
-        ("answer_v1", COLUMNS, '{"data": []}', "has no answers to score with"),
+        ("answer_v1", COLUMNS, '{"data": []}', "has no answers to compare with"),
     ],
 )
 def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content, message):
@@ -145,7 +145,7 @@ def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content,
 
 def test_each_question_of_squad_1_has_an_answer(served, tmp_path):
     path = write_squad(tmp_path / "c.json", [("a cat", "cat"), ("a dog", None)])
-    with pytest.raises(ValueError, match="question 1 has no answer, as answer_v1 expects"):
+    with pytest.raises(ValueError, match="question 1 has no answer, but answer_v1 needs"):
         scores.read(served["answer_v1"], path, COLUMNS)
 
 
@@ -161,9 +161,9 @@ def test_the_command_reports_both(golden, tmp_path, capsys):
     dev = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
     arguments = ["--model", str(tmp_path / "model"), "--task", "classify", "--format", "tflite"]
     arguments += ["--export_dir", str(tmp_path / "exported")]
-    with pytest.raises(SystemExit, match="--label_column is a column of --eval_file: set that"):
+    with pytest.raises(SystemExit, match="--label_column names a column of --eval_file: set that"):
         export_command.main([*arguments, "--label_column", "label"])
-    with pytest.raises(SystemExit, match="dev.csv:1: expected a header that names 'gold' once"):
+    with pytest.raises(SystemExit, match="dev.csv:1: expected a header with 'gold', each once"):
         export_command.main([*arguments, "--eval_file", dev, "--label_column", "gold"])
     assert not (tmp_path / "exported").exists()
     capsys.readouterr()

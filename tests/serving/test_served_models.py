@@ -224,7 +224,7 @@ def test_the_vocabulary_lies_inside(pair_classifier, vocabulary):
     ("arguments", "message"),
     [
         ({"labels": ("no", "yes")}, "has 3 classes: give 3 labels, a name for each, not 2"),
-        ({"labels": ("a", "b", "c"), "threshold": 0.5}, "threshold 0.5 must be .* for two labels"),
+        ({"labels": ("a", "b", "c"), "threshold": 0.5}, "`threshold` must be .* needs two labels"),
         (
             {"labels": ("a", "b", "c"), "max_seq_length": 65},
             "`max_seq_length` must be from 4 to 64",

@@ -219,7 +219,10 @@ def test_predict_says_what_it_finds(exported):
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [(BIO[:3], "has 7 classes: give 7 labels, .* not 3"), (("O",) * 7, "different names, got 'O'")],
+    [
+        (BIO[:3], "has 7 classes: give 7 labels, .* not 3"),
+        (("O",) * 7, "must be distinct, got 'O'"),
+    ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, message, model, vocabulary):
     with pytest.raises(ValueError, match=message):
