@@ -30,8 +30,8 @@ def of_text(text: str, classes: Sequence[str], labels: Sequence[int]) -> np.ndar
         name, _, weight = (side.strip() for side in part.rpartition("="))
         if name not in classes or name in found:
             raise ValueError(
-                f"`class_weights` must be {BALANCED}, or name each of {', '.join(classes)} at most "
-                f"once, as in {classes[0]}=1.0,{classes[1]}=2.5; got {part!r}"
+                f"`class_weights` must be {BALANCED}, or list each of {', '.join(classes)} at "
+                f"most once, as in {classes[0]}=1.0,{classes[1]}=2.5; got {part!r}"
             )
         found[name] = _weight(weight, name)
     return np.array([found.get(name, 1.0) for name in classes], np.float32)

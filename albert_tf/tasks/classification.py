@@ -278,7 +278,7 @@ def mean_of_stored(directories: Sequence[str], split: str, ids: list[str]) -> np
     """Returns the mean of the probabilities or numbers stored in directories for these ids."""
     stored = [_read_stored(stored_file(path, split), ids) for path in directories]
     if len({values.shape for values in stored}) > 1:
-        raise ValueError(f"the predictions in {', '.join(directories)} are of other classes")
+        raise ValueError(f"{', '.join(directories)} must have the same number of classes")
     return np.mean(stored, axis=0)
 
 
@@ -289,7 +289,9 @@ def _read_stored(path: str, ids: list[str]) -> np.ndarray:
         )
     stored = parse_json(files.read_bytes(path), path)
     if json_member(stored, "ids", path, list) != ids:
-        raise ValueError(f"{path} is of other examples than those to be predicted")
+        raise ValueError(
+            f"{path} has other examples than those to predict: predict these there first"
+        )
     return np.array(json_member(stored, "probabilities", path, list))
 
 

@@ -96,8 +96,8 @@ def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
         first = first or (line, has_tags)
         if has_tags != first[1]:
             raise ValueError(
-                f"{path}:{line}: the sentence {'has' if has_tags else 'lacks'} labels, unlike that "
-                f"of line {first[0]}: give all or none"
+                f"{path}:{line}: the sentence {'has' if has_tags else 'lacks'} labels, unlike the "
+                f"one in line {first[0]}: label all sentences or none"
             )
         yield sentence
     if first is None:
@@ -156,7 +156,5 @@ def _strings(row: object, key: str, where: str) -> list[str]:
     values = json_member(row, key, where, list)
     for i, value in enumerate(values):
         if not isinstance(value, str) or not value:
-            raise ValueError(
-                f"{where}: expected strings in {key!r}, got {value!r} in place {i} (from 0)"
-            )
+            raise ValueError(f"{where}: expected strings in {key!r}, got {value!r} at index {i}")
     return values

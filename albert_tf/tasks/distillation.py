@@ -29,7 +29,7 @@ from albert_tf.training.row_outputs import RowOutputs
 
 
 class Teacher:
-    """A fine-tuned model of the student's task; its sizes and its vocabulary may be others.
+    """A fine-tuned model of the student's task; its sizes and its vocabulary may differ.
 
     Args:
       path: The output directory of its run, or what `load_weights` takes.
@@ -38,15 +38,17 @@ class Teacher:
 
     Raises:
       FileNotFoundError: If there is no such model, or no vocabulary beside it.
-      ValueError: If the task is no classification, or the teacher's classes are others.
+      ValueError: If the task is not a classification, or the teacher has other classes.
     """
 
     def __init__(self, path: str, task: Any, distillation: Distillation) -> None:
         is_tagger = isinstance(task, TokenClassificationTask)
         if not is_tagger and task.problem_type != SINGLE_LABEL:
-            raise ValueError("`teacher` is for tasks of one class a text, or a word")
+            raise ValueError(
+                "`teacher` applies only to tasks with one class per text or per word: leave it out"
+            )
         if not is_tagger and task.windows:
-            raise ValueError("`teacher` sees whole texts: leave `windows` out")
+            raise ValueError("`teacher` reads each text at once: leave `windows` out")
         self._path = checkpoint.best(path) or path
         words = vocabulary.find(self._path)
         if words is None:
@@ -61,8 +63,8 @@ class Teacher:
         named = labels_file.stored(self._path)
         if sorted(named) != sorted(task.classes):
             raise ValueError(
-                f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, and the task "
-                f"{', '.join(task.classes)}: name a teacher of this task"
+                f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
+                f"has {', '.join(task.classes)}: give a teacher for this task"
             )
         # Its own columns are put into the order of the student's classes.
         self._order = [named.index(name) for name in task.classes]
@@ -104,8 +106,10 @@ class Teacher:
         report = conversion.load_weights(model, self._path)
         lacking = conversion.lacking(model, report)
         if lacking:
-            raise ValueError(f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it")
-        logging.info("teacher: %s answers %d examples", self._path, len(split.examples))
+            raise ValueError(
+                f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it first"
+            )
+        logging.info("teacher: %s predicts %d examples", self._path, len(split.examples))
         features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
         own = dataclasses.replace(split, features=features, static_lengths=lengths)

@@ -50,12 +50,12 @@ def load_or_make(
     if files.exists(path):
         stored = _read(path)
         if stored is not None:
-            logging.info("features of %d examples are those of %s", len(examples), path)
+            logging.info("features of %d examples: read from %s", len(examples), path)
             return stored
-        logging.warning("%s is damaged: it is made again", path)
+        logging.warning("%s is damaged: it is written again", path)
     rows = list(_counted(make_rows(examples), len(examples)))
     if not rows:
-        raise ValueError(f"none of {len(examples)} examples gives any features")
+        raise ValueError(f"none of {len(examples)} examples yields any features")
     table = FeatureTable.from_rows(rows)
     _write(path, table)
     logging.info("features of %d examples: %d rows, in %s", len(examples), len(rows), path)

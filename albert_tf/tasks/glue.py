@@ -134,7 +134,7 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
         # The release counts lines from 0, including the header.
         guid = named[0] if named else f"{split}-{number - 1}"
         if guid in lines:
-            raise ValueError(f"{path}:{number}: id {guid!r} is that of line {lines[guid]} too")
+            raise ValueError(f"{path}:{number}: id {guid!r} is already used in line {lines[guid]}")
         lines[guid] = number
         examples.append(
             TextExample(
@@ -166,7 +166,9 @@ def _rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields line numbers, and cells by column."""
     if not files.is_file(path):
-        raise FileNotFoundError(f"{path} does not exist: is data_dir the folder of GLUE?")
+        raise FileNotFoundError(
+            f"{path} does not exist: set `data_dir` to the folder that contains GLUE's tasks"
+        )
     skipped = []
     for number, line in utf8_lines(path):
         cells = tab_cells(line, f"{path}:{number}")
@@ -184,11 +186,12 @@ def _rows(
             skipped.append(number)
         else:
             raise ValueError(
-                f"{path}:{number}: expected {len(columns)} cells parted by tabs, got {len(cells)}"
+                f"{path}:{number}: expected {len(columns)} cells separated by tabs, got "
+                f"{len(cells)}"
             )
     if skipped:
         logging.warning(
-            "%s: skipped %d rows that lack cells, the first in line %d",
+            "%s: skipped %d rows with too few cells, the first in line %d",
             path,
             len(skipped),
             skipped[0],

@@ -92,8 +92,8 @@ class Preprocessor:
             max_seq_length = longest
         elif max_seq_length > longest:
             raise ValueError(
-                f"`max_seq_length` must be at most {longest} (max_position_embeddings), not "
-                f"{max_seq_length}"
+                f"`max_seq_length` must be at most {longest} (the config's "
+                f"max_position_embeddings), not {max_seq_length}"
             )
         stored = labels_file.stored(path) if labels is None else labels
         return cls(words, max_seq_length, stored, **settings)
@@ -137,7 +137,7 @@ class Preprocessor:
           the question: each has as many rows as its context needs.
 
         Raises:
-          ValueError: If numbers of texts differ, or one is no string.
+          ValueError: If the numbers of texts differ, or one is not a string.
         """
         columns = TextColumns.of(texts, pairs=pairs, choices=choices, contexts=contexts)
         rows = list(self._rows(columns))
@@ -182,13 +182,13 @@ class Preprocessor:
           labels) or (inputs, labels, weights).
 
         Raises:
-          ValueError: If numbers of texts, labels and weights differ, a text is no string, or a
+          ValueError: If numbers of texts, labels and weights differ, a text is not a string, or a
             label has no name in `self.labels`.
         """
         columns = TextColumns.of(texts, labels, sample_weights, pairs=pairs, choices=choices)
         ids = columns.label_ids(self.labels)
         if columns.weights is not None and ids is None:
-            raise ValueError("`sample_weights` weight the loss of `labels`: give these, too")
+            raise ValueError("`sample_weights` apply to the loss of `labels`: give both")
         rows = list(self._rows(columns))
         lengths: tuple[int, ...] = (self.max_seq_length,)
         if static_lengths > 1:

@@ -203,7 +203,7 @@ class SquadV2Task(SquadTask):
         if is_labelled(examples):
             threshold = self.scores(examples, predictions)["best_f1_thresh"]
         else:
-            logging.info("no answers to find the best null threshold with: it is 0")
+            logging.info("there are no answers to find the best null threshold with: 0 is used")
         return squad_predictions.apply_null_threshold(predictions, threshold)
 
     def scores(
@@ -288,5 +288,7 @@ def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict
         raise FileNotFoundError(f"{path} does not exist: run prediction (`do_predict`) there first")
     content = parse_json(files.read_bytes(path), path)
     if not isinstance(content, dict) or content.keys() != qas_ids:
-        raise ValueError(f"{path} is of other questions than those to be predicted")
+        raise ValueError(
+            f"{path} has other questions than those to predict: predict these there first"
+        )
     return content

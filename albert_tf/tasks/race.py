@@ -68,7 +68,7 @@ def read_race(
             passage = _passage(content, where)
             name = str(json_member(passage, "id", where, str, int))
             if name in places:
-                raise ValueError(f"{where}: passage {name} is there twice, see {places[name]}")
+                raise ValueError(f"{where}: passage {name} occurs twice, first in {places[name]}")
             places[name] = where
             examples += _examples(passage, level, where, preprocess)
     if not examples:
@@ -88,8 +88,8 @@ def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
     paths = sorted(files.find(folder, "*.txt"), key=lambda path: (len(path), path))
     if not paths:
         raise FileNotFoundError(
-            f"{folder} has no all.txt and no other .txt file: data_dir must be the folder that "
-            "holds RACE"
+            f"{folder} has no all.txt and no other .txt file: set `data_dir` to the folder that "
+            "contains RACE"
         )
     for path in paths:
         yield path, files.read_bytes(path)
@@ -129,7 +129,9 @@ def _aligned(passage: dict[str, Any], where: str) -> list[tuple[Any, Any, Any]]:
     columns = [json_member(passage, name, where, list) for name in names]
     if len({len(column) for column in columns}) != 1:
         counts = ", ".join(str(len(column)) for column in columns)
-        raise ValueError(f"{where}: expected as many questions as options and answers: {counts}")
+        raise ValueError(
+            f"{where}: expected equally many questions, options and answers, got {counts}"
+        )
     return list(zip(*columns, strict=True))
 
 

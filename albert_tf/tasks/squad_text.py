@@ -62,7 +62,7 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
         examples = [_example(context, question, where) for where, context, question in rows]
     else:
         content = parse_json(files.read_bytes(path), path)
-        examples = list(_examples(content, f"{path}: not of SQuAD's form"))
+        examples = list(_examples(content, f"{path}: not in SQuAD's format"))
     _check(examples, path)
     return examples
 
@@ -98,19 +98,22 @@ def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:
     seen, elsewhere = set(), 0
     for example in examples:
         if example.qas_id in seen:
-            raise ValueError(f"{path}: question {example.qas_id} is there twice")
+            raise ValueError(f"{path}: question {example.qas_id} occurs twice")
         seen.add(example.qas_id)
         for answer in example.answers:
             end = answer.start + len(answer.text)
             if not 0 <= answer.start < end <= len(example.paragraph):
                 raise ValueError(
                     f"{path}: question {example.qas_id}: the answer {answer.text!r} at character "
-                    f"{answer.start} is not within its paragraph of {len(example.paragraph)}"
+                    f"{answer.start} is not within its paragraph of {len(example.paragraph)} "
+                    "characters"
                 )
             elsewhere += example.paragraph[answer.start : end] != answer.text
     if elsewhere:
         logging.warning(
-            "%s: %d answers are not the text at their place; the place counts", path, elsewhere
+            "%s: %d answers differ from the text at their answer_start, which takes precedence",
+            path,
+            elsewhere,
         )
 
 
@@ -183,7 +186,7 @@ def squad_windows(
     """
     if doc_stride < 1 or max_seq_length - max_query_length < 4:
         raise ValueError(
-            "expected doc_stride >= 1 and max_seq_length >= max_query_length + 4, got "
+            "expected `doc_stride` >= 1 and `max_seq_length` >= `max_query_length` + 4, got "
             f"{doc_stride}, {max_seq_length} and {max_query_length}"
         )
     without_window = {"paragraph": 0, "answer": 0}
@@ -206,7 +209,9 @@ def squad_windows(
             yield SquadWindow(example_index=index, is_impossible=is_impossible, **window)
     for what, count in without_window.items():
         if count:
-            logging.warning("%d questions give no window: their %s can't be aligned", count, what)
+            logging.warning(
+                "%d questions are left out: their %s can't be aligned with the pieces", count, what
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,7 +259,8 @@ def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple
         return None
     if not example.answers:
         raise ValueError(
-            f"question {example.qas_id} has no answer to train on, and is not said to be impossible"
+            f"question {example.qas_id} has no answer to train on: add one, or set its "
+            "is_impossible to true"
         )
     answer = example.answers[0]
     end = answer.start + len(answer.text) - 1

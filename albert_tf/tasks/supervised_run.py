@@ -103,7 +103,9 @@ class SupervisedRun:
             is_over = eval_results.is_over(trainer.output_dir, patience, save_steps)
             if is_over:
                 key_metric = self.task.key_metric
-                logging.info("over: %d evaluations without a better %s", patience, key_metric)
+                logging.info(
+                    "stopped early: %d evaluations without a better %s", patience, key_metric
+                )
             return is_over
 
         if evaluate():  # An interrupted run may have left some.
@@ -219,7 +221,9 @@ def write_predictions(
     if scores:
         lines = evaluation.log_results(source, scores)
         eval_results.append(os.path.join(directory, _SCORES_FILES[split]), lines)
-    logging.info("predictions of %s for %d examples are in %s", source, len(examples), directory)
+    logging.info(
+        "predictions of %s for %d examples were written to %s", source, len(examples), directory
+    )
 
 
 def _columns(table: FeatureTable, names: Sequence[str]) -> FeatureTable:

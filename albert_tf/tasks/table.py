@@ -54,8 +54,10 @@ def find_labels(path: str, columns: TableColumns, several: bool = False) -> tupl
     )
     labels = {label for cell in cells for label in (_parts(cell) if several else [cell])}
     if len(labels) < 2:
-        found = f"one label only: {labels.pop()!r}" if labels else "no label"
-        raise ValueError(f"{path}: column {columns.label!r} holds {found}")
+        found = f"only one label: {labels.pop()!r}" if labels else "no label"
+        raise ValueError(
+            f"{path}: expected several labels in column {columns.label!r}, got {found}"
+        )
     numbers = all(label.isascii() and label.isdigit() for label in labels)
     return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
 
@@ -123,7 +125,9 @@ def _answers(columns: Any, where: str) -> list[dict[str, Any]]:
     """Turns an object of lists into a list of objects."""
     texts, starts = (json_member(columns, name, where, list) for name in ("text", "answer_start"))
     if len(texts) != len(starts):
-        raise ValueError(f"{where}: {len(texts)} texts of answers, but {len(starts)} starts")
+        raise ValueError(
+            f"{where}: expected as many answer_start as text, got {len(starts)} and {len(texts)}"
+        )
     pairs = zip(texts, starts, strict=True)
     return [{"text": text, "answer_start": start} for text, start in pairs]
 
@@ -169,14 +173,14 @@ def _choice(text: str, choices: Sequence[str], path: str, line: int) -> int:
     numbers = [str(number) for number in range(len(choices))]
     if text in choices and text in numbers and choices.index(text) != numbers.index(text):
         raise ValueError(
-            f"{path}:{line}: label {text!r} may be the column of that name, or the choice of that "
-            "number: rename the columns"
+            f"{path}:{line}: label {text!r} could mean the column of that name or the choice of "
+            "that number: rename the columns"
         )
     names = [*choices, *numbers]
     if text not in names:
         raise ValueError(
-            f"{path}:{line}: label {text!r} is neither a column of choices "
-            f"({', '.join(choices)}) nor a number from 0 to {len(choices) - 1}"
+            f"{path}:{line}: label {text!r} must be a column of choices ({', '.join(choices)}) or "
+            f"a number from 0 to {len(choices) - 1}"
         )
     return names.index(text) % len(choices)
 

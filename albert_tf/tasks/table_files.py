@@ -31,7 +31,9 @@ def text_rows(
             name for name in wanted if name not in record or not (row[name] or name in may_be_empty)
         ]
         if missing:
-            raise ValueError(f"{path}:{number}: nothing stands in {', '.join(map(repr, missing))}")
+            raise ValueError(
+                f"{path}:{number}: expected a value for {', '.join(map(repr, missing))}, got none"
+            )
         yield number, row
 
 
@@ -54,7 +56,7 @@ def records(
         raise FileNotFoundError(f"{path} does not exist")
     ending = os.path.splitext(path)[1].lower()
     if ending not in FORMATS:
-        raise ValueError(f"{path}: expected a file that ends in {', '.join(FORMATS)}")
+        raise ValueError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
     if ending in _OBJECTS:
         rows = _objects(path)
     elif ending == parquet_files.ENDING:
@@ -82,7 +84,7 @@ def _objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = parse_json(line, f"{path}:{number}")
         except ValueError as error:
-            raise ValueError(f"{error}; each line must be one object") from error
+            raise ValueError(f"{error}: each line must be one JSON object") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
         yield number, row
@@ -133,6 +135,6 @@ def _check_header(path: str, columns: Sequence[str], wanted: Sequence[str]) -> N
     missing = [name for name in wanted if columns.count(name) != 1]
     if missing:
         raise ValueError(
-            f"{path}:1: expected a header that names {', '.join(map(repr, missing))} once, got "
+            f"{path}:1: expected a header with {', '.join(map(repr, missing))}, each once, got "
             f"{', '.join(map(repr, columns))}"
         )

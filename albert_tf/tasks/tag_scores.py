@@ -17,10 +17,10 @@ _MEANS = ("micro avg", "macro avg", "weighted avg")
 
 
 def check_installed(classes: Sequence[str]) -> None:
-    """Checks that the package is there that scores such tags.
+    """Checks that the package that scores such tags is installed.
 
     Raises:
-      ImportError: If not.
+      ImportError: If it is not installed.
     """
     if are_entities(classes) and importlib.util.find_spec("seqeval") is None:
         raise ImportError(

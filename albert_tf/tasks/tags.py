@@ -46,14 +46,14 @@ def order(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
     others = [tag for tag in counts if tag != OUTSIDE]
     if any(tag[:2] in ("L-", "U-") for tag in others) and all(map(_BILOU.fullmatch, others)):
         raise ValueError(
-            f"{path}: the labels {', '.join(sorted(others)[:4])}... are of BILOU: write E- for L- "
-            "and S- for U-, as in BIOES"
+            f"{path}: the labels {', '.join(sorted(others)[:4])}... follow the scheme BILOU: "
+            "change it to BIOES, with E- for L- and S- for U-"
         )
     if are_entities(others):
         prefixes, types = zip(*map(parts, others), strict=True)
         found = {f"{prefix}-{kind}" for prefix in set(prefixes) for kind in set(types)}
         return (OUTSIDE, *sorted(found))
     if len(counts) < 2:
-        raise ValueError(f"{path}: all words have one label only: {next(iter(counts))!r}")
+        raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")
     first = OUTSIDE if OUTSIDE in counts else Counter(counts).most_common(1)[0][0]
     return (first, *sorted(counts.keys() - {first}))

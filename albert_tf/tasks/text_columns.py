@@ -41,14 +41,15 @@ class TextColumns:
           **others: `pairs`, `choices`, `contexts`.
 
         Raises:
-          ValueError: If there is no text, numbers of texts differ, or one is no string.
+          ValueError: If there are no texts, numbers of texts differ, or one is not a string.
         """
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
         if isinstance(texts, Mapping) or hasattr(texts, "columns"):
             if "text" not in texts:
                 raise ValueError(
-                    f"expected a column 'text', got {', '.join(map(repr, texts))}: give the columns"
+                    f"expected a column 'text', got {', '.join(map(repr, texts))}: rename the "
+                    "columns, or give each as an argument"
                 )
             labels = texts["label"] if labels is None and "label" in texts else labels
             if others.get("pairs") is None and "text_pair" in texts:
@@ -64,10 +65,10 @@ class TextColumns:
         columns["weights"] = None if weights is None else np.asarray(weights, np.float32)
         count = len(columns["texts"])
         if not count:
-            raise ValueError("there is no text")
+            raise ValueError("there are no texts")
         for name, column in columns.items():
             if column is not None and len(column) != count:
-                raise ValueError(f"there are {count} texts, and {len(column)} {name}")
+                raise ValueError(f"expected as many {name} as texts, got {len(column)} and {count}")
         if len({len(choices) for choices in columns.get("choices") or ()}) > 1:
             raise ValueError("all texts must have the same number of choices")
         return cls(**columns)
@@ -79,7 +80,7 @@ class TextColumns:
           names: The names of the classes, for labels that are strings.
 
         Raises:
-          ValueError: If a label is none of the names, or no finite number.
+          ValueError: If a label is not one of the names, or not a finite number.
         """
         if self.labels is None:
             return None
@@ -89,8 +90,9 @@ class TextColumns:
             unknown = sorted(set(given) - set(known))
             if unknown:
                 raise ValueError(
-                    f"label {unknown[0]!r} is none of `labels` ({', '.join(names) or 'none given'})"
-                    ": give the names of all classes in the order of their ids"
+                    f"label {unknown[0]!r} is not one of `labels` "
+                    f"({', '.join(names) or 'none given'}): give the names of all classes in the "
+                    "order of their ids"
                 )
             return np.array([known[label] for label in given], np.int32)
         numbers = np.asarray(self.labels)
@@ -103,7 +105,7 @@ def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, An
     """Reads a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights)."""
     elements = list(dataset.as_numpy_iterator())
     if not elements:
-        raise ValueError("there is no text")
+        raise ValueError("there are no texts")
     if not isinstance(elements[0], tuple):
         elements = [(element,) for element in elements]
     texts, *others = (_joined(column) for column in zip(*elements, strict=True))
@@ -129,5 +131,5 @@ def _text(value: Any, place: int, name: str) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "ignore")
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be strings, and number {place} is {value!r}")
+        raise ValueError(f"{name} must be strings, but the one at index {place} is {value!r}")
     return str(value)

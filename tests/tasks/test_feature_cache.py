@@ -93,7 +93,7 @@ def test_a_damaged_file_is_made_again(tmp_path, damage, caplog):
         }[damage]
     )
     np.testing.assert_array_equal(load(tmp_path, make).lengths, [2, 3])
-    assert make.count == 2 and "is damaged: it is made again" in caplog.text
+    assert make.count == 2 and "is damaged: it is written again" in caplog.text
     assert path.read_bytes() == whole
 
 
@@ -113,6 +113,6 @@ def test_a_file_that_has_lost_an_array_is_made_again(tmp_path):
 
 
 def test_examples_without_any_row_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match="none of 2 examples gives any features"):
+    with pytest.raises(ValueError, match="none of 2 examples yields any features"):
         load(tmp_path, lambda examples: iter(()))
     assert not (tmp_path / "folder").exists()

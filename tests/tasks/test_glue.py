@@ -64,7 +64,7 @@ def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
     with caplog.at_level("WARNING"):
         examples = glue.read_glue("qqp", folder, "train")
     assert [example.guid for example in examples] == ["0", "2"]
-    assert "skipped 2 rows that lack cells, the first in line 3" in caplog.text
+    assert "skipped 2 rows with too few cells, the first in line 3" in caplog.text
     folder = write(tmp_path, "QQP/train.tsv", header + rows + "3\t7\t8\tg\th\ti\t0\n")
     with pytest.raises(ValueError, match="train.tsv:6: expected 6 cells .* got 7"):
         glue.read_glue("qqp", folder, "train")
@@ -114,7 +114,7 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
         (
             "WNLI",
             "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n",
-            "train.tsv:4: id '7' is that of line 2 too",
+            "train.tsv:4: id '7' is already used in line 2",
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_bad_file_is_refused_by_line(tmp_path, task, content, message):
 
 
 def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="RTE/dev.tsv does not exist: is data_dir"):
+    with pytest.raises(FileNotFoundError, match="RTE/dev.tsv does not exist: set `data_dir`"):
         glue.read_glue("rte", tmp_path, "dev")
     with pytest.raises(ValueError, match=re.escape("task 'RTE' is not one of cola, mnli")):
         glue.read_glue("RTE", tmp_path, "dev")

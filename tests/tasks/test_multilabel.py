@@ -54,7 +54,7 @@ def test_a_list_of_labels_is_as_good_as_their_text(tmp_path):
     examples = table.read_texts(str(path), COLUMNS, LABELS, several=True)
     assert [each.label for each in examples] == TARGETS
     path.write_text('{"text": "a"}')
-    with pytest.raises(ValueError, match="t.jsonl:1: nothing stands in 'label'"):
+    with pytest.raises(ValueError, match="t.jsonl:1: expected a value for 'label'"):
         table.read_texts(str(path), COLUMNS, LABELS, several=True)
 
 
@@ -63,9 +63,11 @@ def test_labels_that_do_not_do(tmp_path):
     path.write_text("text,label\na,art|what\n")
     with pytest.raises(ValueError, match="t.csv:2: label 'what' is not one of those trained on: "):
         table.read_texts(str(path), COLUMNS, LABELS, several=True)
-    for cell, message in (("|", "holds no label"), ("art|", "holds one label only: 'art'")):
+    for cell, message in (("|", "no label"), ("art|", "only one label: 'art'")):
         path.write_text(f"text,label\na,{cell}\n")
-        with pytest.raises(ValueError, match=f"t.csv: column 'label' {message}"):
+        with pytest.raises(
+            ValueError, match=f"t.csv: expected .* in column 'label', got {message}"
+        ):
             table.find_labels(str(path), COLUMNS, several=True)
 
 

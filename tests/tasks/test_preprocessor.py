@@ -178,16 +178,16 @@ def test_a_model_is_fitted_saved_and_exported_from_strings(weights, tmp_path):
 def test_bad_texts_and_labels_are_one_line(preprocess, weights):
     named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
     for call, message in (
-        (lambda: preprocess([]), "there is no text"),
-        (lambda: preprocess(["a", None]), "texts must be strings, and number 1 is None"),
+        (lambda: preprocess([]), "there are no texts"),
+        (lambda: preprocess(["a", None]), "texts must be strings, but the one at index 1 is None"),
         (lambda: preprocess(3), "texts must be strings, not 3"),
-        (lambda: preprocess(["a"], ["b", "c"]), "there are 1 texts, and 2 pairs"),
+        (lambda: preprocess(["a"], ["b", "c"]), "expected as many pairs as texts, got 2 and 1"),
         (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
-        (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is none of `labels`.*none given"),
-        (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is none of `labels`"),
+        (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is not one of `labels`.*none given"),
+        (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is not one of `labels`"),
         (lambda: preprocess.dataset(["a"], [float("nan")]), "labels must be finite numbers"),
-        (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give these, too"),
+        (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give both"),
         (lambda: albert_tf.Preprocessor.from_weights(weights, 65), "at most 64"),
         (lambda: albert_tf.Preprocessor(preprocess.vocabulary, 3), "at least 4, not 3"),
     ):

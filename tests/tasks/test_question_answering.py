@@ -142,11 +142,11 @@ def test_an_ensemble_averages_spans_and_null_odds(tmp_path):
     assert mean.null_odds == {"x": 0.5, "y": 0.5}
     assert [entry["text"] for entry in mean.nbest["x"]] == ["cat", "sat"]
     assert [entry["probability"] for entry in mean.nbest["x"]] == pytest.approx([0.4, 0.35])
-    with pytest.raises(ValueError, match="a/nbest_predictions.json is of other questions"):
+    with pytest.raises(ValueError, match="a/nbest_predictions.json has other questions"):
         task.average(folders, "test", EXAMPLES[:1])
     with pytest.raises(FileNotFoundError, match="dev_nbest_predictions.json does not exist"):
         task.average(folders, "dev", EXAMPLES)
-    for damaged, message in (("{", " is not JSON"), ("[]", " is of other questions")):
+    for damaged, message in (("{", " is not JSON"), ("[]", " has other questions")):
         (tmp_path / "b" / "null_odds.json").write_text(damaged)
         with pytest.raises(ValueError, match=f"b/null_odds.json{message}"):
             task.average(folders, "test", EXAMPLES)

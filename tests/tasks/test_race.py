@@ -93,8 +93,8 @@ def test_question_and_option_are_normalised_before_they_are_joined(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id": "middle7.txt"}, "passage middle7.txt is there twice, see .*all.txt:1"),
-        ({"answers": ["A"]}, "as many questions as options and answers: 2, 2, 1"),
+        ({"id": "middle7.txt"}, "passage middle7.txt occurs twice, first in .*all.txt:1"),
+        ({"answers": ["A"]}, "equally many questions, options and answers, got 2, 2, 1"),
         ({"answers": ["A", "E"]}, "question 2: expected a string, 4 options .*'pig'., 'E'"),
         ({"answers": ["", "A"]}, "question 1: expected a string, 4 options .*, ''"),
         ({"answers": [0, 2]}, "question 1: expected a string, 4 options .*, 0"),

@@ -181,7 +181,7 @@ def test_what_gives_no_window_is_counted(golden, caplog):
     with caplog.at_level("WARNING"):
         windows = windows_of(golden, examples)
     assert [window.example_index for window in windows] == [1]
-    assert "1 questions give no window: their paragraph can't be aligned" in caplog.text
+    assert "1 questions are left out: their paragraph can't be aligned" in caplog.text
 
 
 def test_an_answer_is_needed_to_train_only(golden):
@@ -194,7 +194,7 @@ def test_an_answer_is_needed_to_train_only(golden):
 
 @pytest.mark.parametrize(("length", "stride", "query"), [(24, 0, 6), (9, 5, 6)])
 def test_settings_without_room_are_refused(golden, length, stride, query):
-    with pytest.raises(ValueError, match="expected doc_stride >= 1 and max_seq_length >= "):
+    with pytest.raises(ValueError, match="expected `doc_stride` >= 1 and `max_seq_length` >= "):
         windows_of(golden, [example("Cats sleep.")], length, stride, query)
 
 
@@ -216,7 +216,7 @@ def with_answer(**changes: Any) -> dict[str, Any]:
 
 
 def bad(key: str, expected: str, got: str, question: str = "") -> str:
-    form = f"not of SQuAD's form{question}"
+    form = f"not in SQuAD's format{question}"
     return f"{form}: expected an object whose {key!r} is {expected}, got {got}"
 
 
@@ -236,13 +236,13 @@ def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
     moved = {**QUESTION, "answers": [{"text": "sleep", "answer_start": 4}]}
     with caplog.at_level("WARNING"):
         squad_text.read_squad(write(tmp_path, moved))
-    assert "1 answers are not the text at their place" in caplog.text
+    assert "1 answers differ from the text at their answer_start" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ([QUESTION, QUESTION], "question q is there twice"),
+        ([QUESTION, QUESTION], "question q occurs twice"),
         (
             [{**QUESTION, "answers": [{"text": "sleep.", "answer_start": 6}]}],
             "question q: the answer 'sleep.' at character 6 is not within its paragraph of 11",
@@ -278,11 +278,11 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
             rb'{"data": "\ud800"}',
             ": not Unicode: .ud800 at character 10 is an unpaired surrogate",
         ),
-        (b"[]", ": not of SQuAD's form"),
-        (b'{"data": [7]}', ": not of SQuAD's form: .* 'paragraphs' is a list, got 7"),
+        (b"[]", ": not in SQuAD's format"),
+        (b'{"data": [7]}', ": not in SQuAD's format: .* 'paragraphs' is a list, got 7"),
         (
             b'{"data": [{"paragraphs": [{"context": 7}]}]}',
-            ": not of .* 'context' is a string, got 7",
+            ": not in .* 'context' is a string, got 7",
         ),
     ):
         path.write_bytes(content)

@@ -90,13 +90,17 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.txt", "a", "t.txt: expected a file that ends in .csv, .tsv, .jsonl, .json, .parquet$"),
+        (
+            "t.txt",
+            "a",
+            "t.txt: expected a file name that ends in .csv, .tsv, .jsonl, .json, .parquet$",
+        ),
         ("t.csv", "", "t.csv has no examples"),
         ("t.csv", "review,mood\n", "t.csv has no examples"),
-        ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header that names 'review' once, got"),
-        ("t.csv", "review,mood,mood\nx,a,b\n", "t.csv:1: .* names 'mood' once, got 'review', 'm"),
+        ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header with 'review', each once, got"),
+        ("t.csv", "review,mood,mood\nx,a,b\n", "t.csv:1: .* 'mood', each once, got 'review', 'm"),
         ("t.csv", "review,mood\nx,a\nx,y,b\n", "t.csv:3: expected 2 cells as in the header, got 3"),
-        ("t.csv", 'review,mood\n"x\ny",a\n,b\n', "t.csv:4: nothing stands in 'review'"),
+        ("t.csv", 'review,mood\n"x\ny",a\n,b\n', "t.csv:4: expected a value for 'review'"),
         ("t.csv", 'review,mood\nx,a\n"y,b\nz,a\n', "t.csv:3: not a row of a .csv file: unexpe"),
         ("t.tsv", b"review\tmood\nx\ta\n\xff\tb\n", "t.tsv:3: not UTF-8 text"),
         ("t.tsv", "review\tmood\nx\ta\ry\tb\r", "t.tsv:2: a carriage return within the line: end"),
@@ -113,17 +117,17 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
         (
             "t.json",
             '[\n{"review": "x", "mood": "a"}\n]',
-            "t.json:1 is not.*; each line must be one",
+            "t.json:1 is not.*: each line must be one",
         ),
         (
             "t.json",
             '{\n"review": "x"\n}\n',
-            "t.json:1 is not JSON: .*; each line must be one object",
+            "t.json:1 is not JSON: .*: each line must be one JSON object",
         ),
         ("t.json", '[{"review": "x", "mood": "a"}]', "t.json:1: expected a JSON object, got"),
         ("t.jsonl", '["x"]\n', r't.jsonl:1: expected a JSON object, got \["x"\]'),
-        ("t.jsonl", '{"review": null, "mood": "a"}', "t.jsonl:1: nothing stands in 'review'"),
-        ("t.jsonl", '\n{"review": "x"}', "t.jsonl:2: nothing stands in 'mood'"),
+        ("t.jsonl", '{"review": null, "mood": "a"}', "t.jsonl:1: expected a value for 'review'"),
+        ("t.jsonl", '\n{"review": "x"}', "t.jsonl:2: expected a value for 'mood'"),
         ("t.csv", "review,mood\nx,a\nx,c\n", "t.csv:3: label 'c' is not one of those tr.*: a, b"),
     ],
 )
@@ -142,15 +146,17 @@ def test_a_score_is_a_number(tmp_path, score):
 
 def test_other_mistakes(tmp_path):
     path = write(tmp_path, "t.csv", "passage,question,one,two,three,answer\np,q,a,b,c,3\n")
-    with pytest.raises(
-        ValueError, match="t.csv:2: label '3' is neither a column of .* from 0 to 2"
-    ):
+    with pytest.raises(ValueError, match="t.csv:2: label '3' must be a column of .* from 0 to 2"):
         table.read_choices(path, CHOICE)
     path = write(tmp_path, "t.csv", "p,1,2,answer\nx,a,b,1\n")
-    with pytest.raises(ValueError, match="label '1' may be the column of that name, or the choice"):
+    with pytest.raises(
+        ValueError, match="label '1' could mean the column of that name or the choice"
+    ):
         table.read_choices(path, TableColumns("p", None, "answer", ("1", "2")))
     path = write(tmp_path, "t.csv", "review,mood\nx,a\ny,a\n")
-    with pytest.raises(ValueError, match="t.csv: column 'mood' holds one label only: 'a'"):
+    with pytest.raises(
+        ValueError, match="t.csv: expected several labels in column 'mood', got only one label: 'a'"
+    ):
         table.find_labels(path, TEXT)
     with pytest.raises(FileNotFoundError, match="none.csv does not exist"):
         table.find_labels(str(tmp_path / "none.csv"), TEXT)

@@ -149,7 +149,7 @@ def test_what_is_written_can_be_read_again(task, tmp_path):
     assert text == "New_York\tB-a\na_b\tI-a\n\n\x85\tO\n"
     mean = task.average([str(tmp_path)] * 2, "test", examples)
     assert mean.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
-    with pytest.raises(ValueError, match="of other examples"):
+    with pytest.raises(ValueError, match="has other examples"):
         task.average([str(tmp_path)], "test", examples[1:])
     assert task.scores(examples, mean) == {}
     assert not (tmp_path / "confusion.tsv").exists()
