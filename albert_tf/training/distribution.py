@@ -103,7 +103,7 @@ def _tpu_strategy(
         ) from None
     if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
         raise ValueError(
-            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, `num_tpu_cores` is "
+            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, but `num_tpu_cores` is "
             f"{num_cores}: set it to {strategy.num_replicas_in_sync}"
         )
     return strategy
@@ -116,14 +116,14 @@ def _tpu_remedy(name: str, reason: str) -> str:
         for distribution in importlib.metadata.distributions()
     }
     if "tensorflow-tpu" not in packages:
-        return "this TensorFlow has none of a TPU's kernels: install what docs/tpu.md tells"
+        return "this TensorFlow has no TPU support: install the packages in docs/tpu.md"
     if packages & {"tensorflow", "tensorflow-cpu"}:
         return (
-            "tensorflow and tensorflow-tpu lie over each other: install what docs/tpu.md tells "
-            "into a new environment"
+            "tensorflow and tensorflow-tpu are installed over each other: install the packages in "
+            "docs/tpu.md into a new environment"
         )
     if name not in ("", "local"):
         return "check `tpu_name`, `tpu_zone` and `gcp_project`"
     if "lockfile" in reason or "in use" in reason:
-        return "another process holds it: end that first"
-    return "this machine has none: run this on a TPU VM"
+        return "another process is using it: stop that first"
+    return "this machine has no TPU: run on a TPU VM"

@@ -140,7 +140,9 @@ def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) ->
     try:
         lines = _copy_to_best(prefix)
     except tf.errors.NotFoundError:
-        logging.warning("%s was the best, but deleted before it could be kept", prefix)
+        logging.warning(
+            "%s was the best checkpoint, but was deleted before it could be kept", prefix
+        )
         return []
     Trial(int(step), int(step), value).write(directory)
     return lines

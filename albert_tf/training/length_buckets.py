@@ -96,7 +96,7 @@ def training_batches(
     if not steps_an_epoch:
         raise ValueError(
             f"{len(buckets)} training examples are fewer than a batch of {batch_size}: lower "
-            "`train_batch_size`"
+            "`train_batch_size`, or give more examples"
         )
     epochs = range(-(-num_steps // steps_an_epoch))
     of_epochs = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
@@ -147,8 +147,8 @@ def _buckets(row_lengths: np.ndarray, static_lengths: Sequence[int]) -> np.ndarr
     buckets = np.searchsorted(static_lengths, row_lengths)
     if np.any(buckets == len(static_lengths)):
         raise ValueError(
-            f"a row has {np.max(row_lengths)} positions, more than {static_lengths[-1]}, the "
-            "longest length allowed"
+            f"a row has {np.max(row_lengths)} positions, more than the largest length, "
+            f"{static_lengths[-1]}"
         )
     return buckets
 

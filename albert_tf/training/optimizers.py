@@ -64,8 +64,8 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         if "weight_decay" in kwargs:
             raise ValueError(
-                "weight_decay is Keras' own decay and would be applied on top of the release's: "
-                "use weight_decay_rate instead."
+                "`weight_decay` is Keras' own decay, which would be applied in addition to the "
+                "release's: use `weight_decay_rate` instead."
             )
         super().__init__(learning_rate, **kwargs)
         self.weight_decay_rate = weight_decay_rate
@@ -252,10 +252,10 @@ def create_optimizer(
       **kwargs: Further arguments of `AdamW`, such as `bias_correction`.
 
     Raises:
-      ValueError: If `optimizer` is another name, or a number is out of range.
+      ValueError: If `optimizer` is unknown, or a number is out of range.
     """
     if optimizer not in _OPTIMIZERS:
-        raise ValueError(f"optimizer must be one of {sorted(_OPTIMIZERS)}, got {optimizer!r}.")
+        raise ValueError(f"`optimizer` must be one of {sorted(_OPTIMIZERS)}, got {optimizer!r}.")
     schedule = WarmupPolynomialDecay(
         init_lr, num_train_steps, num_warmup_steps or 0, poly_power, start_warmup_step
     )

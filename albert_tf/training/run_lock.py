@@ -97,6 +97,6 @@ def _who() -> str:
 
 def _in_use(directory: str, who: str) -> str:
     return (
-        f"another run ({who or 'of which nothing is known'}) is at work in {directory}: wait for "
-        "its end, or name another directory"
+        f"another run ({who or 'unknown process'}) is using {directory}: wait until it ends, or "
+        "give another directory"
     )

@@ -43,9 +43,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             ("start_warmup_step", start_warmup_step, 0),
         ):
             if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}.")
+                raise ValueError(f"`{name}` must be at least {least}, got {value}.")
         if poly_power <= 0:
-            raise ValueError(f"poly_power must be above 0 (1.0 is linear), got {poly_power}.")
+            raise ValueError(f"`poly_power` must be above 0 (1.0 is linear), got {poly_power}.")
         self.init_lr = init_lr
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps

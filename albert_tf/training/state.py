@@ -42,8 +42,8 @@ def restore(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, pr
     missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
     if missing:
         raise ValueError(
-            f"checkpoint {prefix} lacks {', '.join(missing)}: it is none of this training; "
-            "name another `output_dir`, and start from it with `init_checkpoint`"
+            f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by this training "
+            "run; give another `output_dir`, and start from it with `init_checkpoint`"
         )
     moments = values.as_float32({name: stored[name] for name in slots}, prefix)
     for name, slot in slots.items():

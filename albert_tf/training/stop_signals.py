@@ -67,16 +67,17 @@ class StopSignals:
 
     def _hear(self, received: signal.Signals) -> None:
         if self.requested:
-            logging.info("ended at once by a second signal, %s", received.name)
+            logging.info("stopped immediately by a second signal, %s", received.name)
             _exit(128 + received)
         self.requested = received
         if self._nothing_to_save:
             self._end()
-        logging.info("%s: saves and stops; once more ends at once", received.name)
+        logging.info("%s: saving and stopping; a second signal stops immediately", received.name)
 
     def _end(self) -> None:
         logging.info(
-            "stopped by %s, with nothing new to save: the same command goes on", self.requested.name
+            "stopped by %s, with nothing new to save: the same command continues",
+            self.requested.name,
         )
         _exit(0)
 

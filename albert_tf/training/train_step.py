@@ -37,7 +37,7 @@ class TrainStep:
       stat_names: Names of the statistics that a call returns; see devices.stat_names.
 
     Raises:
-      ValueError: If the optimizer would sum the gradients over the replicas again.
+      ValueError: If the optimizer would sum gradients over replicas a second time.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class TrainStep:
         # Keras' own optimizers sum as well.
         if getattr(optimizer, "sum_over_replicas", True):
             raise ValueError(
-                f"the optimizer {type(optimizer).__name__} would sum gradients over replicas "
-                "again: make it with create_optimizer(..., sum_over_replicas=False)"
+                f"the optimizer {type(optimizer).__name__} would sum gradients over replicas a "
+                "second time: create it with create_optimizer(..., sum_over_replicas=False)"
             )
         self.stat_names = stat_names(task)
         self._task = task

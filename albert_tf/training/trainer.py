@@ -43,7 +43,7 @@ class Trainer:
       accumulation_steps: Number of micro-batches that a replica splits its batch into.
 
     Raises:
-      ValueError: If the optimizer would sum the gradients over the replicas again.
+      ValueError: If the optimizer would sum gradients over replicas a second time.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Trainer:
                         is_over = after_save() or is_over
                         signals.set_unsaved(True)
         if not is_over:
-            logging.info("stopped at step %d: the same command goes on from there", step)
+            logging.info("stopped at step %d: the same command resumes from there", step)
         return is_over
 
     def save(self, keep_max: int) -> None:
@@ -155,8 +155,9 @@ class Trainer:
         if bad.size:
             found = self._by_name(stats[bad[0]])
             raise NonFiniteLossError(
-                f"step {step + bad[0] + 1} is not finite ({found}): nothing was saved after step "
-                f"{saved}; lower `learning_rate` or lengthen the warm-up, and look at the data"
+                f"the loss or gradient norm of step {step + bad[0] + 1} is not finite ({found}): "
+                f"nothing was saved after step {saved}; lower `learning_rate`, lengthen the "
+                "warm-up, or check the data"
             )
 
     def _by_name(self, stats: np.ndarray) -> dict[str, float]:
@@ -208,7 +209,7 @@ class Trainer:
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
         # 3. Random initialisation.
-        logging.info("fresh: %d weights from the initialiser", self.model.count_params())
+        logging.info("random initialisation: %d weights", self.model.count_params())
         return "fresh"
 
     def _check_shared(self, latest: str | None) -> None:
@@ -216,8 +217,8 @@ class Trainer:
         number = zlib.crc32(os.path.basename(latest or "").encode())
         if self.devices.mean_over_processes(number) != [number]:
             raise ValueError(
-                f"the workers see different checkpoints in {self.output_dir} (this one {latest}): "
-                "all need the same output_dir, on storage that they share"
+                f"the workers see different checkpoints in {self.output_dir} (this one sees "
+                f"{latest}): give all the same `output_dir`, on shared storage"
             )
 
     def restore(self, prefix: str) -> int:

@@ -127,11 +127,11 @@ TAKEN = tf.errors.AbortedError(None, None, "Internal error when accessing libtpu
 @pytest.mark.parametrize(
     ("installed", "name", "error", "remedy"),
     [
-        (["tensorflow"], None, NO_TPU, "this TensorFlow has none of"),
-        (["tensorflow", "tensorflow_tpu"], None, NO_TPU, "tensorflow and tensorflow-tpu lie"),
-        (["tensorflow-tpu"], None, NO_TPU, "this machine has none: run this on a TPU VM"),
-        (["tensorflow-tpu"], "local", IndexError("index 0"), "this machine has none"),
-        (["tensorflow-tpu"], None, TAKEN, "another process holds it"),
+        (["tensorflow"], None, NO_TPU, "this TensorFlow has no TPU"),
+        (["tensorflow", "tensorflow_tpu"], None, NO_TPU, "tensorflow and tensorflow-tpu are"),
+        (["tensorflow-tpu"], None, NO_TPU, "this machine has no TPU: run on a TPU VM"),
+        (["tensorflow-tpu"], "local", IndexError("index 0"), "this machine has no TPU"),
+        (["tensorflow-tpu"], None, TAKEN, "another process is using it"),
         (["tensorflow-tpu"], "mine", NO_TPU, "check `tpu_name`, `tpu_zone` and `gcp_project`"),
     ],
 )

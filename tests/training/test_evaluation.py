@@ -139,7 +139,10 @@ def test_a_checkpoint_that_training_deletes_meanwhile_stops_nothing(tmp_path, ac
     trainer.after = lambda step: step == 2 and save(tmp_path, 7, keep_max=1)
     evaluate(trainer, 7)
     assert trainer.evaluated == [2, 7]
-    assert "model.ckpt-2 was the best, but deleted before it could be kept" in caplog.text
+    assert (
+        "model.ckpt-2 was the best checkpoint, but was deleted before it could be kept"
+        in caplog.text
+    )
     assert best_step(tmp_path) == 7
 
 

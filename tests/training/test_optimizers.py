@@ -216,12 +216,12 @@ def test_moments_say_what_they_are():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"optimizer": "sgd"}, r"optimizer must be one of \['adamw', 'lamb'\], got 'sgd'"),
-        ({"num_train_steps": 0}, "num_train_steps must be at least 1, got 0"),
-        ({"num_warmup_steps": -1}, "num_warmup_steps must be at least 0, got -1"),
-        ({"start_warmup_step": -2}, "start_warmup_step must be at least 0, got -2"),
-        ({"poly_power": 0.0}, r"poly_power must be above 0 \(1.0 is linear\), got 0.0"),
-        ({"weight_decay": 0.01}, "use weight_decay_rate instead"),
+        ({"optimizer": "sgd"}, r"`optimizer` must be one of \['adamw', 'lamb'\], got 'sgd'"),
+        ({"num_train_steps": 0}, "`num_train_steps` must be at least 1, got 0"),
+        ({"num_warmup_steps": -1}, "`num_warmup_steps` must be at least 0, got -1"),
+        ({"start_warmup_step": -2}, "`start_warmup_step` must be at least 0, got -2"),
+        ({"poly_power": 0.0}, r"`poly_power` must be above 0 \(1.0 is linear\), got 0.0"),
+        ({"weight_decay": 0.01}, "use `weight_decay_rate` instead"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

@@ -26,7 +26,7 @@ def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
     process.start()
     assert ready.wait(60)
     with (
-        pytest.raises(ValueError, match=rf"another run \(process {process.pid} on .*\) is at work"),
+        pytest.raises(ValueError, match=rf"another run \(process {process.pid} on .*\) is using"),
         run_lock.hold(str(tmp_path)),
     ):
         raise AssertionError("it is held")
@@ -59,4 +59,4 @@ def test_a_bucket_shows_a_heartbeat(caplog):
         with tf.io.gfile.GFile(path, "w") as file:
             file.write(json.dumps({"who": "process 7 on worker", "seconds": time.time() - age}))
         with run_lock.hold(directory):
-            assert warned == ("another run (process 7 on worker) is at work in" in caplog.text)
+            assert warned == ("another run (process 7 on worker) is using" in caplog.text)

@@ -166,8 +166,8 @@ def test_a_signal_saves_and_ends(tmp_path, caplog, number):
     # The loop under way is finished first: it looks at the signal when it ends.
     assert progress.steps[-1] == 8
     assert saved_steps(tmp_path) == [5, 8]
-    assert f"{number.name}: saves and stops; once more ends at once" in caplog.text
-    assert "stopped at step 8: the same command goes on from there" in caplog.text
+    assert f"{number.name}: saving and stopping; a second signal stops" in caplog.text
+    assert "stopped at step 8: the same command resumes from there" in caplog.text
     assert signal.getsignal(number) == before
 
 
@@ -176,8 +176,10 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     trainer, progress = constant_trainer(tmp_path), Progress()
     with pytest.raises(NonFiniteLossError) as error:
         train(trainer, numbers(7, 9), progress)
-    assert str(error.value).startswith("step 7 is not finite ({'loss': nan, 'y_loss': nan, 'lea")
-    assert "nothing was saved after step 5; lower `learning_rate` or" in str(error.value)
+    assert str(error.value).startswith(
+        "the loss or gradient norm of step 7 is not finite ({'loss': nan, 'y_loss': nan, 'lea"
+    )
+    assert "nothing was saved after step 5; lower `learning_rate`," in str(error.value)
     assert saved_steps(tmp_path) == [5]
     assert sorted(p.name for p in tmp_path.iterdir() if "ckpt" in p.name) == [
         "model.ckpt-5.data-00000-of-00001",
@@ -208,7 +210,7 @@ def test_what_is_done_after_a_save_may_end_the_run(tmp_path, caplog):
     with caplog.at_level("INFO", logger="absl"):
         assert train(trainer, numbers(), progress, after_save=lambda: trainer.step == 10)
     assert saved_steps(tmp_path) == [5, 10] and trainer.step == 10
-    assert "the same command goes on" not in caplog.text
+    assert "the same command continues" not in caplog.text
 
 
 def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
