@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--layers", nargs="+", type=int, default=[3, 24, 48])
     parser.add_argument("--forms", nargs="+", default=FORMS, choices=FORMS)
-    parser.add_argument("--run", action="store_true", help="measure steps, too")
+    parser.add_argument("--run", action="store_true", help="also measure steps")
     args = parser.parse_args(arguments)
     print(f"{SHAPE}, float32\n{'layers':>6} {'form':<9} {'recompute':<9}", end="")
     print(f" {'trace':>7} {'compile':>8} {'instructions':>12} {'memory':>9}", flush=True)
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if args.run:
                 seconds = _in_process("run_in_turns", layers, recompute)
                 told = ", ".join(f"{form} {value:.3f} s" for form, value in seconds.items())
-                print(f"{layers:6} a step, not compiled: {told}", flush=True)
+                print(f"{layers:6} one step, not compiled: {told}", flush=True)
 
 
 def _in_process(function: str, *arguments: Any) -> dict[str, Any]:

@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each contestant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--set", default="cola", choices=SETS)
-    parser.add_argument("--batch", type=int, default=32, help="examples of a step")
+    parser.add_argument("--batch", type=int, default=32, help="examples per step")
     parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=4, help="turns of each contestant")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=4, help="turns per contestant")
+    parser.add_argument("--seconds", type=float, default=8.0, help="steps per turn")
     parser.add_argument("--only", default="", help="only contestants whose name contains this")
     args = parser.parse_args(arguments)
     missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]

@@ -150,11 +150,13 @@ def measure(name: str, model: str, shape: Shape, steps: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each model, shape and contestant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", nargs="+", default=MODELS, help="of configs/albert_*.json")
+    parser.add_argument(
+        "--models", nargs="+", default=MODELS, help="models, by their name in configs/albert_*.json"
+    )
     parser.add_argument(
         "--shapes", nargs="+", default=SHAPES, help="examples x tokens x predictions"
     )
-    parser.add_argument("--steps", type=int, default=20, help="steps that are measured")
+    parser.add_argument("--steps", type=int, default=20, help="number of measured steps")
     parser.add_argument("--only", default="", help="only contestants whose name contains this")
     args = parser.parse_args(arguments)
     print(f"{'':46} {'examples/s':>10} {'tokens/s':>9} {'MFU':>5} {'memory':>9} {'first':>7}")

@@ -88,13 +88,15 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--input_file", required=True, help="one sentence per line")
+    parser.add_argument("--input_file", required=True, help="text, one sentence per line")
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--max_seq_length", type=int, default=512)
-    parser.add_argument("--batch_size", type=int, default=32, help="examples of a replica's batch")
+    parser.add_argument("--batch_size", type=int, default=32, help="examples per replica and batch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--step_tokens_per_second", type=float, help="what a training step eats, to compare with"
+        "--step_tokens_per_second",
+        type=float,
+        help="tokens per second of a training step, for comparison",
     )
     args = parser.parse_args(arguments)
     all_cores = len(os.sched_getaffinity(0))
@@ -128,8 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for kind, passes in zip(KINDS, (PASSES, 1), strict=True):
         mean = sizes[kind] / counts[kind]
         print(
-            f"{kind:8} {mean:6.0f} bytes a record, {passes * sizes[kind] / 1e6:9.1f} MB "
-            f"for {passes} pass(es)"
+            f"{kind:8} {mean:6.0f} bytes per record, {passes * sizes[kind] / 1e6:9.1f} MB for "
+            f"{passes} pass(es)"
         )
 
 

@@ -157,9 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--spm_model_file", required=True)
     parser.add_argument("--max_seq_length", nargs="+", type=int, default=(128, 512))
     parser.add_argument("--max_examples_per_row", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=4096, help="of a batch, padding included")
+    parser.add_argument(
+        "--tokens", type=int, default=4096, help="tokens per batch, padding included"
+    )
     parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
-    parser.add_argument("--rounds", type=int, default=30, help="steps of each")
+    parser.add_argument("--rounds", type=int, default=30, help="steps per measurement")
     args = parser.parse_args(arguments)
     print(
         f"{'documents':22} {'length':>6} {'':7} {'rows':>8} {'padding':>8} {'step':>11}"
@@ -170,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cut_documents(args.input_file, short)
         for length in args.max_seq_length:
             for prob in (0.1, 0.5):
-                title = f"whole, short_seq {prob}"
+                title = f"whole documents, short_seq {prob}"
                 compare(args.input_file, title, length, args, short_seq_prob=prob)
             title = "of {} to {} sentences".format(*SHORT_DOCUMENT)
             compare(short, title, length, args, short_seq_prob=0.1)

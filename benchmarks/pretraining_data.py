@@ -214,13 +214,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--spm_model", required=True)
-    parser.add_argument("--megabytes", type=int, default=80, help="text of a measurement of speed")
+    parser.add_argument(
+        "--megabytes", type=int, default=80, help="megabytes of text per speed measurement"
+    )
     parser.add_argument("--dupe_factors", type=int, nargs="*", default=[1, 5, 10])
     parser.add_argument("--lengths", type=int, nargs="*", default=[128, 512])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--memory_megabytes", type=int, nargs="*", default=[20, 80, 240], help="none: not measured"
+        "--memory_megabytes",
+        type=int,
+        nargs="*",
+        default=[20, 80, 240],
+        help="megabytes of text per memory measurement; none: not measured",
     )
     args = parser.parse_args(arguments)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, ", end="")

@@ -64,10 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument(
-        "--sequences", type=int, default=128, help="Of each batch size, in all; 0 exports only."
+        "--sequences",
+        type=int,
+        default=128,
+        help="Number of requests per batch size; 0 only exports.",
     )
-    parser.add_argument("--only", default="", help="Contestants whose name holds this.")
-    parser.add_argument("--folder", help="Keeps the exported models for another run.")
+    parser.add_argument("--only", default="", help="Only contestants whose name contains this.")
+    parser.add_argument(
+        "--folder", help="Folder in which the exported models are kept for later runs."
+    )
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or temporary

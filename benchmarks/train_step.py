@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="BxS")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument("--rounds", type=int, default=5, help="turns per contestant")
     parser.add_argument("--only", default="", help="only contestants whose name contains this")
     args = parser.parse_args(arguments)
     missing = [name for name in PEERS if importlib.util.find_spec(name) is None]

@@ -39,7 +39,7 @@ class Worker:
         """
         self._process.stdin.write(json.dumps(request) + "\n")
         line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "its process died"}
+        answer = json.loads(line) if line else {"error": "its process ended"}
         if "error" in answer:
             raise RuntimeError(f"{self.name}: {answer['error']}")
         return answer

@@ -38,7 +38,7 @@ def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
     command = [os.path.join(ROOT, script), *(f"--{name}={value}" for name, value in flags.items())]
     shown = shlex.join([os.path.relpath(command[0]), *command[1:]])
     if outputs and all(os.path.exists(path) for path in outputs):
-        print(f"\n# {', '.join(outputs)} already there: not made again", flush=True)
+        print(f"\n# {', '.join(outputs)} already exist and are kept", flush=True)
         return 0.0
     print(f"\n$ python {shown}", flush=True)
     started = time.monotonic()
@@ -199,7 +199,7 @@ def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: flo
     )
     print(
         f"  masked LM loss            {loss:.3f}    {unigram_loss:.3f}   "
-        f"{unigram_loss - loss:.2f} nats below the pieces' frequencies"
+        f"{unigram_loss - loss:.2f} nats below the unigram loss"
     )
     print(f"  sentence order accuracy   {order:.3f}    {majority:.3f}   {gain}")
     if seconds:
@@ -218,7 +218,7 @@ def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: flo
 def main() -> None:
     """Runs the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output_dir", default="demo", help="where all files go")
+    parser.add_argument("--output_dir", default="demo", help="folder for all files")
     parser.add_argument("--num_train_steps", type=int, default=5000)
     parser.add_argument("--train_batch_size", type=int, default=16)
     arguments = parser.parse_args()
@@ -231,7 +231,7 @@ def main() -> None:
     helped = print_eras(directory, os.path.dirname(paths["train"]))
     print(f"\nNext: .venv/bin/tensorboard --logdir {directory}/albert_tiny")
     if not learned or not helped:
-        sys.exit("error: the model learned less than it should on this text")
+        sys.exit("error: the model learned less than expected on this text")
 
 
 if __name__ == "__main__":

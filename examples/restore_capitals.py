@@ -147,8 +147,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output_dir", default="capitals", help="where all files go")
-    parser.add_argument("--init_checkpoint", help="weights to start from; by default none")
+    parser.add_argument("--output_dir", default="capitals", help="folder for all files")
+    parser.add_argument(
+        "--init_checkpoint", help="weights to start from; by default random initialisation"
+    )
     parser.add_argument("--train_step", type=int, default=1000)
     arguments = parser.parse_args()
     directory = arguments.output_dir

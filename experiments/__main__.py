@@ -49,10 +49,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", help="a name in experiments/studies, or a .toml file")
     parser.add_argument("--scale", default="smoke", help="a name in experiments/scales, or a file")
-    parser.add_argument("--report_only", action="store_true", help="report on what there is")
+    parser.add_argument(
+        "--report_only", action="store_true", help="run nothing; report the finished cells"
+    )
     for name, folder, use in (
         ("work", HERE / "work", "checkpoints and logs"),
-        ("results", HERE / "results", "finished cells' metrics, and reports"),
+        ("results", HERE / "results", "metrics of finished cells, and reports"),
         ("scripts", HERE.parent, "the clone whose scripts are run"),
     ):
         parser.add_argument(f"--{name}", type=pathlib.Path, default=folder, help=use)
@@ -67,7 +69,9 @@ def main() -> None:
         plan = Plan(asked, scale)
         if not arguments.report_only:
             if not importlib.util.find_spec("snakemake"):
-                raise ValueError("snakemake is not installed: make study sets up its environment")
+                raise ValueError(
+                    "snakemake is not installed: run `make study`, which sets up its environment"
+                )
             arguments.work.mkdir(parents=True, exist_ok=True)
             failed = subprocess.run(snakemake_command(arguments, scale), check=False).returncode
         directory = arguments.results / scale.name / asked.name
@@ -76,7 +80,10 @@ def main() -> None:
         sys.exit(f"error: {error}")
     print(f"report: {directory / 'report.md'}")
     if failed:
-        sys.exit(f"error: some steps failed: see their log.txt in {arguments.work}; start it again")
+        sys.exit(
+            f"error: some steps failed: see their log.txt in {arguments.work}, then start the "
+            "study again"
+        )
 
 
 if __name__ == "__main__":

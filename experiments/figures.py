@@ -36,7 +36,7 @@ def draw(
         fontsize=8,
     )
     right.set_ylim(len(study.claims) - 0.5, -0.5)
-    right.set_xlabel("paired difference, above 0 as claimed; red: the effect looked for")
+    right.set_xlabel("paired difference, above 0 as claimed; red: the effect to detect")
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
@@ -51,7 +51,7 @@ def _draw_curves(axes, rows: Sequence[Row]) -> None:
     for loss in unigram:
         axes.axhline(loss, color="grey", linestyle=":")
     axes.set_xlabel("tokens; dotted: the unigram loss")
-    axes.set_ylabel("masked-LM loss in training")
+    axes.set_ylabel("masked-LM training loss")
     axes.legend(fontsize=8)
 
 

@@ -100,5 +100,5 @@ def _read(path: pathlib.Path) -> dict[str, Any] | None:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        message = f"{path} is damaged ({error}): remove it, and its cell runs again"
+        message = f"{path} is damaged ({error}): remove it to run its cell again"
         raise ValueError(message) from None

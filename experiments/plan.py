@@ -174,8 +174,8 @@ class Plan:
         if unknown:
             known = ", ".join(f"{{{name}}}" for name in ("out", *needs))
             raise ValueError(
-                f"{{{unknown.pop()}}} in a flag of a {kind} step names no directory: known are "
-                f"{known}"
+                f"{{{unknown.pop()}}} in a flag of a {kind} step is not a directory: expected one "
+                f"of {known}"
             )
         step = Step(kind, flags, needs, config or {}, _digests(flags))
         self.steps[step.key] = step

@@ -61,7 +61,10 @@ def _lines(
     if machines:
         yield f"Machine: {'; '.join(machines)}."
     if scale.name == "smoke":
-        yield "The models are far too small and short to show anything: no figure here is a result."
+        yield (
+            "The models are far too small, and trained too briefly, to show anything: no figure "
+            "here is a result."
+        )
     yield ""
     yield "![Curves and differences](figure.png)"
     yield ""
@@ -78,14 +81,14 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
     yield ""
     yield (
         f"Differences are paired by seed, above 0 if as claimed, with {CONFIDENCE:.0%} "
-        "t-intervals. Pairs: seeds of which both cells learned. Least: the smallest mean "
-        "difference that they could have told from 0. The gate: whether that is at most the "
-        "effect that was looked for."
+        "t-intervals. Pairs: seeds with which both arms learned. Least: the smallest mean "
+        "difference that these pairs could have distinguished from 0. Gate: whether that is at "
+        "most the effect to detect."
     )
     yield ""
     rows = []
     for claim, found in zip(study.claims, verdicts, strict=True):
-        gate = "could have seen it" if found.could_see else "could not have seen it"
+        gate = "could have detected it" if found.could_see else "could not have detected it"
         if found.low is None:
             gate = "fewer than two pairs"
         interval = "" if found.low is None else f"[{found.low:+.4f}, {found.high:+.4f}]"
@@ -101,8 +104,8 @@ def _arms(rows: Sequence[Row]) -> Iterable[str]:
     yield "## Arms"
     yield ""
     yield (
-        f"A cell has learned if its masked-LM loss is {LEARNED_NATS} nats below guessing by "
-        "frequency (unigram). Those that have not count in no verdict. Means over seeds, with the "
+        f"A cell has learned if its masked-LM loss is {LEARNED_NATS} nats below the unigram loss "
+        "(guessing by frequency). Other cells count in no verdict. Means over seeds, with the "
         "standard deviation; tokens to learn: the median, by the training loss."
     )
     yield ""
@@ -145,7 +148,7 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
         heads = ["Arm", "Run", "Diverged", "Median", "Lowest", "Highest"]
         yield from _table(heads, table)
         if medians:
-            yield f"Highest median, chosen on these very runs: {max(medians, key=medians.get)}."
+            yield f"Highest median, selected on the same runs: {max(medians, key=medians.get)}."
             yield ""
 
 
@@ -158,8 +161,8 @@ def _published(study: Study, scale: Scale, plan: Plan) -> Iterable[str]:
     yield "## The paper's numbers"
     yield ""
     yield (
-        f"As printed, after {PAPER_TOKENS:,} tokens a run at least; a cell here has seen {ours:,}. "
-        "Another text, size and measure: only the signs can be compared."
+        f"As printed, after at least {PAPER_TOKENS:,} tokens per run; a cell here has seen "
+        f"{ours:,}. Text, model size and metric differ: only the signs can be compared."
     )
     yield ""
     yield from _table(

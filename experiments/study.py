@@ -181,8 +181,8 @@ def _read(folder: str, name: str) -> tuple[pathlib.Path, dict[str, Any]]:
         path = pathlib.Path(name)
         if path.suffix != ".toml" or not path.is_file():
             raise ValueError(
-                f"there is no {name!r} in experiments/{folder}, and no such .toml file: known are "
-                f"{', '.join(names(folder))}"
+                f"{name!r} is neither in experiments/{folder} nor a .toml file: expected a file, "
+                f"or one of {', '.join(names(folder))}"
             )
     try:
         return path, tomllib.loads(path.read_text(encoding="utf-8"))
@@ -238,7 +238,12 @@ def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
             _require(row_name in table, f"claim {claim.text!r}: paper", known, row_name)
             numbers.append(float(table[row_name][claim.paper["column"]]))
         right = claim.equal or numbers[0] > numbers[1]
-        _require(right, f"claim {claim.text!r}", "what the paper's numbers say", numbers)
+        _require(
+            right,
+            f"claim {claim.text!r}",
+            "a direction that agrees with the paper's numbers",
+            numbers,
+        )
         claim.paper["numbers"] = numbers
     return claim
 
@@ -246,7 +251,7 @@ def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
 def _take(values: dict[str, Any], key: str, kind: type) -> Any:
     value = values.pop(key, None)
     right = isinstance(value, kind) and (kind is not int or value > 0)
-    _require(right, key, "a text" if kind is str else "a positive integer", value)
+    _require(right, key, "a string" if kind is str else "a positive integer", value)
     return value
 
 

@@ -72,7 +72,7 @@ def test_the_report_of_known_losses(plan, done, tmp_path):
     gains = [sum(0.005 / (i + seed) for i in range(1, steps + 1)) for seed in (1, 2)]
     assert found["gain"] == pytest.approx(sum(gains) / 2, rel=1e-4)
     assert found["pairs"] == 2 and found["paper"]["numbers"] == [90.7, 90.4]
-    assert "**agrees**" in text and "could have seen it" in text
+    assert "**agrees**" in text and "could have detected it" in text
     assert "no figure here is a result" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "cells.csv").read_text().splitlines()) == 5

@@ -58,11 +58,11 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
         ("effect = 0.05", "effect = 0", "effect: expected above 0"),
         ('better = "without dropout"', 'better = "no dropout"', "a row of table 8"),
         ('"without dropout", worse = "with dropout"', '"with dropout", worse = "without dropout"',
-         "what the paper's numbers say"),
+         "a direction that agrees with the paper's numbers"),
         ("[arms]", "[armes]", "at least one arm"),
         ("= 0.1 }", "= [0.1] }", "hidden_dropout_prob: expected one value"),
         ('"with" = {', '"with" = { start = "none",', "with.start: expected one of"),
-        ("question", "queston", "question: expected a text"),
+        ("question", "queston", "question: expected a string"),
         ("effect =", "efect =", "a claim: expected the keys .* not .*efect"),
         ("\"without\" = {}", "\"without\" = 0", "without: expected a table, not 0"),
         ("[arms]", "[arms", "Expected .]. at the end of a table"),
@@ -86,7 +86,7 @@ def test_an_unknown_study_ends_with_the_known_names():
     command = [sys.executable, "-m", "experiments", "sharng"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 1
-    assert process.stderr.startswith("error: there is no 'sharng' in experiments/studies")
+    assert process.stderr.startswith("error: 'sharng' is neither in experiments/studies")
     assert process.stderr.count("\n") == 1 and "sharing" in process.stderr
 
 

@@ -28,14 +28,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.campaign", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--seed", type=int, default=1, help="Of all that is drawn.")
-    parser.add_argument("--kills", type=int, default=100, help="Signals to send to live processes.")
-    parser.add_argument("--mutations", type=int, default=5000, help="Files to damage.")
+    parser.add_argument("--seed", type=int, default=1, help="Seed of all random choices.")
+    parser.add_argument(
+        "--kills", type=int, default=100, help="Number of signals to send to running processes."
+    )
+    parser.add_argument("--mutations", type=int, default=5000, help="Number of files to damage.")
     parser.add_argument(
         "--only",
         nargs="+",
         metavar="NAME",
-        help=f"Of {', '.join(_PARTS)}; of a program ({', '.join(_programs())}); of a kind of file.",
+        help=f"Parts to run: any of {', '.join(_PARTS)}; programs ({', '.join(_programs())}); "
+        "kinds of files.",
     )
     return parser
 
@@ -78,7 +81,7 @@ def main() -> None:
     unknown = set(args.only or ()) - {*_PARTS, *_programs(), *mutations.KINDS}
     if unknown:
         known = ", ".join((*_PARTS, *_programs(), *mutations.KINDS))
-        sys.exit(f"error: --only {', '.join(sorted(unknown))} is none of {known}")
+        sys.exit(f"error: --only must name any of {known}, not {', '.join(sorted(unknown))}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     CONTEXT.set_forkserver_preload(_PRELOADED)
     tally, since = Tally(), time.monotonic()
@@ -88,7 +91,7 @@ def main() -> None:
     print(f"{tally.total()} attempts in {time.monotonic() - since:.0f} s, seed {args.seed}")
     if tally.defects:
         print(*tally.defects, sep="\n")
-        sys.exit(f"error: {len(tally.defects)} defects; what they left is in {folder}")
+        sys.exit(f"error: {len(tally.defects)} defects; their files are in {folder}")
     shutil.rmtree(folder)
 
 

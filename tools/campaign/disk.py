@@ -42,7 +42,7 @@ def run(tally: Tally, names: list[str], folder: pathlib.Path) -> str:
         for program, attempts in zip(chosen, tries, strict=True):
             for size, outcome in attempts:
                 tally.add(f"full disk, {program.name}", outcome, f"({size:,} bytes)")
-    return "a tmpfs" if mounts else "a limit of the size of files: root is needed for a tmpfs"
+    return "a tmpfs" if mounts else "a limit on file sizes (a tmpfs needs root)"
 
 
 def _on_disks(program: Program, folder: pathlib.Path, mounts: bool) -> list[tuple[int, Outcome]]:
@@ -114,14 +114,14 @@ def _run(program: Program, one: kills.Undisturbed, out: pathlib.Path, log: pathl
     running = Running(program, program.arguments(one.inputs, out), log)
     outcome = processes.judge(running, running.end())
     if outcome.what == outcomes.FINISHED and program.results(out) != one.results:
-        return Outcome(outcomes.WRONG, "it says nothing, and its results are others")
+        return Outcome(outcomes.WRONG, "it reports nothing, but its results differ")
     return outcome
 
 
 def _again(one: kills.Undisturbed, out: pathlib.Path, log: pathlib.Path, first: Outcome) -> Outcome:
     second = _run(one.program, one, out, log)
     if second.what == outcomes.REFUSED:
-        return Outcome(outcomes.WRONG, f"refused with room, too: {second.detail}")
+        return Outcome(outcomes.WRONG, f"also refused with enough space: {second.detail}")
     left = processes.left_behind(out)
     if second.what == outcomes.FINISHED and left:
         return Outcome(outcomes.WRONG, f"left behind: {', '.join(left)}")

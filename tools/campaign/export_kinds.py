@@ -39,7 +39,7 @@ def _read(folder: pathlib.Path) -> str:
 
 def _judge(evidence: Evidence) -> str | None:
     if "NaN" in evidence.result or "Infinity" in evidence.result:
-        return "NaN is printed"
+        return "it prints NaN"
     checked = (".index", ".data-00000-of-00001")
     return kinds.same(evidence) if evidence.suffix.endswith(checked) else None
 

@@ -55,7 +55,7 @@ def undisturbed(program: Program, folder: pathlib.Path) -> Undisturbed:
     run.wait_until_begun()
     since = time.monotonic()
     if run.end() != 0:
-        raise RuntimeError(f"{program.name} fails if nobody disturbs it:\n{run.log}")
+        raise RuntimeError(f"{program.name} fails even when undisturbed:\n{run.log}")
     seconds = time.monotonic() - since
     return Undisturbed(program, inputs, program.results(out), seconds)
 
@@ -172,5 +172,8 @@ class _Life:
         names = sorted(results.keys() ^ expected.keys())
         names += [name for name in results if results[name] != expected.get(name)]
         if names:
-            return Outcome(outcomes.WRONG, f"other bits than undisturbed: {', '.join(names)[:200]}")
+            return Outcome(
+                outcomes.WRONG,
+                f"results differ from those of an undisturbed run: {', '.join(names)[:200]}",
+            )
         return None

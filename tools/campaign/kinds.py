@@ -68,13 +68,13 @@ class Kind:
 
 def same(evidence: Evidence) -> str | None:
     """Judges files with checksums over all that matters: any other result is wrong."""
-    return None if evidence.result == evidence.expected else "read as something else"
+    return None if evidence.result == evidence.expected else "read with other content"
 
 
 def part(evidence: Evidence) -> str | None:
     """Judges files of items with their own checksums: each must be one of the intact file's."""
     known = set(evidence.expected)
-    return None if known.issuperset(evidence.result) else "holds an item that the whole file hasn't"
+    return None if known.issuperset(evidence.result) else "has an item that the intact file lacks"
 
 
 class Bench:
@@ -98,7 +98,7 @@ class Bench:
         # Always in the same place: some results contain their path.
         self._restore()
         outcome, self._expected = self._read()
-        assert outcome is None, f"{kind.name}: the whole file is refused: {outcome}"
+        assert outcome is None, f"{kind.name}: the intact file is refused: {outcome}"
 
     def attempt(self, number: int) -> tuple[str, Outcome]:
         """Damages a file and reads it; returns how, and the outcome."""
@@ -124,7 +124,7 @@ class Bench:
             try:
                 fault = self._kind.judge(evidence)
             except Exception as error:  # The judge reads the file, too, which may be anything.
-                fault = f"its judge can't read it: {error!r}"[:300]
+                fault = f"the check can't read it: {error!r}"[:300]
             outcome = Outcome(outcomes.WRONG, fault) if fault else Outcome(outcomes.ACCEPTED)
         return how, outcome
 
@@ -161,5 +161,5 @@ def refusal(message: str) -> Outcome:
     if not message.startswith("error: "):
         return Outcome(outcomes.TRACEBACK, f"ended with {message!r}"[:300])
     if len(message.splitlines()) > 1 or not message.isprintable():
-        return Outcome(outcomes.TRACEBACK, f"no single printable line: {message!r}"[:400])
+        return Outcome(outcomes.TRACEBACK, f"not a single printable line: {message!r}"[:400])
     return Outcome(outcomes.REFUSED, message)

@@ -51,7 +51,7 @@ def _judge_weights(evidence: Evidence) -> str | None:
     if not evidence.result[1]:
         return "weights that are not finite"
     if not evidence.suffix.endswith(_WEIGHTS) and evidence.result != evidence.expected:
-        return "other weights, of a file that holds none"
+        return "different weights, from a file that contains none"
     return None
 
 
@@ -82,7 +82,7 @@ def _judge_config(evidence: Evidence) -> str | None:
     given = json.loads(evidence.after)
     for name, value in evidence.result.items():
         if name in given and given[name] != value:
-            return f"{name} is not what the file says"
+            return f"{name} differs from the file's"
         if not isinstance(value, (int, float)):
             continue
         most = sys.float_info.max if name in _REALS else 2**31
@@ -124,11 +124,11 @@ def _read_vocabulary(kind: str, name: str, folder: pathlib.Path) -> dict[str, An
 def _judge_vocabulary(evidence: Evidence) -> str | None:
     found = evidence.result
     if len(set(found["special"])) != 5:
-        return "two special pieces have one id"
+        return "two special pieces have the same id"
     if not all(0 <= id < found["size"] for id in (*found["ids"], *found["special"])):
-        return "an id beyond the vocabulary"
+        return "an id outside the vocabulary"
     if found["starts"] != found["size"]:
-        return "not as many word starts as pieces"
+        return "word starts and pieces differ in number"
     return None
 
 

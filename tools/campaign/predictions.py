@@ -49,7 +49,7 @@ def _predict_in_threads(arguments: list[str]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    print("all alike" if answers == [alone] * _THREADS else "they differ")
+    print("all equal" if answers == [alone] * _THREADS else "different answers")
 
 
 _PREDICT = Program("predict", _predict, _make, _arguments, dict)
@@ -72,12 +72,12 @@ def run(tally: Tally, folder: pathlib.Path) -> None:
     for running in together:
         outcome = _answered(judge(running, running.end()))
         if outcome.what == outcomes.FINISHED and _answers(running) != _answers(alone):
-            outcome = Outcome(outcomes.WRONG, "other answers than alone")
+            outcome = Outcome(outcomes.WRONG, "answers differ from those of a single process")
         tally.add("predictions, processes", outcome)
     threaded = Running(_THREADED, flags, folder / "threads.log")
     outcome = _answered(judge(threaded, threaded.end()))
-    if outcome.what == outcomes.FINISHED and "all alike" not in threaded.log:
-        outcome = Outcome(outcomes.WRONG, "other answers than alone")
+    if outcome.what == outcomes.FINISHED and "all equal" not in threaded.log:
+        outcome = Outcome(outcomes.WRONG, "answers differ from those of a single process")
     tally.add("predictions, threads", outcome)
 
 

@@ -94,7 +94,7 @@ def _judge(evidence: Evidence) -> str | None:
     known = set(evidence.expected)
     for record in evidence.result:
         if record not in known and _is_bad(record, records(evidence.before)[0]):
-            return "a record with values that it may not hold is fed"
+            return "a record with out-of-range values is fed"
     return None
 
 

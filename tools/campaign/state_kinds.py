@@ -71,7 +71,7 @@ def _read_best(folder: pathlib.Path) -> float:
 
 
 def _judge_best(evidence: Evidence) -> str | None:
-    return None if math.isfinite(evidence.result) else "a best that is no number"
+    return None if math.isfinite(evidence.result) else "a best value that is not finite"
 
 
 # --- caches ---------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _read_labels(folder: pathlib.Path) -> tuple[str, ...]:
 
 def _judge_labels(evidence: Evidence) -> str | None:
     labels = evidence.result
-    return None if len(set(labels)) == len(labels) else "a label twice"
+    return None if len(set(labels)) == len(labels) else "a duplicate label"
 
 
 def _make_flags(folder: pathlib.Path) -> None:

@@ -32,7 +32,7 @@ def _read_tags(ending: str, folder: pathlib.Path) -> list[conll.TokenExample]:
 def _judge_tags(evidence: Evidence) -> str | None:
     """Counts sentences, or words and cells, on its own."""
     if bad_text(evidence.result):
-        return "half a surrogate pair"
+        return "an unpaired surrogate"
     lines = evidence.after.decode("utf-8-sig").split("\n")
     rows = [line.strip(" \t\r") for line in lines]
     if evidence.suffix.endswith("jsonl"):
@@ -40,9 +40,9 @@ def _judge_tags(evidence: Evidence) -> str | None:
     else:
         expected, found = sum(map(bool, rows)), sum(len(each.words) for each in evidence.result)
         if len({len(row.replace("\t", " ").split()) for row in rows if row}) > 1:
-            return "rows of another number of cells"
+            return "rows with a different number of cells"
     if expected != found:
-        return f"{found} read of {expected}"
+        return f"{found} of {expected} read"
     return None if all(each.labels for each in evidence.result) else "a word without a tag"
 
 

@@ -56,10 +56,10 @@ def _judge_glue(name: str, evidence: Evidence) -> str | None:
     body = cells if headless else cells[1:]
     wrong = sum(len(row) != expected for row in body)
     if wrong and not task.skips_short_rows:
-        return f"{wrong} rows of another number of cells"
+        return f"{wrong} rows with a different number of cells"
     if len(evidence.result) != len(body) - wrong:
         return f"{len(evidence.result)} examples of {len(body)} rows"
-    return "a label that is none" if any(e.label is None for e in evidence.result) else None
+    return "an unknown label" if any(e.label is None for e in evidence.result) else None
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -96,14 +96,14 @@ def _read_table(ending: str, folder: pathlib.Path) -> list[glue.TextExample]:
 
 def _judge_table(evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
-        return "half a surrogate pair"
+        return "an unpaired surrogate"
     if evidence.suffix.endswith("tsv"):
         cells = [row.split(b"\t") for row in evidence.after.splitlines() if row]
         if len({len(row) for row in cells}) != 1:
-            return "rows of another number of cells"
+            return "rows with a different number of cells"
         if len(evidence.result) != len(cells) - 1:
             return f"{len(evidence.result)} examples of {len(cells) - 1} rows"
-    return None if all(e.label in (0, 1) for e in evidence.result) else "a label that is none"
+    return None if all(e.label in (0, 1) for e in evidence.result) else "an unknown label"
 
 
 # --- SQuAD, RACE ------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _read_squad(folder: pathlib.Path) -> list[squad_text.SquadExample]:
 
 def _judge_squad(evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
-        return "half a surrogate pair"
+        return "an unpaired surrogate"
     given = json.loads(evidence.after)
     questions = [q for a in given["data"] for p in a["paragraphs"] for q in p["qas"]]
     if len(questions) != len(evidence.result):
@@ -161,7 +161,7 @@ def _make_race(folder: pathlib.Path) -> None:
 
 def _judge_race(evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
-        return "half a surrogate pair"
+        return "an unpaired surrogate"
     for example in evidence.result:
         if len(example.endings) != 4 or example.label not in range(4):
             return f"{len(example.endings)} endings, label {example.label!r}"
@@ -191,9 +191,13 @@ def _read_text(name: str, folder: pathlib.Path) -> list[list[str]]:
 
 def _judge_text(evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
-        return "half a surrogate pair"
+        return "an unpaired surrogate"
     if evidence.suffix.endswith(".gz") and evidence.result != evidence.expected:
-        return None if evidence.result == evidence.expected * 2 else "other text in spite of CRCs"
+        return (
+            None
+            if evidence.result == evidence.expected * 2
+            else ("different text despite checksums")
+        )
     return None
 
 

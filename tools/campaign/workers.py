@@ -42,9 +42,9 @@ def _lose(program: Program, inputs: pathlib.Path, out: pathlib.Path, lost: int) 
     running[lost].end()
     outcome = processes.judge(running[1 - lost], running[1 - lost].end(_SECONDS))
     if not trains:
-        return Outcome(outcomes.HANG, "two workers came to no checkpoint")
+        return Outcome(outcomes.HANG, "two workers wrote no checkpoint")
     if outcome.what == outcomes.FINISHED:
-        return Outcome(outcomes.WRONG, "the other one ended as if nothing had happened")
+        return Outcome(outcomes.WRONG, "the other worker ended without an error")
     address = json.loads(environments[0]["TF_CONFIG"])["cluster"]["worker"][lost]
     if outcome.what == outcomes.REFUSED and address not in outcome.detail:
         return Outcome(outcomes.NAMELESS, outcome.detail)

@@ -140,15 +140,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument(
-        "--models", nargs="+", default=["tiny"], help="of configs/albert_*.json: base_v2"
+        "--models",
+        nargs="+",
+        default=["tiny"],
+        help="models, by their name in configs/albert_*.json, such as base_v2",
     )
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--recompute", default="no", choices=RECOMPUTE)
-    parser.add_argument("--batch", type=int, default=8, help="examples of a core")
-    parser.add_argument("--length", type=int, default=128, help="tokens of an example")
+    parser.add_argument("--batch", type=int, default=8, help="examples per core")
+    parser.add_argument("--length", type=int, default=128, help="tokens per example")
     parser.add_argument("--chips", nargs="+", default=list(CHIPS), choices=CHIPS)
     parser.add_argument(
-        "--largest_batch", action="store_true", help="look for the largest that fits, from --batch"
+        "--largest_batch",
+        action="store_true",
+        help="search for the largest batch that fits, starting from --batch",
     )
     args = parser.parse_args(arguments)
     for model in args.models:
