@@ -31,7 +31,7 @@ def check_not_url(path: str) -> None:
     """Checks that a path is not a web address.
 
     Raises:
-      ValueError: If it is; the message says what to do.
+      ValueError: If it is a web address; the message says what to do.
     """
     if path.startswith(("http://", "https://")):
         raise ValueError(

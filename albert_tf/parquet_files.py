@@ -48,7 +48,7 @@ class ParquetFile:
       num_rows: Number of its rows.
 
     Raises:
-      ValueError: If pyarrow is not installed, or this is no .parquet file, or a damaged one.
+      ValueError: If pyarrow is not installed, or the file is not a .parquet file, or is damaged.
       OSError: If the file can't be read.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from albert_tf import files
 
-CARRIAGE_RETURN = "there is a carriage return within the line: end lines with LF or CR LF"
+CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL

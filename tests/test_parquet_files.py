@@ -76,8 +76,14 @@ def test_a_path_with_a_scheme(write):
 
 def bad_columns(pyarrow):
     return {
-        "null": ({**ROWS, "review": ["a", "b", None]}, "t.parquet:3: nothing stands in 'review'"),
-        "blank": ({**ROWS, "review": ["a", " ", "c"]}, "t.parquet:2: nothing stands in 'review'"),
+        "null": (
+            {**ROWS, "review": ["a", "b", None]},
+            "t.parquet:3: expected a value for 'review'",
+        ),
+        "blank": (
+            {**ROWS, "review": ["a", " ", "c"]},
+            "t.parquet:2: expected a value for 'review'",
+        ),
         "label": ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is not one of"),
         "missing": (
             {"text": ["a"], "mood": ["meh"]},
@@ -185,5 +191,5 @@ def test_bad_text_is_named_by_row(pyarrow, write):
             read_all(write(columns))
     path = write({"text": latin})
     assert [each.sentences for each in read_all(path, mode="rb")] == [["One."], ["Two."]]
-    with pytest.raises(ValueError, match="is no plain text: read it with `input_format=parquet`"):
+    with pytest.raises(ValueError, match="is not plain text: read it with `input_format=parquet`"):
         read_all(path, input_format="lines")

@@ -172,7 +172,7 @@ class Tokenizer:
             counts.
 
         Raises:
-          ValueError: If `letters` is something else.
+          ValueError: If `letters` is neither "latin" nor "unicode".
 
         Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert.
         Differs: the release looks at the text of a piece, not at its id, so an unknown English

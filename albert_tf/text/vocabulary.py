@@ -161,7 +161,7 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
     """Checks that what `keep` wrote to a directory, if it did, is this vocabulary.
 
     Raises:
-      ValueError: If it is another one.
+      ValueError: If it is another vocabulary.
     """
     path = _kept(vocabulary, directory)
     if files.is_file(path):

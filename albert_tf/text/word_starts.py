@@ -37,7 +37,7 @@ def find_in_sentencepiece(pieces: Sequence[str], letters: str) -> np.ndarray:
         closest to words that the vocabulary has, so each starts one.
 
     Raises:
-      ValueError: If `letters` is something else.
+      ValueError: If `letters` is neither "latin" nor "unicode".
 
     Source: create_pretraining_data.py, _is_start_piece_sp.
     """

@@ -49,7 +49,7 @@ def test_a_stored_classifier_says_its_number_of_classes(tmp_path):
         tmp_path / "model.keras", num_labels=2, dtype="mixed_bfloat16"
     )
     assert other.num_labels == 2 and other.compute_dtype == "bfloat16"
-    with pytest.raises(ValueError, match="has no classifier: say how many classes with `num_lab"):
+    with pytest.raises(ValueError, match="has no classifier: set `num_lab"):
         albert_tf.AlbertForSequenceClassification.from_weights(BASE)
 
 

@@ -89,7 +89,7 @@ def test_a_word_piece_vocabulary(golden, tmp_path):
     )
     convert(str(tmp_path), "huggingface", str(tmp_path / "there"))
     assert (tmp_path / "there" / "vocab.txt").read_text().split() == pieces
-    with pytest.raises(ValueError, match="takes SentencePiece vocabularies only, not .*vocab.txt"):
+    with pytest.raises(ValueError, match="only takes SentencePiece vocabularies, not .*vocab.txt"):
         convert(str(tmp_path), "kerashub", str(tmp_path / "hub"))
     assert not (tmp_path / "hub").exists()
 
