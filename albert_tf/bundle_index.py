@@ -170,10 +170,12 @@ def _least_bytes(key: bytes, entry: Entry) -> int:
     """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
     if entry.dtype != STRING and entry.dtype not in DTYPES:
         raise ValueError(f"{key!r} has an unsupported type ({entry.dtype})")
-    if len(entry.shape) > _MOST_RANKS or min(entry.shape, default=0) < 0:
-        raise ValueError(f"{key!r} has an impossible shape")
-    # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
-    if math.prod(size or 1 for size in entry.shape) >= 2**63:
+    if (
+        len(entry.shape) > _MOST_RANKS
+        or min(entry.shape, default=0) < 0
+        # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
+        or math.prod(size or 1 for size in entry.shape) >= 2**63
+    ):
         raise ValueError(f"{key!r} has an impossible shape")
     return math.prod(entry.shape) * width(entry.dtype)
 

@@ -76,12 +76,12 @@ def check_free(path: str) -> None:
       ValueError: If something is there, or the place can't be written.
     """
     if not path:
-        raise ValueError("the name of the directory to write to is empty: name a new one")
+        raise ValueError("the name of the output directory is empty: give a new directory")
     if files.is_remote(path):
         _check_free_remote(path)
         return
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise ValueError(f"{path} is there already: name a directory that is empty, or a new one")
+        raise _exists(path)
     path = os.path.abspath(path)
     if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
         raise ValueError(
@@ -102,9 +102,11 @@ def _check_free_remote(path: str) -> None:
 
     try:
         if files.is_file(path) or (files.is_dir(path) and tf.io.gfile.listdir(path)):
-            raise ValueError(
-                f"{path} is there already: name a directory that is empty, or a new one"
-            )
+            raise _exists(path)
         files.try_to_write(f"{path.rstrip('/')}.write_test")
     except tf.errors.OpError as error:
         raise ValueError(f"{path} can't be written: {error.message}") from None
+
+
+def _exists(path: str) -> ValueError:
+    return ValueError(f"{path} already exists: give a new directory, or an empty one")

@@ -74,6 +74,19 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
         )
 
 
+def check_predictions(max_predictions_per_seq: int, max_seq_length: int) -> None:
+    """Checks that a sequence has room for its masked tokens.
+
+    Raises:
+      ValueError: If there are more masked tokens than tokens.
+    """
+    if max_predictions_per_seq > max_seq_length:
+        raise ValueError(
+            f"--max_predictions_per_seq {max_predictions_per_seq} is more than --max_seq_length "
+            f"{max_seq_length}"
+        )
+
+
 def check_batch_size(flag: str, batch_size: int, devices: Devices) -> None:
     """Checks that an evaluation batch can be split over the replicas.
 

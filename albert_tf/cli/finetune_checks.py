@@ -7,7 +7,7 @@ import os
 
 from absl import flags
 
-from albert_tf.cli import finetune_flags
+from albert_tf.cli import finetune_flags, shared_flags
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -25,8 +25,7 @@ def check_flags(values: flags.FlagValues) -> None:
         )
     if not math.isnan(values.threshold_to_export) and not values.export_dir:
         raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
-    if not values.output_dir:
-        raise ValueError("--output_dir is empty: give a directory, or . for the current one")
+    shared_flags.check_output_dir(values)
     if values.ensemble_dirs and values.do_train:
         raise ValueError(
             "--ensemble_dirs averages stored predictions and trains nothing: leave --do_train out"

@@ -168,14 +168,9 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
 
     if not values.do_train and not values.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
-    if not values.output_dir:
-        raise ValueError("--output_dir is empty: give a directory, or . for the current one")
+    shared_flags.check_output_dir(values)
     checks.check_positions(config, values.max_seq_length)
-    if values.max_predictions_per_seq > values.max_seq_length:
-        raise ValueError(
-            f"--max_predictions_per_seq {values.max_predictions_per_seq} is more than "
-            f"--max_seq_length {values.max_seq_length}"
-        )
+    checks.check_predictions(values.max_predictions_per_seq, values.max_seq_length)
     if values.init_from_group0 and not values.init_checkpoint:
         raise ValueError("--init_from_group0 applies only with --init_checkpoint: set that too")
     _check_masking(values)

@@ -53,6 +53,12 @@ def define_model(values: flags.FlagValues, required: bool) -> None:
     )
 
 
+def check_output_dir(values: flags.FlagValues) -> None:
+    """Raises ValueError if output_dir is empty."""
+    if not values.output_dir:
+        raise ValueError("--output_dir is empty: give a directory, or . for the current one")
+
+
 def fetch_weights(values: flags.FlagValues, *names: str) -> None:
     """Downloads the weights that flags name hf://OWNER/NAME, and sets the flags to where."""
     for name in names:

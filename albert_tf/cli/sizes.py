@@ -95,11 +95,7 @@ def _lines(values: flags.FlagValues) -> Iterator[str]:
 
 def _check(values: flags.FlagValues, config: AlbertConfig, shape: Shape) -> None:
     checks.check_positions(config, shape.seq)
-    if shape.predictions > shape.seq:
-        raise ValueError(
-            f"--max_predictions_per_seq {shape.predictions} is more than --max_seq_length "
-            f"{shape.seq}"
-        )
+    checks.check_predictions(shape.predictions, shape.seq)
     if values.watts and not (values.tokens_per_second or values.calibrate or values.measure):
         raise ValueError(
             f"--watts {values.watts:g} needs a speed to compute kWh: set --tokens_per_second, "

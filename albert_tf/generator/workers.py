@@ -15,6 +15,7 @@ from albert_tf.generator.blocks import Place, TextBlock
 from albert_tf.generator.report import Report
 from albert_tf.records import specs
 from albert_tf.records.example_encoding import frame_records
+from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 
 _BATCH_SIZE = 256
@@ -41,15 +42,13 @@ class Vocabulary:
         """Describes a SentencePiece model, or else a WordPiece vocabulary.
 
         Raises:
-          ValueError: If neither is given.
+          ValueError: If neither is given, or the file is empty.
           FileNotFoundError: If there is no such file.
         """
         path = spm_model_file or vocab_file
         if not path:
             raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
-        if not files.is_file(path):
-            raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
-        sha256 = hashlib.sha256(files.read_bytes(path)).hexdigest()
+        sha256 = hashlib.sha256(tokenization.read_file(path)).hexdigest()
         return cls(spm_model_file, None if spm_model_file else vocab_file, do_lower_case, sha256)
 
     @property

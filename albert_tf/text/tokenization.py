@@ -62,7 +62,7 @@ class Tokenizer:
         self.do_lower_case = do_lower_case
         vocabulary_class = SentencePiece if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
-        content = _read_file(path)
+        content = read_file(path)
         self.digest = hashlib.sha256(content + bytes([do_lower_case])).hexdigest()
         self._vocabulary = vocabulary_class(content, path, do_lower_case)
         self.vocab_size = len(self._vocabulary.pieces)
@@ -181,7 +181,8 @@ class Tokenizer:
         return self._vocabulary.word_starts(letters)
 
 
-def _read_file(path: str) -> bytes:
+def read_file(path: str) -> bytes:
+    """Returns the content of a vocabulary file; raises an error if it is missing or empty."""
     if not files.is_file(path):
         raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
     content = files.read_bytes(path, files.SMALL_BYTES)

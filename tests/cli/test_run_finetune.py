@@ -146,12 +146,12 @@ def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
     with caplog.at_level("INFO", logger="absl"):
         runs.main(command)
     assert f"{directory} already contains the export of {out}/model.ckpt-best" in caplog.text
-    with pytest.raises(SystemExit, match="exported is there already: name a directory"):
+    with pytest.raises(SystemExit, match="exported already exists: give a new"):
         runs.main([*command, "--train_step=5"])
     best = checkpoint.read(str(out / "model.ckpt-best"))
     other = {**best, "output_bias": best["output_bias"] + 1}
     checkpoint.write(str(out / "model.ckpt-best"), other)
-    with pytest.raises(SystemExit, match="exported is there already: name a directory"):
+    with pytest.raises(SystemExit, match="exported already exists: give a new"):
         runs.main(command)
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
 

@@ -72,7 +72,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "--max_qa_length must be at most 34 for --export_dir, .* 37, not 35",
     ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
-    "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "is there already: name a"),
+    "an export that is there": ("mrpc", {"export_dir": "{tmp}"}, "already exists: give a"),
     "an export elsewhere": (
         "mrpc",
         {"export_dir": "nowhere://b"},

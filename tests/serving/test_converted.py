@@ -117,7 +117,7 @@ def test_onnx_int8(served, tmp_path):
 
 def test_a_taken_directory_is_refused(served, tmp_path):
     (tmp_path / "kept").touch()
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="already exists"):
         converted.save(served, tmp_path, "tflite")
 
 

@@ -313,7 +313,7 @@ def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
 
 
 def test_a_taken_export_dir_is_refused_first(folder):
-    with pytest.raises(SystemExit, match="is there already"):
+    with pytest.raises(SystemExit, match="already exists"):
         export_command.main(
             ["--model", "nowhere", "--task", "fill_mask", "--export_dir", str(folder)]
         )

@@ -245,6 +245,6 @@ def test_a_vocabulary_of_another_size_is_refused(vocabulary):
 def test_nothing_is_overwritten(classifier, vocabulary, tmp_path):
     (tmp_path / "kept").touch()
     served = export.Classifier(classifier, vocabulary, ("a", "b", "c"))
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="already exists"):
         export.save(served, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
