@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 
-from experiments import report, study
+from experiments import check_flags, report, study, tuning
 from experiments.plan import Plan
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -24,8 +24,7 @@ def snakemake_command(arguments: argparse.Namespace, scale: study.Scale) -> list
     config = {
         "study": arguments.study,
         "scale": arguments.scale,
-        # Of the project's own environment.
-        "python": os.environ.get("ALBERT_PYTHON", HERE.parent / ".venv/bin/python"),
+        "python": _python(),
         "root": HERE.parent,
         "scripts": arguments.scripts.resolve(),
         "work": arguments.work.resolve(),
@@ -39,6 +38,11 @@ def snakemake_command(arguments: argparse.Namespace, scale: study.Scale) -> list
         *("--keep-going", "--quiet", "rules"),
         *("--config", *(f"{name}={value}" for name, value in config.items())),
     ]
+
+
+def _python() -> str:
+    """Returns the Python of the project's own environment."""
+    return os.environ.get("ALBERT_PYTHON", str(HERE.parent / ".venv/bin/python"))
 
 
 def _kept(arguments: argparse.Namespace, scale: study.Scale) -> pathlib.Path:
@@ -61,21 +65,32 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _run(arguments: argparse.Namespace, asked: study.Study, scale: study.Scale) -> int:
+    """Checks the study's flags and runs what is missing; returns Snakemake's exit code."""
+    check_flags.check(asked, scale, _python())
+    if not importlib.util.find_spec("snakemake"):
+        raise ValueError("snakemake is not installed: make study sets up its environment")
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    command = snakemake_command(arguments, scale)
+    if tuning.untried(asked, scale, _kept(arguments, scale)):
+        failed = subprocess.run(command, check=False).returncode
+        if failed:
+            return failed
+    return subprocess.run(command, check=False).returncode
+
+
 def main() -> None:
     """Checks the study, runs it and writes its report."""
     arguments, failed = _arguments(), 0
     try:
         asked, scale = study.read_study(arguments.study), study.read_scale(arguments.scale)
-        plan = Plan(asked, scale)
+        Plan(asked, scale)  # A study that has none ends here.
         if not arguments.report_only:
-            if not importlib.util.find_spec("snakemake"):
-                raise ValueError(
-                    "snakemake is not installed: run `make study`, which sets up its environment"
-                )
-            arguments.work.mkdir(parents=True, exist_ok=True)
-            failed = subprocess.run(snakemake_command(arguments, scale), check=False).returncode
+            failed = _run(arguments, asked, scale)
+        kept = _kept(arguments, scale)
+        asked = tuning.settle(asked, scale, kept)
         directory = arguments.results / scale.name / asked.name
-        report.write(asked, scale, plan, _kept(arguments, scale), directory)
+        report.write(asked, scale, Plan(asked, scale), kept, directory)
     except ValueError as error:
         sys.exit(f"error: {error}")
     print(f"report: {directory / 'report.md'}")

@@ -27,6 +27,8 @@ def draw(
     for i, (claim, found) in enumerate(zip(study.claims, verdicts, strict=True)):
         if found.low is not None:
             right.plot([found.low, found.high], [i, i], color="C0", linewidth=3, alpha=0.5)
+        if found.over_documents:
+            right.plot(found.over_documents, [i, i], color="C0", linewidth=1)
         if found.gain is not None:
             right.plot(found.gain, i, "o", color="C0")
         right.plot([claim.effect], [i], "|", color="C3", markersize=14)
@@ -36,7 +38,10 @@ def draw(
         fontsize=8,
     )
     right.set_ylim(len(study.claims) - 0.5, -0.5)
-    right.set_xlabel("paired difference, above 0 as claimed; red: the effect to detect")
+    right.set_xlabel(
+        "paired difference, above 0 as claimed; thin: for other documents, too; "
+        "red: the effect to detect"
+    )
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
+_RESAMPLES = 4000
+_BOOTSTRAP_SEED = 0
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 
 
@@ -24,6 +27,8 @@ class Verdict:
       least: The smallest mean difference that would have excluded 0, given the spread between
         seeds: half the interval.
       could_see: Whether `least` is at most the effect that the claim is about.
+      over_documents: An interval that resamples documents, too: see `resample`. It gives no
+        verdict; None where it is not known.
     """
 
     verdict: str
@@ -33,6 +38,7 @@ class Verdict:
     high: float | None = None
     least: float | None = None
     could_see: bool = False
+    over_documents: tuple[float, float] | None = None
 
 
 def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict:
@@ -62,3 +68,42 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
     verdict = AGREES if agrees else DISAGREES if disagrees else CANNOT_TELL
     least = (high - low) / 2
     return Verdict(verdict, len(gains), mean, low, high, least, least <= effect)
+
+
+@functools.cache
+def _even_draws(degrees: int) -> np.ndarray:
+    """Returns draws from a t-distribution, evenly spread over it: its tails are heavy."""
+    return stats.t.ppf((np.arange(_RESAMPLES) + 0.5) / _RESAMPLES, degrees)
+
+
+def resample(better: np.ndarray, worse: np.ndarray, sign: int = 1) -> tuple[float, float]:
+    """Returns an interval of the mean paired difference for other seeds and other documents.
+
+    Documents are drawn with replacement, the same for all cells: a paired bootstrap. Seeds are too
+    few for that: with five, intervals at 95 % would miss in 16 %. So for each draw of documents the
+    mean over seeds is drawn from its t-distribution. If documents do not differ, this is the
+    t-interval.
+
+    Args:
+      better: `<float>[seeds, documents, 2]`, a metric's sum and weight in each document.
+      worse: The same of the other arm.
+      sign: -1 if the lower metric is better.
+
+    Returns:
+      The percentiles that hold CONFIDENCE between them.
+    """
+    rng = np.random.default_rng(_BOOTSTRAP_SEED)
+    num_seeds, num_documents = better.shape[:2]
+    # How often each is drawn.
+    draws = rng.multinomial(num_documents, np.full(num_documents, 1 / num_documents), _RESAMPLES)
+
+    def means(arm: np.ndarray) -> np.ndarray:
+        sums, weights = np.moveaxis(np.tensordot(draws, arm, (1, 1)), -1, 0)
+        return sums / weights
+
+    gains = sign * (means(better) - means(worse))
+    errors = gains.std(axis=1, ddof=1) / np.sqrt(num_seeds)
+    drawn = gains.mean(axis=1) + errors * rng.permutation(_even_draws(num_seeds - 1))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail], method="hazen")
+    return float(low), float(high)

@@ -8,7 +8,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.intervals import Verdict, judge
+import numpy as np
+
+from experiments.intervals import Verdict, judge, resample
 from experiments.plan import Cell, Plan
 from experiments.study import Claim
 
@@ -24,6 +26,7 @@ class Row:
       arm, seed: Which cell.
       metrics: By name, each with its test's in front if the study has several; {} if not run.
       curve: [tokens, masked-LM loss in training] of each stretch.
+      documents: By metric, its sum and weight in each held-out document; {} if not measured.
       unigram_loss: Of the first test; None in fine-tuning.
       failed: Why it has no metrics although it ran, or None.
       seconds: Of training.
@@ -34,18 +37,25 @@ class Row:
     seed: int
     metrics: dict[str, float]
     curve: list[list[float]]
+    documents: dict[str, list[list[float]]]
     unigram_loss: float | None
     failed: str | None
     seconds: float | None
     machine: str
 
     @property
+    def masked_lm_loss(self) -> float | None:
+        """Of the first test; None if it was not run."""
+        found = (self.metrics[name] for name in self.metrics if name.endswith("masked_lm_loss"))
+        return next(found, None)
+
+    @property
     def learned(self) -> bool:
         """Whether it has metrics to judge by: in pre-training, well below the unigram loss."""
         if self.unigram_loss is None:
             return bool(self.metrics)
-        losses = [self.metrics[name] for name in self.metrics if name.endswith("masked_lm_loss")]
-        return bool(losses) and losses[0] < self.unigram_loss - LEARNED_NATS
+        loss = self.masked_lm_loss
+        return loss is not None and loss < self.unigram_loss - LEARNED_NATS
 
     @property
     def tokens_to_learn(self) -> float | None:
@@ -63,23 +73,40 @@ def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
 
 def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Judges a claim by the seeds of which both cells learned."""
-    values: dict[str, dict[int, float]] = {claim.better: {}, claim.worse: {}}
+    values: dict[str, dict[int, Row]] = {claim.better: {}, claim.worse: {}}
     for row in rows:
         if row.arm in values and row.learned and claim.metric in row.metrics:
-            values[row.arm][row.seed] = row.metrics[claim.metric]
+            values[row.arm][row.seed] = row
     better, worse = values[claim.better], values[claim.worse]
-    seeds = sorted(set(better) & set(worse))
-    gains = [claim.sign * (better[seed] - worse[seed]) for seed in seeds]
-    return judge(gains, claim.effect, claim.equal)
+    pairs = [(better[seed], worse[seed]) for seed in sorted(set(better) & set(worse))]
+    gains = [
+        claim.sign * (one.metrics[claim.metric] - other.metrics[claim.metric])
+        for one, other in pairs
+    ]
+    found = judge(gains, claim.effect, claim.equal)
+    return dataclasses.replace(found, over_documents=_over_documents(claim, pairs))
+
+
+def _over_documents(claim: Claim, pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float] | None:
+    """Returns `resample` of the cells, or None: not measured, too few, or not of the same text."""
+    sums = [[row.documents.get(claim.metric, []) for row in pair] for pair in pairs]
+    sizes = {len(documents) for pair in sums for documents in pair}
+    if len(pairs) < 2 or len(sizes) > 1 or min(sizes) < 2:
+        return None
+    better, worse = np.swapaxes(np.array(sums), 0, 1)
+    return resample(better, worse, claim.sign)
 
 
 def _row(cell: Cell, kept: pathlib.Path) -> Row:
     records = {key: _read(kept / key / "metrics.json") for key in cell.step_keys()}
     trained = records[cell.pretrain or cell.finetune] or {}
     metrics: dict[str, float] = {}
-    for test, key in {**cell.results, **({"": cell.finetune} if cell.finetune else {})}.items():
-        found = (records[key] or {}).get("metrics", {})
-        metrics |= {f"{test}.{name}" if test else name: found[name] for name in found}
+    documents: dict[str, list[list[float]]] = {}
+    finetuned = [("", cell.finetune)] if cell.finetune else []
+    for test, key in [*cell.results.items(), *cell.measures.items(), *finetuned]:
+        for part, target in (("metrics", metrics), ("documents", documents)):
+            found = (records[key] or {}).get(part, {})
+            target |= {f"{test}.{name}" if test else name: found[name] for name in found}
     first = next(iter(cell.unigram.values()), None)
     unigram = (records[first] or {}).get("metrics", {}) if first else {}
     return Row(
@@ -87,6 +114,7 @@ def _row(cell: Cell, kept: pathlib.Path) -> Row:
         cell.seed,
         metrics,
         trained.get("curve", []),
+        documents,
         unigram.get("unigram_loss", float("nan")) if first else None,
         trained.get("failed"),
         trained.get("seconds"),

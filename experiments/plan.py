@@ -11,15 +11,17 @@ from typing import Any
 from experiments.steps import Step
 from experiments.study import Scale, Study, merge
 
+# The reported ones begin with 1.
+TRIAL_SEED = 0
 # `{NAME}` in a flag is the directory of another step.
 _REFERENCE = re.compile(r"\{(\w+)\}")
 
 
 @dataclasses.dataclass
 class Cell:
-    """The steps of an arm and a seed: keys of its training, of its results by test, of fine-tuning.
+    """The steps of an arm and a seed: keys of its training, by test of its results and measures.
 
-    Of a study of fine-tuning only the last one is set.
+    Of a study of fine-tuning only that is set. Records of packed examples get no measures.
     """
 
     arm: str
@@ -27,12 +29,13 @@ class Cell:
     pretrain: str | None = None
     results: dict[str, str] = dataclasses.field(default_factory=dict)
     unigram: dict[str, str] = dataclasses.field(default_factory=dict)
+    measures: dict[str, str] = dataclasses.field(default_factory=dict)
     finetune: str | None = None
 
     def step_keys(self) -> list[str]:
         """Returns the steps whose metrics a report reads."""
-        found = [self.pretrain, *self.results.values(), *self.unigram.values(), self.finetune]
-        return [key for key in found if key]
+        tests = [*self.results.values(), *self.unigram.values(), *self.measures.values()]
+        return [key for key in (self.pretrain, *tests, self.finetune) if key]
 
 
 class Plan:
@@ -41,14 +44,19 @@ class Plan:
     Attributes:
       steps: By key.
       cells: Arm by arm, seed by seed.
+
+    Args:
+      study, scale: What to plan.
+      trial: Whether it is to choose settings by: TRIAL_SEED alone, and no measures.
     """
 
-    def __init__(self, study: Study, scale: Scale) -> None:
+    def __init__(self, study: Study, scale: Scale, trial: bool = False) -> None:
         self.steps: dict[str, Step] = {}
         self.cells: list[Cell] = []
-        self._study, self._scale = study, scale
+        self._study, self._scale, self._trial = study, scale, trial
+        seeds = range(1, min(study.seeds, scale.most_seeds) + 1)
         for arm in list(study.arms)[: scale.most_arms]:
-            for seed in range(1, min(study.seeds, scale.most_seeds) + 1):
+            for seed in [TRIAL_SEED] if trial else seeds:
                 self.cells.append(self._cell(arm, seed))
 
     def kept(self) -> list[str]:
@@ -72,22 +80,40 @@ class Plan:
             train = self._records(settings, "train")
             sizes = {key: settings["pretrain"][key] for key in _SIZES}
             cell.unigram[name] = self._unigram(sizes, train, dev)
-            cell.results[name] = self._add(
-                "evaluate",
-                {
-                    **sizes,
-                    "num_train_steps": settings["pretrain"]["num_train_steps"],
-                    "albert_config_file": "{out}/albert_config.json",
-                    "input_file": "{dev}/records.tfrecord",
-                    "output_dir": "{out}/run",
-                    "do_train": False,
-                    "do_eval": True,
-                    **settings.get("evaluate", {}),
-                },
-                {"dev": dev, "trained": cell.pretrain},
-                settings["config"],
-            )
+            flags = {
+                **sizes,
+                "num_train_steps": settings["pretrain"]["num_train_steps"],
+                "albert_config_file": "{out}/albert_config.json",
+                "input_file": "{dev}/records.tfrecord",
+                "output_dir": "{out}/run",
+                "do_train": False,
+                "do_eval": True,
+                **settings.get("evaluate", {}),
+            }
+            needs = {"dev": dev, "trained": cell.pretrain}
+            cell.results[name] = self._add("evaluate", flags, needs, settings["config"])
+            packed = self.steps[dev].flags.get("max_examples_per_row", 1) > 1
+            if not (packed or self._trial):
+                cell.measures[name] = self._measure(flags, needs, judged)
         return cell
+
+    def _measure(
+        self, flags: dict[str, Any], needs: dict[str, str], settings: dict[str, Any]
+    ) -> str:
+        """Adds what measures a cell's results on a test once more, by document and by a probe."""
+        dev = self.steps[needs["dev"]]
+        documents = {**dev.flags, "documents_file": "{out}/documents.json"}
+        needs = {**needs, "documents": self._add("documents", documents, dev.needs)}
+        flags = {
+            **flags,
+            "documents_file": "{documents}/documents.json",
+            "measures_file": "{out}/measures.json",
+        }
+        if self._study.probe:
+            needs["probe"] = self._records(settings, "train")
+            flags["probe_train_file"] = "{probe}/records.tfrecord"
+            flags |= settings.get("measure", {})
+        return self._add("measure", flags, needs, settings["config"])
 
     def _unigram(self, sizes: dict[str, Any], train: str, dev: str) -> str:
         flags = {

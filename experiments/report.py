@@ -10,10 +10,10 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
 
-from experiments import figures, outcomes
+from experiments import figures, outcomes, tuning
 from experiments.intervals import CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
-from experiments.plan import Plan
+from experiments.plan import TRIAL_SEED, Plan
 from experiments.study import Claim, Scale, Study
 
 PAPER_TOKENS = 125_000 * 4096 * 512
@@ -44,7 +44,8 @@ def write(
     ]
     (directory / "claims.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     figures.draw(directory / "figure.png", study, rows, verdicts)
-    text = "\n".join(_lines(study, scale, plan, rows, verdicts)) + "\n"
+    lines = [*_lines(study, scale, plan, rows, verdicts), *_rates(study, scale, kept)]
+    text = "\n".join(lines) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")
 
 
@@ -81,7 +82,8 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
     yield ""
     yield (
         f"Differences are paired by seed, above 0 if as claimed, with {CONFIDENCE:.0%} "
-        "t-intervals. Pairs: seeds with which both arms learned. Least: the smallest mean "
+        "t-intervals, which give the verdicts; the interval beside each is for other held-out "
+        "documents, too. Pairs: seeds with which both arms learned. Least: the smallest mean "
         "difference that these pairs could have distinguished from 0. Gate: whether that is at "
         "most the effect to detect."
     )
@@ -91,12 +93,13 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
         gate = "could have detected it" if found.could_see else "could not have detected it"
         if found.low is None:
             gate = "fewer than two pairs"
-        interval = "" if found.low is None else f"[{found.low:+.4f}, {found.high:+.4f}]"
+        interval = _interval(None if found.low is None else (found.low, found.high))
         arms = f"{claim.better} {'=' if claim.equal else 'better than'} {claim.worse}"
-        seen = [found.pairs, _number(found.gain, "+.4f"), interval, _number(found.least, ".4f")]
+        intervals = [interval, _interval(found.over_documents)]
+        seen = [found.pairs, _number(found.gain, "+.4f"), *intervals, _number(found.least, ".4f")]
         ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**"]
         rows.append([claim.text, arms, f"`{claim.metric}`", *seen, *ends])
-    heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Least|Effect|Gate|Verdict"
+    heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Documents, too|Least|Effect|Gate|Verdict"
     yield from _table(heads.split("|"), rows)
 
 
@@ -130,6 +133,27 @@ def _arms(rows: Sequence[Row]) -> Iterable[str]:
         )
     heads = ["Arm", "Run", "Diverged", "Learned", "Tokens to learn", "Unigram loss"]
     yield from _table([*heads, *(f"`{name}`" for name in names), "Seconds"], table)
+
+
+def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
+    tried = tuning.losses(study, scale, kept)
+    if not tried:
+        return
+    yield "## Learning rates"
+    yield ""
+    yield (
+        f"Masked-LM loss of seed {TRIAL_SEED}, which counts nowhere else, after "
+        f"{study.tuning.share_of_steps:.0%} of a cell's steps. The best is the arm's rate: if it "
+        "is the lowest or the highest that was tried, a better one may lie beyond."
+    )
+    yield ""
+    rows = []
+    for arm, losses in tried.items():
+        best = min(losses.values())
+        cells = [f"{loss:.4f}" if math.isfinite(loss) else "diverged" for loss in losses.values()]
+        marked = zip(cells, losses.values(), strict=True)
+        rows.append([arm, *(f"**{cell}**" if loss == best else cell for cell, loss in marked)])
+    yield from _table(["Arm", *(f"{rate:g}" for rate in study.tuning.rates)], rows)
 
 
 def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
@@ -212,6 +236,10 @@ def _mean(values: Sequence[float], form: str = ".4f") -> str:
         return ""
     spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
     return f"{statistics.mean(values):{form}}{spread}"
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return f"[{ends[0]:+.4f}, {ends[1]:+.4f}]" if ends else ""
 
 
 def _number(value: float | None, form: str) -> str:

@@ -26,7 +26,7 @@ from experiments.steps import SCRIPTS, Step
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
 _DIVERGED = "is not finite"
-_DISTRIBUTIONS = ("tensorflow", "keras", "numpy", "sentencepiece")
+_DISTRIBUTIONS = ("tensorflow", "keras", "numpy", "sentencepiece", "scikit-learn")
 _POINTS_DIGITS = 5
 
 
@@ -94,7 +94,7 @@ def _prepare(step: Step, directory: pathlib.Path, needed: dict[str, pathlib.Path
     if step.config:
         text = json.dumps(step.config, indent=2, sort_keys=True) + "\n"
         (directory / "albert_config.json").write_text(text, encoding="utf-8")
-    if step.kind == "evaluate":
+    if step.kind in ("evaluate", "measure"):
         # Results of several tests of one model must not share a directory.
         shutil.rmtree(directory / "run", ignore_errors=True)
         shutil.copytree(
@@ -156,6 +156,8 @@ def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
         return {"metrics": json.loads((directory / "unigram.json").read_text(encoding="utf-8"))}
     if step.kind == "pretrain":
         return {"curve": read_curve(directory / "run", step.flags)}
+    if step.kind == "measure":
+        return json.loads((directory / "measures.json").read_text(encoding="utf-8"))
     if step.kind in ("evaluate", "finetune"):
         return {"metrics": read_last_results(directory / "run" / "eval_results.txt")}
     return {}

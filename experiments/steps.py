@@ -14,6 +14,8 @@ SCRIPTS = {
     "unigram": "experiments/unigram.py",
     "pretrain": "run_pretraining.py",
     "evaluate": "run_pretraining.py",
+    "documents": "experiments/documents.py",
+    "measure": "experiments/measure.py",
     "finetune": "run_finetune.py",
 }
 _KEY_CHARACTERS = 12

@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 # What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
 SECTIONS = (
     *("text", "vocabulary", "records", "train_records", "dev_records"),
-    *("config", "pretrain", "evaluate", "finetune"),
+    *("config", "pretrain", "evaluate", "measure", "finetune"),
 )
 Settings = dict[str, dict[str, Any]]
 # What a scale must set: other steps or the report need it.
@@ -57,24 +57,42 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tuning:
+    """Which learning rates each arm tries.
+
+    Attributes:
+      rates: At least two.
+      share_of_steps: A trial's steps, as a share of a cell's.
+    """
+
+    rates: tuple[float, ...]
+    share_of_steps: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Study:
     """A question and how it is asked.
 
     Attributes:
-      name: The file's.
+      name, path: The file's.
       question, paper: In words.
       seeds: Number of seeds of each arm.
       arms: What each sets, by name; `start` names the arm whose weights it starts from.
       tests: Sets to judge each cell on, by name: flags of their records.
+      probe: Whether a fresh linear probe of each test's order labels judges the cells, too.
+      tuning: How its learning rates are chosen, or None.
       claims: In the file's order.
     """
 
     name: str
+    path: str
     question: str
     paper: str
     seeds: int
     arms: dict[str, dict[str, Any]]
     tests: dict[str, dict[str, Any]]
+    probe: bool
+    tuning: Tuning | None
     claims: tuple[Claim, ...]
 
 
@@ -83,7 +101,7 @@ class Scale:
     """How large the cells are.
 
     Attributes:
-      name: The file's.
+      name, path: The file's.
       about: In words.
       cells_at_a_time, threads: Cells that run together, and threads of each.
       most_seeds, most_arms: Bounds on a study's.
@@ -91,6 +109,7 @@ class Scale:
     """
 
     name: str
+    path: str
     about: str
     cells_at_a_time: int
     threads: int
@@ -123,10 +142,13 @@ def read_study(name: str) -> Study:
         claims = tuple(_claim(row, arms) for row in values.pop("claims", []))
         study = Study(
             path.stem,
+            str(path),
             *(_take(values, key, str) for key in ("question", "paper")),
             seeds=_take(values, "seeds", int),
             arms=arms,
             tests=_tests(values.pop("tests", {})),
+            probe=_take({"probe": values.pop("probe", False)}, "probe", bool),
+            tuning=_tuning(values.pop("tuning"), arms) if "tuning" in values else None,
             claims=claims,
         )
         _require(not values, "the file", "no other keys", sorted(values))
@@ -152,7 +174,7 @@ def read_scale(name: str) -> Scale:
         for section, flags in _SIZES.items():
             missing = sorted(set(flags) - set(settings.get(section, {})))
             _require(not missing, f"[{section}]", f"{', '.join(flags)}", f"without {missing}")
-        return Scale(path.stem, about, settings=settings, **counts)
+        return Scale(path.stem, str(path), about, settings=settings, **counts)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -210,6 +232,8 @@ def _settings(values: dict[str, Any], where: str) -> Settings:
     for section, flags in values.items():
         _require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)
         _require(isinstance(flags, dict), f"{where}.{section}", "a table", flags)
+        known = section != "text" or set(flags) <= {"train", "dev"}
+        _require(known, f"{where}.text", "only train and dev", sorted(flags))
         for flag, value in flags.items():
             plain = isinstance(value, (str, int, float))
             _require(plain, f"{where}.{section}.{flag}", "one value", value)
@@ -220,6 +244,23 @@ def _tests(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for name, flags in values.items():
         _settings({"records": flags}, f"tests.{name}")
     return values
+
+
+def _tuning(values: dict[str, Any], arms: Mapping[str, dict[str, Any]]) -> Tuning:
+    keys = {"learning_rate", "share_of_steps"}
+    _require(set(values) <= keys, "tuning", f"only {sorted(keys)}", sorted(values))
+    rates = values.get("learning_rate")
+    several = isinstance(rates, list) and len(set(rates)) == len(rates) > 1
+    right = several and all(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
+    _require(right, "tuning.learning_rate", "a list of different numbers above 0", rates)
+    share = values.get("share_of_steps", 1.0)
+    right = isinstance(share, (int, float)) and 0 < share <= 1
+    _require(right, "tuning.share_of_steps", "a number above 0, up to 1", share)
+    for arm, level in arms.items():
+        _require("finetune" not in level, arm, "pre-training alone, as [tuning] is of it", None)
+        own = level.get("pretrain", {}).get("learning_rate")
+        _require(own is None, f"{arm}.pretrain.learning_rate", "none beside [tuning]", own)
+    return Tuning(tuple(map(float, rates)), share)
 
 
 def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
@@ -251,7 +292,8 @@ def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
 def _take(values: dict[str, Any], key: str, kind: type) -> Any:
     value = values.pop(key, None)
     right = isinstance(value, kind) and (kind is not int or value > 0)
-    _require(right, key, "a string" if kind is str else "a positive integer", value)
+    kinds = {str: "a string", int: "a positive integer", bool: "true or false"}
+    _require(right, key, kinds[kind], value)
     return value
 
 

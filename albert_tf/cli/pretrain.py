@@ -19,6 +19,7 @@ from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
+from albert_tf.training.devices import InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -189,7 +190,13 @@ def train(values: flags.FlagValues, trainer: Trainer, records: Records) -> bool:
 
 def evaluate(values: flags.FlagValues, trainer: Trainer, records: Records) -> None:
     """Evaluates checkpoints up to the last step."""
-    input_fn = functools.partial(
+    input_fn = evaluation_input(values, records)
+    evaluation.evaluate_checkpoints(trainer, input_fn, values.num_train_steps)
+
+
+def evaluation_input(values: flags.FlagValues, records: Records) -> InputFn:
+    """Returns what makes the batches of an evaluation."""
+    return functools.partial(
         input_pipeline.evaluation_dataset,
         records.files,
         records.counts,
@@ -198,7 +205,6 @@ def evaluate(values: flags.FlagValues, trainer: Trainer, records: Records) -> No
         values.max_eval_steps,
         finish=records.masking(_EVALUATION_SEED),
     )
-    evaluation.evaluate_checkpoints(trainer, input_fn, values.num_train_steps)
 
 
 def _make_optimizer(values: flags.FlagValues) -> optimizers.AdamW:

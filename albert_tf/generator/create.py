@@ -40,9 +40,6 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
         before the long work, and no output file is touched.
     """
     # Imported here and below, not at the top: workers may import this file, without TensorFlow.
-    import tensorflow as tf
-
-    from albert_tf.generator import documents, shards
     from albert_tf.generator.extra import plots
 
     if values.plots:
@@ -50,6 +47,36 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
     if values.beam_options and values.runner != "beam":
         raise ValueError("`beam_options` applies only to `runner=beam`: set both, or leave it out")
     beam = _import_beam() if values.runner == "beam" else None
+    plan, inputs = make_plan(values)
+    if beam:
+        report = beam.run(plan, values.beam_options)
+    else:
+        settings = generator_flags.list_settings(values)
+        settings |= {
+            "vocabulary": plan.vocabulary.sha256,
+            "dupe_factor": plan.recipe.dupe_factor,
+        }
+        for path, stat in inputs:
+            settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
+        size = sum(stat.length for _, stat in inputs)
+        report = run_locally(plan, settings, size, values.num_processes)
+    report.measure_memory()
+    report.save(report_path(values.output_file, ".json"))
+    if values.plots:
+        plots.write_plots(report, report_path(values.output_file, ".png"))
+    return report
+
+
+def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, Any]]]:
+    """Returns what the flags ask for, and the files to read, each with its `stat`.
+
+    Raises:
+      ValueError, OSError: If a flag, an input or an output is wrong.
+    """
+    import tensorflow as tf
+
+    from albert_tf.generator import documents, shards
+
     input_files = list_files(values.input_file)
     output_files = shards.name_shards(values.output_file, values.num_output_shards)
     _check_output_files(output_files, input_files)
@@ -59,8 +86,7 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
     tokenizer = workers.load_tokenizer(vocabulary)
     recipe = generator_flags.read_recipe(values, tokenizer)
     tokenizer.word_starts(recipe.word_starts)  # Refuses an unknown name before the work.
-    stats = {path: tf.io.gfile.stat(path) for path in input_files}
-    sizes = [stats[path].length for path in input_files]
+    stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         blocks.cut_blocks,
         functools.partial(
@@ -68,24 +94,12 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
             settings=generator_flags.read_text_settings(values, values.input_file_mode),
         ),
         input_files,
-        sizes,
+        [stat.length for stat in stats],
         len(output_files),
         int(values.block_megabytes * 1e6),
     )
     plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, values.max_unknown_share)
-    if beam:
-        report = beam.run(plan, values.beam_options)
-    else:
-        settings = generator_flags.list_settings(values)
-        settings |= {"vocabulary": vocabulary.sha256, "dupe_factor": recipe.dupe_factor}
-        for path, stat in stats.items():
-            settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
-        report = run_locally(plan, settings, sum(sizes), values.num_processes)
-    report.measure_memory()
-    report.save(report_path(values.output_file, ".json"))
-    if values.plots:
-        plots.write_plots(report, report_path(values.output_file, ".png"))
-    return report
+    return plan, list(zip(input_files, stats, strict=True))
 
 
 def run_locally(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.intervals import AGREES, CANNOT_TELL, DISAGREES, judge
+from experiments.intervals import AGREES, CANNOT_TELL, DISAGREES, judge, resample
 
 
 def test_five_pairs_by_hand():
@@ -56,3 +56,61 @@ def test_the_gate_is_about_the_spread_not_the_verdict():
     narrow = judge([0.001, -0.001, 0.0005], effect=0.05)
     assert (wide.verdict, narrow.verdict) == (CANNOT_TELL, CANNOT_TELL)
     assert (wide.could_see, narrow.could_see) == (False, True)
+
+
+def synthetic(rng, seeds, documents, gain=0.0):
+    """Returns two arms' sums by document: documents and seeds differ, arms by `gain`."""
+    weights = rng.integers(5, 50, documents).astype(float)
+    of_documents = rng.normal(5, 1, documents)
+    means = of_documents + rng.normal(0, 0.05, [2, seeds, documents])
+    means += rng.normal(0, 0.05, [2, seeds, 1])
+    means[0] += gain
+    return np.stack([means * weights, np.broadcast_to(weights, means.shape)], axis=-1)
+
+
+def test_an_interval_over_documents_has_the_spread_of_both():
+    """Of independent differences the variances add: of seeds, and of documents."""
+    rng = np.random.default_rng(3)
+    seeds, documents = 40, 60
+    of_seed = rng.normal(0, 0.3, [seeds, 1])
+    of_document = rng.normal(0, 0.5, [1, documents])
+    gains = 1 + of_seed + of_document
+    better = np.stack([gains, np.ones_like(gains)], axis=-1)
+    worse = np.stack([np.zeros_like(gains), np.ones_like(gains)], axis=-1)
+    low, high = resample(better, worse)
+    half = 1.99 * np.sqrt(of_seed.var() / seeds + of_document.var() / documents)
+    np.testing.assert_allclose([low, high], [gains.mean() - half, gains.mean() + half], atol=0.015)
+    np.testing.assert_allclose(resample(worse, better, -1), [low, high])
+
+
+@pytest.mark.parametrize("gains", [[1.0, 2.0, 3.0, 4.0, 5.0], [0.1, 0.3, 0.25]])
+def test_without_differences_between_documents_it_is_the_t_interval(gains):
+    better = np.stack([np.tile(gains, [8, 1]).T, np.ones([len(gains), 8])], axis=-1)
+    found, expected = resample(better, better * [0, 1]), judge(gains, effect=1)
+    # The percentiles of 4,000 even draws lie between two of them.
+    np.testing.assert_allclose(found, [expected.low, expected.high], rtol=1e-3)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_an_interval_over_documents_rarely_misses_that_there_is_no_difference(seeds):
+    """5 % is expected; 200 sets have a standard deviation of 1.5 points."""
+    rng = np.random.default_rng(4)
+    found = [resample(*synthetic(rng, seeds, 21)) for _ in range(200)]
+    assert sum(low > 0 or high < 0 for low, high in found) <= 0.08 * len(found)
+    low, _ = resample(*synthetic(rng, seeds, 21, gain=0.5))
+    assert low > 0
+
+
+def test_what_documents_do_to_both_arms_cancels():
+    """Documents' means differ by 1 here: unpaired, 21 of them would leave an error of 0.2."""
+    low, high = resample(*synthetic(np.random.default_rng(5), 5, 21))
+    assert high - low < 0.3
+
+
+def test_a_document_counts_by_its_weight():
+    """Drawn once each, as in half of the draws, the two have a mean of 10 / 1,000, not 0.5."""
+    better = np.array([[[10.0, 10.0], [0.0, 990.0]]] * 2)
+    low, high = resample(better, better * [0, 1])
+    assert (low, high) == (0, 1)
+    middle = np.array([[[10.0, 10.0], [990.0, 990.0]]] * 2)
+    assert resample(middle, middle * [0, 1]) == (1, 1)

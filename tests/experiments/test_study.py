@@ -59,6 +59,8 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
         ('better = "without dropout"', 'better = "no dropout"', "a row of table 8"),
         ('"without dropout", worse = "with dropout"', '"with dropout", worse = "without dropout"',
          "a direction that agrees with the paper's numbers"),
+        ("config = { hidden_dropout_prob", "text = { trian", "with.text: expected only train and"),
+        ("seeds = 2", "seeds = 2\nprobe = 1", "probe: expected true or false, not 1"),
         ("[arms]", "[armes]", "at least one arm"),
         ("= 0.1 }", "= [0.1] }", "hidden_dropout_prob: expected one value"),
         ('"with" = {', '"with" = { start = "none",', "with.start: expected one of"),
@@ -102,7 +104,8 @@ def test_seeds_of_an_arm_share_records_and_differ_in_seed_only(tmp_path):
     assert first.needs == second.needs
     assert {**first.flags, "random_seed": 2} == second.flags
     assert {step.kind for step in plan.steps.values()} == {
-        *("text", "vocabulary", "records", "unigram", "pretrain", "evaluate")
+        *("text", "vocabulary", "records", "unigram", "pretrain", "evaluate"),
+        *("documents", "measure"),
     }
 
 

@@ -37,7 +37,11 @@ while state["step"] < steps:
     time.sleep(float(os.environ.get("STEP_SECONDS", 0)))
     dropout = config.get("hidden_dropout_prob", 0)
     state["step"] += 1
-    state["loss"] -= (0.02 - 0.05 * dropout) / (state["step"] + int(flags["random_seed"]))
+    # With much dropout another rate is the best.
+    best_rate = 2e-3 if dropout > 0.15 else 1e-3
+    too_far = abs(float(flags["learning_rate"]) / best_rate - 1)
+    gain = 0.02 - 0.05 * dropout - 0.01 * too_far
+    state["loss"] -= gain / (state["step"] + int(flags["random_seed"]))
     part = directory / "state.part"
     part.write_text(json.dumps(state))
     part.replace(state_file)

@@ -1,0 +1,109 @@
+"""Checks what a study sets against the flags that the scripts define, before anything runs.
+
+`python -m experiments.check_flags`, with the project's own Python, which has the scripts, reads
+[where, section, settings] rows as JSON, and ends with one line on the first that is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import pathlib
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from experiments.steps import SCRIPTS
+
+if TYPE_CHECKING:  # The project's Python may lack tomllib.
+    from experiments.study import Scale, Study
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_OF_RECORDS = ("train_records", "dev_records")
+
+
+def check(study: Study, scale: Scale, python: str) -> None:
+    """Checks a study and its scale.
+
+    Args:
+      study: The study.
+      scale: The scale.
+      python: Of the project's own environment.
+
+    Raises:
+      ValueError: If a script has no such flag or does not take its value, or a config is not valid.
+    """
+    process = subprocess.run(
+        [python, "-m", "experiments.check_flags"],
+        input=json.dumps(list_settings(study, scale)),
+        cwd=_ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        raise ValueError(process.stderr.strip().splitlines()[-1])
+
+
+def list_settings(study: Study, scale: Scale) -> list[tuple[str, str, dict[str, Any]]]:
+    """Returns where each section stands, its name, and what it sets: a whole config, or flags."""
+    rows = [(f"{scale.path}: {name}", name, flags) for name, flags in scale.settings.items()]
+    for arm, level in study.arms.items():
+        sections = {name: flags for name, flags in level.items() if name != "start"}
+        sections["config"] = {**scale.settings["config"], **sections.get("config", {})}
+        rows += [(f"{study.path}: {arm}.{name}", name, sections[name]) for name in sections]
+    for name, flags in study.tests.items():
+        rows.append((f"{study.path}: tests.{name}", "records", flags))
+    return rows
+
+
+def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:
+    """Returns one line on the first wrong setting of `list_settings`, or None."""
+    from absl import flags
+
+    from albert_tf.config import AlbertConfig
+
+    definitions = _definitions()
+    for where, section, settings in rows:
+        if section == "config":
+            try:
+                AlbertConfig.from_dict(settings)
+            except (TypeError, ValueError) as error:
+                return f"{where}: {error}"
+        kind = "records" if section in _OF_RECORDS else section
+        if kind not in definitions:
+            continue
+        values = flags.FlagValues()
+        definitions[kind](values)
+        for name, value in settings.items():
+            if name not in values:
+                near = difflib.get_close_matches(name, list(values), 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                return f"{where}.{name}: {SCRIPTS[kind]} has no such flag{hint}"
+            try:
+                values[name].parse(str(value).lower() if isinstance(value, bool) else str(value))
+            except flags.Error as error:
+                text = " ".join(str(error).split())
+                return f"{where}.{name}: {SCRIPTS[kind]} does not take {value!r} ({text})"
+    return None
+
+
+def _definitions() -> dict[str, Any]:
+    from albert_tf.cli import finetune_flags, pretrain_flags
+    from albert_tf.generator import flags as generator_flags
+    from albert_tf.generator import sentencepiece
+    from experiments import measure
+
+    return {
+        "vocabulary": sentencepiece.define_flags,
+        "records": generator_flags.define_flags,
+        "pretrain": pretrain_flags.define_flags,
+        "evaluate": pretrain_flags.define_flags,
+        "measure": measure.define_flags,
+        "finetune": finetune_flags.define_flags,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(find_wrong(json.load(sys.stdin)))

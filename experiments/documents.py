@@ -1,0 +1,64 @@
+"""Tells which document each record of create_pretraining_data.py is from.
+
+python experiments/documents.py --documents_file=documents.json FLAGS
+
+with the flags that made the records. Pairs are drawn anew, which takes a moment; no mask is.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+from absl import flags
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from albert_tf import errors, files, quiet, scripts
+from albert_tf.generator import create, instances, workers
+from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.blocks import Place
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the generator's flags, and the name of the file to write."""
+    generator_flags.define_flags(values)
+    scripts.FlagGroup(values, "Documents").string(
+        "documents_file", None, "JSON file to write.", required=True
+    )
+
+
+def documents_of_records(plan: workers.Plan) -> np.ndarray:
+    """Returns the number of the document that each record's first segment is from, `<int64>[N]`.
+
+    Args:
+      plan: What made the records; see albert_tf.generator.create.
+
+    Raises:
+      ValueError: If records hold several examples.
+    """
+    if plan.recipe.max_examples_per_row > 1:
+        raise ValueError("`max_examples_per_row` packs examples of several documents: leave it out")
+    tokenizer = workers.load_tokenizer(plan.vocabulary)
+    found = []
+    for block in plan.cut_blocks(Place(), 0):
+        tokens, _ = workers.tokenize_block(block, tokenizer, plan.recipe)
+        if tokens.documents:
+            first_tokens = instances.draw_instances(tokens, plan.recipe).pairs[:, 0]
+            ends = [bounds[-1] for bounds in tokens.documents]
+            found.append(tokens.numbers[np.searchsorted(ends, first_tokens, side="right")])
+    return np.concatenate(found)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Writes the numbers as a JSON list."""
+    quiet.import_tensorflow()
+    with errors.in_one_line(flags=values):
+        plan, _ = create.make_plan(values)
+        files.replace(values.documents_file, json.dumps(documents_of_records(plan).tolist()))
+
+
+if __name__ == "__main__":
+    scripts.run_script(main, define_flags, __doc__)

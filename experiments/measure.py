@@ -1,0 +1,159 @@
+"""Measures a trained model by document, and what a fresh linear probe reads from it.
+
+Takes the flags of run_pretraining.py for an evaluation, and evaluates the same rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from albert_tf import checkpoint, errors, files, quiet, scripts
+from albert_tf.cli import pretrain_flags
+
+# Documents beyond this number are put together with their neighbours.
+_MOST_GROUPS = 100
+_DIGITS = 4
+# Of the order of the probe's examples: the same for every model.
+_PROBE_SEED = 0
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the flags of run_pretraining.py and those of the measurements."""
+    pretrain_flags.define_flags(values)
+    group = scripts.FlagGroup(values, "Measurements")
+    group.string("documents_file", None, "What documents.py wrote of input_file.", required=True)
+    group.string("measures_file", None, "JSON file to write.", required=True)
+    group.string(
+        "probe_train_file", None, "Records to train a probe of the order labels on; none: no probe."
+    )
+    group.integer(
+        "probe_examples",
+        20000,
+        "Number of records, from all over probe_train_file, that the probe is trained on. 20000 "
+        "are 150 for each weight of a model with H=128.",
+        lower_bound=2,
+    )
+
+
+def probe_hits(
+    train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Returns where a logistic regression on standardised features is right, `<float64>[N]`."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000))
+    return (probe.fit(train, train_labels).predict(test) == labels).astype(np.float64)
+
+
+def group_sums(sums: np.ndarray, weights: np.ndarray, documents: np.ndarray) -> list[list[float]]:
+    """Returns sum and weight of each group of documents, leaving out those without rows."""
+    groups = documents * min(_MOST_GROUPS, documents.max() + 1) // (documents.max() + 1)
+    totals = np.stack([np.bincount(groups, values) for values in (sums, weights)], axis=1)
+    return totals[np.bincount(groups) > 0].round(_DIGITS).tolist()
+
+
+def _row_measures(model: Any, features: dict[str, Any]) -> dict[str, Any]:
+    """Returns sums over each row, with their weights `[B, 2]`; the pooled output; the labels."""
+    from keras import ops
+
+    outputs = model(features, training=False)
+
+    def sums(labels: Any, logits: Any, weights: Any) -> list[Any]:
+        losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        hits = ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels)
+        return [
+            ops.stack([ops.sum(found * weights, axis=1), ops.sum(weights, axis=1)], axis=1)
+            for found in (losses, ops.cast(hits, "float32"))
+        ]
+
+    labels = features["sentence_order_labels"]
+    masked_lm = (features["masked_lm_ids"], outputs["masked_lm_logits"])
+    lm_loss, lm_accuracy = sums(*masked_lm, features["masked_lm_weights"])
+    ones = ops.ones_like(labels, dtype="float32")
+    orders = (labels[:, None], outputs["sentence_order_logits"][:, None], ones[:, None])
+    order_loss, order_accuracy = sums(*orders)
+    return {
+        "masked_lm_loss": lm_loss,
+        "masked_lm_accuracy": lm_accuracy,
+        "sentence_order_loss": order_loss,
+        "sentence_order_accuracy": order_accuracy,
+        "pooled": outputs["pooled_output"],
+        "labels": labels,
+        "weights": features.get("example_weights", ones),
+    }
+
+
+def _measure_rows(trainer: Any, input_fn: Any) -> dict[str, np.ndarray]:
+    """Returns `_row_measures` of a finite dataset, without the rows that fill up its last batch."""
+    model = trainer.model
+    rows_of = trainer.devices.gathered(model, functools.partial(_row_measures, model))
+    parts = [rows_of(batch) for batch in trainer.devices.batches(input_fn)]
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    counted = found.pop("weights") > 0
+    return {name: rows[counted] for name, rows in found.items()}
+
+
+def measure(values: flags.FlagValues) -> dict[str, Any]:
+    """Returns metrics and sums by document, as written to --measures_file.
+
+    Raises:
+      ValueError, OSError: If flags, records or the documents' file are wrong.
+    """
+    from albert_tf.cli import pretrain
+    from albert_tf.records import input_files, input_pipeline
+
+    documents = np.array(json.loads(files.read_bytes(values.documents_file)))
+    with contextlib.ExitStack() as held:
+        trainer, records = pretrain.prepare(values, held)
+        if len(documents) != sum(records.counts):
+            raise ValueError(
+                f"`documents_file` is of {len(documents)} records, `input_file` has "
+                f"{sum(records.counts)}: make it with the flags that made them"
+            )
+        trainer.restore(checkpoint.latest(values.output_dir))
+        batch = values.eval_batch_size
+        found = _measure_rows(trainer, pretrain.evaluation_input(values, records))
+        labels, pooled = found.pop("labels"), found.pop("pooled")
+        sums = {name: pairs.T.astype(np.float64) for name, pairs in found.items()}
+        metrics = {"sentence_order_majority": float(max(labels.mean(), 1 - labels.mean()))}
+        if values.probe_train_file:
+            paths = input_files.find_files(values.probe_train_file)
+            known = pretrain.check_records(values, paths, trainer.task.config, None)
+            steps = max(1, min(values.probe_examples, sum(known.counts)) // batch)
+
+            def probed(context: Any) -> Any:
+                return input_pipeline.training_dataset(
+                    *(known.files, known.indexes, known.spec, batch, _PROBE_SEED, 0, context),
+                    finish=known.masking(_PROBE_SEED),
+                ).take(steps)
+
+            train = _measure_rows(trainer, probed)
+            hits = probe_hits(train["pooled"], train["labels"], pooled, labels)
+            sums["probe_accuracy"] = np.stack([hits, np.ones_like(hits)])
+            metrics["probe_accuracy"] = float(hits.mean())
+    documents = documents[: len(labels)]
+    by_document = {name: group_sums(*pair, documents) for name, pair in sums.items()}
+    return {"metrics": metrics, "documents": by_document}
+
+
+def main(values: flags.FlagValues) -> None:
+    """Writes the measurements."""
+    quiet.import_tensorflow()
+    with errors.in_one_line(flags=values):
+        files.replace(values.measures_file, json.dumps(measure(values)) + "\n")
+
+
+if __name__ == "__main__":
+    scripts.run_script(main, define_flags, __doc__)

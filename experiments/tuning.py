@@ -1,0 +1,75 @@
+"""The learning rate, tuned for each arm alike, on a seed that no report counts.
+
+Two plans in turn: trials of each arm at each rate, then the cells, each with its arm's best.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+
+from experiments import outcomes
+from experiments.plan import Plan
+from experiments.study import Scale, Study, merge
+
+
+def trials(study: Study, scale: Scale) -> dict[float, Plan]:
+    """Returns, by rate, what tries it on all arms; arms that others start from have it, too."""
+    if not study.tuning:
+        return {}
+    found = {}
+    for rate in study.tuning.rates:
+        arms = {}
+        for arm, level in study.arms.items():
+            steps = merge(scale.settings, level)["pretrain"]["num_train_steps"]
+            steps = max(1, round(steps * study.tuning.share_of_steps))
+            arms[arm] = _set(level, learning_rate=rate, num_train_steps=steps)
+        tests = dict(list(study.tests.items())[:1])
+        tried = dataclasses.replace(study, arms=arms, tests=tests)
+        found[rate] = Plan(tried, scale, trial=True)
+    return found
+
+
+def losses(study: Study, scale: Scale, kept: pathlib.Path) -> dict[str, dict[float, float]]:
+    """Returns each arm's masked-LM loss at each rate; infinite if it diverged, NaN if not run."""
+    found: dict[str, dict[float, float]] = {}
+    for rate, plan in trials(study, scale).items():
+        for row in outcomes.read(plan, kept):
+            loss = math.inf if row.failed else math.nan
+            found.setdefault(row.arm, {})[rate] = row.masked_lm_loss or loss
+    return found
+
+
+def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
+    """Returns the study with each arm's best rate; as it is if it tunes none.
+
+    Raises:
+      ValueError: If a trial is missing, or an arm diverged at every rate.
+    """
+    arms = dict(study.arms)
+    for arm, found in losses(study, scale, kept).items():
+        best = min(found, key=found.get)
+        missing = [f"{rate:g}" for rate, loss in found.items() if math.isnan(loss)]
+        if missing:
+            raise ValueError(
+                f"{study.path}: [tuning]: {arm!r} has not been tried at {', '.join(missing)}: run "
+                "the study, and see the log.txt of steps that fail"
+            )
+        if math.isinf(found[best]):
+            raise ValueError(
+                f"{study.path}: [tuning]: {arm!r} diverged at every rate: add lower ones"
+            )
+        arms[arm] = _set(arms[arm], learning_rate=best)
+    return dataclasses.replace(study, arms=arms)
+
+
+def untried(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
+    """Returns the trials, or none if all have been run."""
+    plans = list(trials(study, scale).values())
+    keys = [key for plan in plans for key in plan.kept()]
+    return [] if all((kept / key / "metrics.json").exists() for key in keys) else plans
+
+
+def _set(level: dict, **flags: float) -> dict:
+    return merge(level, {"pretrain": flags})

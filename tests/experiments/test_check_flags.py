@@ -1,0 +1,55 @@
+"""Wrong settings of a study end it with one line, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from experiments import check_flags, study
+from tests.experiments.test_study import STUDY, read
+
+
+@pytest.mark.parametrize("name", study.names("studies"))
+def test_the_studies_here_are_right(name):
+    rows = check_flags.list_settings(study.read_study(name), study.read_scale("cpu"))
+    assert check_flags.find_wrong(rows) is None
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("config = { hidden_dropout_prob", "pretrain = { lerning_rate",
+         "with.pretrain.lerning_rate: run_pretraining.py has no such flag; did you mean "
+         "learning_rate?"),
+        ("config = { hidden_dropout_prob = 0.1", "pretrain = { sentence_order_weight = -1",
+         "with.pretrain.sentence_order_weight: run_pretraining.py does not take -1"),
+        ("config = { hidden_dropout_prob = 0.1", "pretrain = { num_train_steps = 1.5",
+         "with.pretrain.num_train_steps: run_pretraining.py does not take 1.5"),
+        ("hidden_dropout_prob = 0.1", "hidden_dropout = 0.1",
+         "with.config: unknown ALBERT config keys ['hidden_dropout']"),
+        ("hidden_dropout_prob = 0.1", "hidden_dropout_prob = 1.5", "with.config: "),
+        ("config = { hidden_dropout_prob = 0.1", 'dev_records = { single_segment = "cut"',
+         "with.dev_records.single_segment: data/create_pretraining_data.py does not take 'cut'"),
+        ("[[claims]]", "[tests]\nnsp = { random_next = true }\n[[claims]]",
+         "tests.nsp.random_next: data/create_pretraining_data.py has no such flag"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_no_script_takes(tmp_path, old, new, message):
+    assert old in STUDY
+    asked = read(tmp_path, STUDY.replace(old, new))
+    found = check_flags.find_wrong(check_flags.list_settings(asked, study.read_scale("smoke")))
+    assert found.startswith(f"{tmp_path}/own.toml: {message}") and "\n" not in found
+
+
+def test_a_scales_own_settings_are_checked(tmp_path):
+    path = tmp_path / "own.toml"
+    text = (study.HERE / "scales/smoke.toml").read_text()
+    path.write_text(text.replace('optimizer = "adamw"', 'optimizer = "adm"'))
+    command = [sys.executable, "-m", "experiments", "dropout", "--scale", str(path)]
+    environment = {**os.environ, "ALBERT_PYTHON": sys.executable}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert process.returncode == 1 and process.stderr.count("\n") == 1
+    assert "own.toml: pretrain.optimizer: run_pretraining.py does not take 'adm'" in process.stderr

@@ -1,0 +1,88 @@
+"""Learning rates are chosen by arm, on a seed of its own; cells at the scale's rate stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments import report, study, tuning
+from experiments.plan import TRIAL_SEED, Plan
+from tests.experiments.test_run_step import run_all
+from tests.experiments.test_study import STUDY, read
+
+TUNING = "[tuning]\nlearning_rate = [5e-4, 1e-3, 2e-3]\nshare_of_steps = 0.5\n[arms]"
+TUNED = STUDY.replace("[arms]", TUNING).replace("= 0.1 }", "= 0.2 }")
+
+
+@pytest.fixture
+def scale():
+    return study.read_scale("smoke")
+
+
+def test_each_arm_has_its_best_rate(tmp_path, scale):
+    """In the fake script 1e-3, the scale's own, is the best without dropout, and 2e-3 with 0.2."""
+    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    before = Plan(asked, scale)
+    trials = tuning.untried(asked, scale, kept)
+    assert len(trials) == 3
+    for plan in trials:
+        run_all(plan, tmp_path / "work")
+        for key in plan.kept():
+            (kept / key).mkdir(parents=True, exist_ok=True)
+            (kept / key / "metrics.json").write_bytes(
+                (tmp_path / "work" / key / "metrics.json").read_bytes()
+            )
+    assert tuning.untried(asked, scale, kept) == []
+    settled = tuning.settle(asked, scale, kept)
+    found = {arm: level["pretrain"]["learning_rate"] for arm, level in settled.arms.items()}
+    assert found == {"without": 1e-3, "with": 2e-3}
+    plan = Plan(settled, scale)
+    for cell, old in zip(plan.cells, before.cells, strict=True):
+        assert (cell.pretrain == old.pretrain) == (cell.arm == "without")
+    report.write(settled, scale, plan, kept, tmp_path)
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    chosen = {line.split(" | ")[0][2:]: line for line in lines if "**5." in line}
+    assert chosen["without"].split(" | ")[2].startswith("**")
+    assert chosen["with"].split(" | ")[3].startswith("**")
+
+
+def test_trials_differ_in_seed_rate_and_steps_only(tmp_path, scale):
+    asked = read(tmp_path, TUNED)
+    cell, plan = Plan(asked, scale).cells[0], Plan(asked, scale)
+    flags = plan.steps[cell.pretrain].flags
+    for rate, trial in tuning.trials(asked, scale).items():
+        assert [one.seed for one in trial.cells] == [TRIAL_SEED] * 2
+        tried = trial.steps[trial.cells[0].pretrain]
+        changed = {"random_seed": TRIAL_SEED, "learning_rate": rate, "num_train_steps": 20}
+        assert tried.flags == {**flags, **changed}
+        assert not trial.cells[0].measures
+    assert TRIAL_SEED not in {one.seed for one in plan.cells}
+
+
+def test_without_its_trials_there_are_no_cells(tmp_path, scale):
+    with pytest.raises(ValueError, match="own.toml: .*'without' has not been tried at 0.0005, 0.0"):
+        tuning.settle(read(tmp_path, TUNED), scale, tmp_path)
+
+
+def test_a_study_that_tunes_nothing_stays_as_it_is(tmp_path, scale):
+    asked = read(tmp_path, STUDY)
+    assert tuning.settle(asked, scale, tmp_path) == asked
+    assert not tuning.untried(asked, scale, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("[5e-4, 1e-3, 2e-3]", "1e-3", "tuning.learning_rate: expected a list of different"),
+        ("[5e-4, 1e-3, 2e-3]", "[1e-3]", "tuning.learning_rate: "),
+        ("[5e-4, 1e-3, 2e-3]", "[1e-3, 0]", "tuning.learning_rate: "),
+        ("share_of_steps = 0.5", "share_of_steps = 2", "tuning.share_of_steps: expected a number"),
+        ("share_of_steps", "steps", "tuning: expected only"),
+        ("config = {", "pretrain = { learning_rate = 1e-3 }, config = {",
+         "with.pretrain.learning_rate: expected none beside"),
+        ("config = {", "finetune = { train_step = 3 }, config = {", "with: expected pre-training"),
+    ],
+)  # fmt: skip
+def test_a_tuning_that_is_not_valid(tmp_path, old, new, message):
+    assert old in TUNED
+    with pytest.raises(ValueError, match=f"own.toml: {message}"):
+        read(tmp_path, TUNED.replace(old, new))
