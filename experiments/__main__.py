@@ -69,7 +69,9 @@ def _run(arguments: argparse.Namespace, asked: study.Study, scale: study.Scale) 
     """Checks the study's flags and runs what is missing; returns Snakemake's exit code."""
     check_flags.check(asked, scale, _python())
     if not importlib.util.find_spec("snakemake"):
-        raise ValueError("snakemake is not installed: make study sets up its environment")
+        raise ValueError(
+            "snakemake is not installed: run `make study`, which sets up its environment"
+        )
     arguments.work.mkdir(parents=True, exist_ok=True)
     command = snakemake_command(arguments, scale)
     if tuning.untried(asked, scale, _kept(arguments, scale)):
