@@ -22,7 +22,8 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _NOTES = (
     rb"I\d{4} \d\d:.*|\d{4}-\d\d-\d\d .*: I .*|"
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR|"
-    rb"To enable the following instructions: .*"
+    rb"To enable the following instructions: .*|"
+    rb"INFO: Created TensorFlow Lite .*"
 )
 # Without such a device, failing to use one is no error.
 _NO_DEVICE = rb"|E\d{4} .*failed call to cuInit.*|\d{4}-.*: E .*failed call to cuInit.*"
@@ -37,7 +38,7 @@ def import_tensorflow() -> None:
     if "tensorflow" in sys.modules:
         return
     level = os.environ.setdefault(_LEVEL, "3")
-    with contextlib.nullcontext() if level == "0" else _without_notes():
+    with contextlib.nullcontext() if level == "0" else filtered_stderr():
         import tensorflow as tf
 
         # Listing devices writes notes as well. Not for a TPU: the scripts choose how to start it.
@@ -64,7 +65,7 @@ def _has_gpu() -> bool:
 
 
 @contextlib.contextmanager
-def _without_notes() -> Iterator[None]:
+def filtered_stderr() -> Iterator[None]:
     """Captures standard error, and passes it on at the end without the notes."""
     try:
         real = os.dup(2)

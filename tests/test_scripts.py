@@ -29,8 +29,8 @@ SCRIPTS = {
     "run_finetune": (
         finetune_flags.define_flags,
         "Fine-tunes ALBERT",
-        ["Task and data", "Model and output", "Features", "Training", "Evaluation and prediction"]
-        + ["Export", "SQuAD", "Speed and memory", "TPU"],
+        ["Task and data", "Model and output", "Features", "Training", "Loss"]
+        + ["Evaluation and prediction", "Export", "SQuAD", "Speed and memory", "TPU"],
     ),
     "data/create_pretraining_data": (
         generator_flags.define_flags,

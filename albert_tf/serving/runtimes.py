@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf import quiet
 from albert_tf.types import Features
 
 _ONNX_TYPES = {"tensor(float)": tf.float32, "tensor(int32)": tf.int32}
@@ -61,7 +62,7 @@ def _load_onnx(content: bytes) -> Runner:
 
 
 def _load_tflite(content: bytes) -> Runner:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet.filtered_stderr():
         # tf.lite.Interpreter warns that it will move to its own package.
         warnings.simplefilter("ignore")
         runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
