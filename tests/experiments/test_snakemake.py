@@ -26,7 +26,7 @@ PYTHON = pathlib.Path(
     os.environ.get("ALBERT_STUDIES_PYTHON", run_step.ROOT / ".venv-studies/bin/python")
 )
 pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(), reason="snakemake isn't there: run make study STUDY=dropout once"
+    not PYTHON.exists(), reason="snakemake is not installed: make test-peers installs it"
 )
 TIMEOUT_SECONDS = 600
 KILLS = 5
