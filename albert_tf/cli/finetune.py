@@ -94,7 +94,12 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
 
 def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
     """Reads the examples of the required splits."""
-    return {split: read(split) for split, (flag, _) in SPLITS.items() if values[flag].value}
+    given = finetune_export.splits_to_fit(values)
+    return {
+        split: read(split)
+        for split, (flag, _) in SPLITS.items()
+        if values[flag].value or split in given
+    }
 
 
 def make_splits(
@@ -166,8 +171,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.class_weights:
         finetune_tasks.weigh_classes(values, task, examples["train"])
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
-    if values.export_dir:
-        finetune_export.check_free(values, num_train_steps)
+    finetune_export.check_free(values, num_train_steps)
     chief = devices.is_chief
     if chief:
         checks.make_output_dir(values.output_dir)
@@ -244,8 +248,7 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         run.evaluate_best()
     if values.do_predict:
         run.predict_best()
-    if values.export_dir and run.trainer.devices.is_chief:
-        finetune_export.export_best(values, run.task)
+    finetune_export.export_best(values, run)
 
 
 def combine(values: flags.FlagValues) -> None:

@@ -9,6 +9,8 @@ from absl import flags
 
 from albert_tf.cli import finetune_flags, shared_flags
 
+_EXPORTS = ("export_dir", "span_model_dir")
+
 
 def check_flags(values: flags.FlagValues) -> None:
     """Checks the flags against each other.
@@ -16,16 +18,14 @@ def check_flags(values: flags.FlagValues) -> None:
     Raises:
       ValueError: If they contradict each other.
     """
-    if not (values.do_train or values.do_eval or values.do_predict or values.export_dir):
-        raise ValueError("nothing to do: set --do_train, --do_eval, --do_predict or --export_dir")
-    if values.ensemble_dirs and values.export_dir:
+    exports = [name for name in _EXPORTS if values[name].value]
+    if not (values.do_train or values.do_eval or values.do_predict or exports):
         raise ValueError(
-            "--ensemble_dirs averages stored predictions, so there is no model to export: leave "
-            "--export_dir out"
+            "nothing to do: set --do_train, --do_eval, --do_predict, --export_dir or "
+            "--span_model_dir"
         )
-    if not math.isnan(values.threshold_to_export) and not values.export_dir:
-        raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
     shared_flags.check_output_dir(values)
+    _check_exports(values, exports)
     if values.ensemble_dirs and values.do_train:
         raise ValueError(
             "--ensemble_dirs averages stored predictions and trains nothing: leave --do_train out"
@@ -65,6 +65,37 @@ def check_flags(values: flags.FlagValues) -> None:
         if values[name].present and not values.teacher:
             raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
+
+
+def _check_exports(values: flags.FlagValues, exports: list[str]) -> None:
+    """Checks the flags of exports; `exports` are those with a directory, which appears whole."""
+    if values.ensemble_dirs and exports:
+        raise ValueError(
+            "--ensemble_dirs averages stored predictions, so there is no model to export: leave "
+            f"--{exports[0]} out"
+        )
+    if not math.isnan(values.threshold_to_export) and not values.export_dir:
+        raise ValueError("--threshold_to_export is stored in --export_dir: set that too")
+    for name in exports:
+        for other in ("output_dir", *exports):
+            path, inside = (os.path.realpath(values[flag].value) for flag in (name, other))
+            if other != name and f"{inside}/".startswith(f"{path}/"):
+                raise ValueError(
+                    f"--{name} {values[name].value} would contain --{other} {values[other].value}: "
+                    "give it a new directory of its own"
+                )
+    if not values.span_model_dir:
+        return
+    if finetune_flags.squad_model(values) != "squad_v2":
+        raise ValueError(
+            "--span_model_dir applies only to --task_name=squad_v2, and to question_answering with "
+            "--allow_no_answer: leave it out (the model of squad_v1 is a span model already)"
+        )
+    if not (values.train_file or values.eval_file or values.predict_file):
+        raise ValueError(
+            "--span_model_dir fits the model's end on data: set --train_file, --eval_file or "
+            "--predict_file"
+        )
 
 
 def _check_what_is_served(values: flags.FlagValues) -> None:

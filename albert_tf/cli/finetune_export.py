@@ -1,26 +1,41 @@
-"""The export after fine-tuning: the best checkpoint as a SavedModel."""
+"""The exports after fine-tuning: the best checkpoint as a SavedModel, or as a span model."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from absl import flags, logging
 
 from albert_tf import checkpoint, directories, eval_results
-from albert_tf.cli import finetune_flags
-from albert_tf.conversion import layouts
+from albert_tf.cli import finetune_flags, finetune_records, finetune_tasks
+from albert_tf.conversion import bundles, layouts, run_record
+from albert_tf.tasks import span_model
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.tasks.supervised_run import SupervisedRun
 from albert_tf.tasks.token_classification import TokenClassificationTask
+from albert_tf.text import vocabulary
+
+
+def splits_to_fit(values: flags.FlagValues) -> list[str]:
+    """Returns the splits that a span model takes besides those that the steps need.
+
+    After training it takes only those; otherwise the splits whose file is given.
+    """
+    if not values.span_model_dir or values.do_train:
+        return []
+    return [split for split, flag in finetune_tasks.FILES.items() if values[flag].value]
 
 
 def check(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Checks before training that the task can be exported.
+    """Checks before training that the task can be exported as a SavedModel.
 
     Raises:
       ImportError: If tensorflow_text is not installed.
@@ -31,13 +46,25 @@ def check(values: flags.FlagValues, task: SupervisedTask) -> None:
 
 
 def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
-    """Checks that the directory doesn't exist, or holds the export that this run would make.
+    """Checks that each directory doesn't exist, or holds the export that this run would make.
 
     Raises:
       ValueError: If it holds anything else, or can't be made.
     """
+    for directory, is_there in (
+        (values.export_dir, layouts.holds_weights_of),
+        (values.span_model_dir, span_model.holds_span_model_of),
+    ):
+        if directory and not (
+            _is_trained(values, num_train_steps) and _is_exported(values, directory, is_there)
+        ):
+            directories.check_free(directory)
+
+
+def _is_trained(values: flags.FlagValues, num_train_steps: int) -> bool:
+    """Whether there is nothing to train, or no more."""
     newest = checkpoint.latest(values.output_dir) if values.do_train else None
-    is_done = not values.do_train or (
+    return not values.do_train or (
         newest is not None
         and (
             int(newest.rpartition("-")[2]) >= num_train_steps
@@ -46,14 +73,19 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
             )
         )
     )
-    if not (is_done and _is_exported(values)):
-        directories.check_free(values.export_dir)
 
 
-def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Writes the best checkpoint as a SavedModel that takes raw text, unless it exists."""
-    if _is_exported(values):
-        logging.info("%s already contains the export of %s", values.export_dir, _to_export(values))
+def export_best(values: flags.FlagValues, run: SupervisedRun) -> None:
+    """Writes the best checkpoint as the flags say, unless it is there."""
+    if values.export_dir and run.trainer.devices.is_chief:
+        _export_saved_model(values, run.task)
+    if values.span_model_dir:
+        _export_span_model(values, run)
+
+
+def _export_saved_model(values: flags.FlagValues, task: SupervisedTask) -> None:
+    """Writes a SavedModel that takes raw text."""
+    if _is_exported(values, values.export_dir, layouts.holds_weights_of):
         return
     kind, options = _serving(values, task)
     saved_model, trained = _import_exporters()
@@ -70,14 +102,43 @@ def export_best(values: flags.FlagValues, task: SupervisedTask) -> None:
         logging.info("%s", hint)
 
 
+def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
+    """Writes a checkpoint of the release's layout, without the unused pooler."""
+    directory = values.span_model_dir
+    if _is_exported(values, directory, span_model.holds_span_model_of):
+        return
+    path = run.restore_best()
+    splits = {
+        name: dataclasses.replace(split, batch_size=values.predict_batch_size)
+        for name, split in run.splits.items()
+    }
+    fitted_on, *others = (splits[name] for name in finetune_tasks.FILES if name in splits)
+    weights, note = span_model.make(run, fitted_on, next(iter(others), None))
+    logging.info("%s", note)
+    if not run.trainer.devices.is_chief:
+        return
+    config = run.task.options.config
+    record = run_record.find(path) or finetune_records.record(values, run.task, path)
+    with directories.whole_directory(directory) as temporary:
+        bundles.write(temporary, config, weights)
+        vocabulary.copy(finetune_records.read_vocabulary(values, config), temporary)
+        dataclasses.replace(record, note=note).write(temporary)
+    logging.info("exported %s to %s, as a span model", path, directory)
+
+
 def _to_export(values: flags.FlagValues) -> str | None:
     found = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
     return found or finetune_flags.initial_weights(values)
 
 
-def _is_exported(values: flags.FlagValues) -> bool:
+def _is_exported(
+    values: flags.FlagValues, directory: str, is_there: Callable[[str, str], bool]
+) -> bool:
     path = _to_export(values)
-    return path is not None and layouts.holds_weights_of(values.export_dir, path)
+    found = path is not None and is_there(directory, path)
+    if found:
+        logging.info("%s already contains the export of %s", directory, path)
+    return found
 
 
 def _import_exporters() -> tuple[ModuleType, ModuleType]:

@@ -36,6 +36,10 @@ def write(
 ) -> None:
     """Writes the vocabulary and what the run is, and from which initial weights it starts."""
     vocabulary.keep(words, values.output_dir)
+    record(values, task, initial).write(values.output_dir)
+
+
+def record(values: flags.FlagValues, task: SupervisedTask, initial: str | None) -> RunRecord:
+    """Returns what this run is, given the initial weights that it starts from."""
     command = scripts.command_line()
-    record = RunRecord(values.task_name, task.problem_type, initial or "", command)
-    record.write(values.output_dir)
+    return RunRecord(values.task_name, task.problem_type, initial or "", command)

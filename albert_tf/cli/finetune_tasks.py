@@ -29,8 +29,9 @@ from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 
-# A split -> the flag that needs it.
+# A split -> the flag that needs it, and the flag of its file.
 _STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 # From the name of a split to its examples.
 Reader = Callable[[str], list[Any]]
 # Every task's first arguments: the model's options, its tokenizer, and max_seq_length.
@@ -228,7 +229,7 @@ def _levels(values: flags.FlagValues) -> tuple[str, ...]:
 
 
 def _file(values: flags.FlagValues, split: str) -> str:
-    flag = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}[split]
+    flag = FILES[split]
     path = getattr(values, flag)
     if not path:
         raise ValueError(f"--{_STEPS[split]} of {values.task_name} reads --{flag}: set that too")

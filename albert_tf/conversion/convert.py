@@ -126,6 +126,12 @@ def _write_tf1(directory: str, source: Source, architecture: None) -> str:
 
 def _write_hugging_face(directory: str, source: Source, architecture: str | None) -> str:
     known = huggingface.ARCHITECTURES
+    if source.heads >= set(HEADS[4:]) and architecture in (None, "AlbertForQuestionAnswering"):
+        raise ValueError(
+            f"Hugging Face has no model with the heads of squad_v2 ({', '.join(HEADS[4:])}): write "
+            f"a span model of {source.path} (`span_model_dir` of albert-finetune), and convert "
+            "that; or leave out heads with `drop`"
+        )
     if architecture is None and source.run:
         architecture = _ARCHITECTURES_OF_TASKS.get(source.run.task_name)
     if architecture is None:

@@ -50,6 +50,8 @@ def text(
     ]
     if labels:
         sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
+    if run and run.note:
+        sections.append(run.note)
     if run:
         start = (
             f"from {run.init_checkpoint}" if run.init_checkpoint else ("from random initialisation")

@@ -23,12 +23,14 @@ class RunRecord:
       problem_type: Hugging Face's name for the kind of classifier; "" for other models.
       init_checkpoint: The weights that it started from, as named; "" for none.
       command: The command line.
+      note: What users of the model must know; "" for nothing.
     """
 
     task_name: str
     problem_type: str
     init_checkpoint: str
     command: str
+    note: str = ""
 
     def write(self, directory: str) -> None:
         """Writes the record."""
@@ -47,5 +49,7 @@ def find(path: str) -> RunRecord | None:
     if not files.is_file(file):
         return None
     stored = read_json_object(file)
-    names = [field.name for field in dataclasses.fields(RunRecord)]
+    fields = dataclasses.fields(RunRecord)
+    # Earlier versions wrote no note.
+    names = [f.name for f in fields if f.name in stored or f.default is dataclasses.MISSING]
     return RunRecord(**{name: json_member(stored, name, file, str) for name in names})

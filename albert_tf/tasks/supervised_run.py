@@ -90,7 +90,7 @@ class SupervisedRun:
           NonFiniteLossError: If a loss becomes NaN or infinite; see Trainer.train.
         """
         trainer, split = self.trainer, self.splits["train"]
-        table = _columns(split.features, self.task.inputs + self.task.labels)
+        table = columns(split.features, self.task.inputs + self.task.labels)
         plan = length_buckets.training_batches(
             table.lengths, split.batch_size, split.static_lengths, seed, num_train_steps
         )
@@ -150,29 +150,12 @@ class SupervisedRun:
         """Returns predictions for a split with the trainer's weights; see SupervisedTask."""
         return predict(self.task, self._outputs, self.splits[name])
 
-    def _evaluate(self) -> dict[str, float]:
-        self._dev_predictions = self.predict("dev")
-        return self.task.scores(self.splits["dev"].examples, self._dev_predictions)
+    def restore_best(self) -> str:
+        """Loads the best weights available; returns where they come from.
 
-    def _write_dev(self) -> None:
-        examples = self.splits["dev"].examples
-        self.task.write(self.trainer.output_dir, "dev", examples, self._dev_predictions)
-
-    def _predict_and_write(self, name: str) -> None:
-        source = self._restore_best()
-        predictions = self.predict(name)
-        if self.trainer.devices.is_chief:
-            write_predictions(
-                self.task,
-                self.trainer.output_dir,
-                source,
-                name,
-                self.splits[name].examples,
-                predictions,
-            )
-
-    def _restore_best(self) -> str:
-        """Loads the best weights available; returns where they come from."""
+        Raises:
+          ValueError: If the initial weights lack the task's head.
+        """
         directory = self.trainer.output_dir
         saved = checkpoint.best(directory) or checkpoint.latest(directory)
         if saved:
@@ -189,10 +172,31 @@ class SupervisedRun:
             )
         return self.initial_weights
 
+    def _evaluate(self) -> dict[str, float]:
+        self._dev_predictions = self.predict("dev")
+        return self.task.scores(self.splits["dev"].examples, self._dev_predictions)
+
+    def _write_dev(self) -> None:
+        examples = self.splits["dev"].examples
+        self.task.write(self.trainer.output_dir, "dev", examples, self._dev_predictions)
+
+    def _predict_and_write(self, name: str) -> None:
+        source = self.restore_best()
+        predictions = self.predict(name)
+        if self.trainer.devices.is_chief:
+            write_predictions(
+                self.task,
+                self.trainer.output_dir,
+                source,
+                name,
+                self.splits[name].examples,
+                predictions,
+            )
+
 
 def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
     """Returns a task's predictions for a split with the weights of a model; see SupervisedTask."""
-    table = _columns(split.features, task.inputs)
+    table = columns(split.features, task.inputs)
     plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
     outputs = outputs_of(table.evaluation_inputs(plan), len(table.lengths))
     return task.predictions(split.examples, split.features, outputs)
@@ -226,7 +230,8 @@ def write_predictions(
     )
 
 
-def _columns(table: FeatureTable, names: Sequence[str]) -> FeatureTable:
+def columns(table: FeatureTable, names: Sequence[str]) -> FeatureTable:
+    """Returns a table with only the named features, of those that it has."""
     kept = [
         {name: column[name] for name in names if name in column}
         for column in (table.scalars, table.sequences)

@@ -351,7 +351,21 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
     ("source", "arguments", "message"),
     [
         ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* set --drop=cls"),
-        ("heads/squad_v2", ["--to=huggingface"], "has no ALBERT with exactly answer_class/"),
+        (
+            "heads/squad_v2",
+            ["--to=huggingface"],
+            "the heads of squad_v2 .*: write a span model of .*squad_v2 .`span_model_dir` of alb",
+        ),
+        (
+            "heads/squad_v2",
+            ["--to=huggingface", "--architecture=AlbertForQuestionAnswering"],
+            "the heads of squad_v2 .*, and convert that; or leave out heads with --drop",
+        ),
+        (
+            "heads/squad_v2",
+            ["--to=huggingface", "--drop=answer_class/"],
+            "has no ALBERT with exactly end_logits/, start_logits/",
+        ),
         ("heads/squad_v1", ["--to=huggingface"], "QuestionAnswering has no place for bert/pooler/"),
         (
             "heads/classifier",
