@@ -84,15 +84,17 @@ def make(
       Weights by the release's names, and a text that names what is lost.
     """
     windows = _sample(run, fitted_on)
-    end = fit_end(windows)
-    stored = conversion.named_weights(run.trainer.model)
-    span_weights = _weights({name: np.asarray(value) for name, value in stored.items()}, end)
+    end, count = fit_end(windows), len(windows)
+    named = conversion.named_weights(run.trainer.model)
+    stored = {name: np.asarray(value) for name, value in named.items()}
+    span_weights = weights(stored, end)
     note = (
         f"A span model made from a squad_v2 model: its encoder and its start are unchanged; its "
-        f'end is a linear map fitted on {len(windows)} windows. Lost are the score of "no '
+        f'end is a linear map fitted on {count} windows. Lost are the score of "no '
         "answer\" (answer_class/) and the end's dependence on the start (end_logits/). "
     )
     if measured_on:
+        windows.clear()  # So that never two samples are in memory.
         windows = _sample(run, measured_on)
     where = f"{len(windows)} windows of evaluation data" if measured_on else "these windows"
     note += (
@@ -195,7 +197,7 @@ def agreement(windows: Sequence[Window], end: np.ndarray) -> float:
     return float(np.mean([(w.hidden @ end).argmax() == w.ends.argmax() for w in windows]))
 
 
-def _weights(stored: Mapping[str, np.ndarray], end: np.ndarray) -> dict[str, np.ndarray]:
+def weights(stored: Mapping[str, np.ndarray], end: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the span model's weights by the release's names, without the unused pooler.
 
     Args:
@@ -209,7 +211,7 @@ def _weights(stored: Mapping[str, np.ndarray], end: np.ndarray) -> dict[str, np.
 
 def _encoder(stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {
-        name: np.asarray(value)
+        name: value
         for name, value in stored.items()
         if name.startswith(ENCODER) and not name.startswith(POOLER)
     }
@@ -227,7 +229,7 @@ def holds_span_model_of(directory: str, path: str) -> bool:
         end = held[_KERNEL][1]
     except (FileNotFoundError, IndexError, KeyError, ValueError):
         return False
-    expected = _weights(layouts.find(path).read_weights(path), end)
+    expected = weights(layouts.find(path).read_weights(path), end)
     return held.keys() == expected.keys() and all(
         np.array_equal(value, held[name]) for name, value in expected.items()
     )
