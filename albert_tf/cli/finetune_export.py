@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -51,12 +50,10 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
     Raises:
       ValueError: If it holds anything else, or can't be made.
     """
-    for directory, is_there in (
-        (values.export_dir, layouts.holds_weights_of),
-        (values.span_model_dir, span_model.holds_span_model_of),
-    ):
+    for flag, (is_there, _) in _EXPORTS.items():
+        directory, path = values[flag].value, _to_export(values)
         if directory and not (
-            _is_trained(values, num_train_steps) and _is_exported(values, directory, is_there)
+            _is_trained(values, num_train_steps) and path and is_there(directory, path)
         ):
             directories.check_free(directory)
 
@@ -77,17 +74,19 @@ def _is_trained(values: flags.FlagValues, num_train_steps: int) -> bool:
 
 def export_best(values: flags.FlagValues, run: SupervisedRun) -> None:
     """Writes the best checkpoint as the flags say, unless it is there."""
-    if values.export_dir and run.trainer.devices.is_chief:
-        _export_saved_model(values, run.task)
-    if values.span_model_dir:
-        _export_span_model(values, run)
+    for flag, (is_there, write) in _EXPORTS.items():
+        directory, path = values[flag].value, _to_export(values)
+        if directory and is_there(directory, path):
+            logging.info("%s already contains the export of %s", directory, path)
+        elif directory:
+            write(values, run)
 
 
-def _export_saved_model(values: flags.FlagValues, task: SupervisedTask) -> None:
+def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
     """Writes a SavedModel that takes raw text."""
-    if _is_exported(values, values.export_dir, layouts.holds_weights_of):
+    if not run.trainer.devices.is_chief:
         return
-    kind, options = _serving(values, task)
+    kind, options = _serving(values, run.task)
     saved_model, trained = _import_exporters()
     stored = trained.Stored(
         _to_export(values),
@@ -104,9 +103,6 @@ def _export_saved_model(values: flags.FlagValues, task: SupervisedTask) -> None:
 
 def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
     """Writes a checkpoint of the release's layout, without the unused pooler."""
-    directory = values.span_model_dir
-    if _is_exported(values, directory, span_model.holds_span_model_of):
-        return
     path = run.restore_best()
     splits = {
         name: dataclasses.replace(split, batch_size=values.predict_batch_size)
@@ -119,26 +115,23 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         return
     config = run.task.options.config
     record = run_record.find(path) or finetune_records.record(values, run.task, path)
-    with directories.whole_directory(directory) as temporary:
+    with directories.whole_directory(values.span_model_dir) as temporary:
         bundles.write(temporary, config, weights)
         vocabulary.copy(finetune_records.read_vocabulary(values, config), temporary)
         dataclasses.replace(record, note=note).write(temporary)
-    logging.info("exported %s to %s, as a span model", path, directory)
+    logging.info("exported %s to %s, as a span model", path, values.span_model_dir)
+
+
+# A flag -> whether its directory holds the export of a checkpoint, and what writes it.
+_EXPORTS = {
+    "export_dir": (layouts.holds_weights_of, _export_saved_model),
+    "span_model_dir": (span_model.holds_span_model_of, _export_span_model),
+}
 
 
 def _to_export(values: flags.FlagValues) -> str | None:
     found = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
     return found or finetune_flags.initial_weights(values)
-
-
-def _is_exported(
-    values: flags.FlagValues, directory: str, is_there: Callable[[str, str], bool]
-) -> bool:
-    path = _to_export(values)
-    found = path is not None and is_there(directory, path)
-    if found:
-        logging.info("%s already contains the export of %s", directory, path)
-    return found
 
 
 def _import_exporters() -> tuple[ModuleType, ModuleType]:

@@ -137,7 +137,7 @@ def _define_export(values: flags.FlagValues) -> None:
         None,
         "New directory in which the best checkpoint of squad_v2, or of question_answering with "
         "allow_no_answer, is written as a span model, which albert-convert takes to Hugging Face. "
-        "Its end is fitted on at most 1000 windows: of train_file or, without do_train, of the "
+        "Its end is fitted on at most 2000 windows: of train_file or, without do_train, of the "
         "first given of train_file, eval_file and predict_file. By default none is written.",
     )
     group.number(

@@ -28,8 +28,8 @@ from albert_tf.training import length_buckets
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.types import Features
 
-# Windows held in memory at a time: at most 1.2 GB for 384 positions of width 768.
-MOST_WINDOWS = 1000
+# Windows held in memory at a time: at most 2.4 GB for 384 positions of width 768.
+MOST_WINDOWS = 2000
 # Weight of the squared map in the fit, per variance of the hidden states: far less than what an
 # end decides, and enough where fewer windows than dimensions would leave the map undetermined.
 _RIDGE = 1e-3
@@ -40,11 +40,11 @@ _KERNEL, _BIAS = "cls/squad/output_weights", "cls/squad/output_bias"
 
 
 class Window(NamedTuple):
-    """The P positions of a window where an answer can end.
+    """The P positions of a window where an answer from its best start can end, and [CLS].
 
     Attributes:
       hidden: `<float32>[P, H]`, the encoder's output.
-      ends: `<float32>[P]`, the squad_v2 model's probability of each end, given its best start.
+      ends: `<float32>[P]`, the probability of each of these ends, given that start.
     """
 
     hidden: np.ndarray
@@ -121,23 +121,32 @@ def _sample(run: SupervisedRun, split: Split) -> list[Window]:
         table.lengths[rows], split.batch_size, split.static_lengths
     )
     plan = dataclasses.replace(plan, rows=rows[plan.rows])
-    encode = devices.gathered(model, functools.partial(_encode, model))
+    assert isinstance(run.task, SquadV2Task)
+    encode = devices.gathered(
+        model, functools.partial(_encode, model, run.task.squad.max_answer_length)
+    )
     windows = []
     for input_fn in table.evaluation_inputs(plan):
         for batch in devices.batches(input_fn):
-            for hidden, ends, p_mask, weight in zip(*encode(batch), strict=True):
+            for hidden, ends, excluded, weight in zip(*encode(batch), strict=True):
                 if weight > 0:
-                    windows.append(Window(hidden[p_mask == 0], ends[p_mask == 0]))
+                    windows.append(Window(hidden[~excluded], ends[~excluded]))
     return windows
 
 
-def _encode(model: AlbertForQuestionAnsweringV2, features: Features) -> tuple[Any, ...]:
-    """Returns hidden states `[B, S, H]`, ends `[B, S]`, p_mask `[B, S]` and weights `[B]`."""
-    p_mask = features["p_mask"]
+def _encode(
+    model: AlbertForQuestionAnsweringV2, max_answer_length: int, features: Features
+) -> tuple[Any, ...]:
+    """Returns hidden states `[B, S, H]`, ends `[B, S]`, what is no end, and weights `[B]`."""
+    p_mask = features["p_mask"] > 0
     hidden = model.albert(features, training=False)["sequence_output"]
     starts = ops.argmax(model.span(hidden, p_mask), axis=-1)[:, None]
-    ends = ops.softmax(model.span.end_logits(hidden, starts, p_mask)[:, 0], axis=-1)
-    return ops.cast(hidden, "float32"), ends, p_mask, features["example_weights"]
+    # Of "no answer" [CLS] is start and end: there any other end would be wrong, here it would not.
+    distances = ops.arange(ops.shape(p_mask)[1], dtype=starts.dtype)[None] - starts
+    too_far = (distances < 0) | (distances >= max_answer_length)
+    excluded = p_mask | (too_far & (starts > 0) & (distances + starts > 0))
+    ends = ops.softmax(model.span.end_logits(hidden, starts, excluded)[:, 0], axis=-1)
+    return ops.cast(hidden, "float32"), ends, excluded, features["example_weights"]
 
 
 def fit_end(windows: Sequence[Window]) -> np.ndarray:
@@ -226,10 +235,9 @@ def holds_span_model_of(directory: str, path: str) -> bool:
     """
     try:
         held = layouts.find(directory).read_weights(directory)
-        end = held[_KERNEL][1]
+        expected = weights(layouts.find(path).read_weights(path), held[_KERNEL][1])
     except (FileNotFoundError, IndexError, KeyError, ValueError):
         return False
-    expected = weights(layouts.find(path).read_weights(path), end)
     return held.keys() == expected.keys() and all(
         np.array_equal(value, held[name]) for name, value in expected.items()
     )
