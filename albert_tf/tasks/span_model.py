@@ -130,7 +130,7 @@ def _sample(run: SupervisedRun, split: Split) -> list[Window]:
         for batch in devices.batches(input_fn):
             for hidden, ends, excluded, weight in zip(*encode(batch), strict=True):
                 if weight > 0:
-                    windows.append(Window(hidden[~excluded], ends[~excluded]))
+                    windows.append(Window(hidden[excluded == 0], ends[excluded == 0]))
     return windows
 
 
@@ -141,12 +141,14 @@ def _encode(
     p_mask = features["p_mask"] > 0
     hidden = model.albert(features, training=False)["sequence_output"]
     starts = ops.argmax(model.span(hidden, p_mask), axis=-1)[:, None]
-    # Of "no answer" [CLS] is start and end: there any other end would be wrong, here it would not.
+    # A start at [CLS] means no answer: all ends compete with [CLS]. Of any other start, those in
+    # its reach do, and [CLS]: no others can become its answer.
     distances = ops.arange(ops.shape(p_mask)[1], dtype=starts.dtype)[None] - starts
     too_far = (distances < 0) | (distances >= max_answer_length)
     excluded = p_mask | (too_far & (starts > 0) & (distances + starts > 0))
     ends = ops.softmax(model.span.end_logits(hidden, starts, excluded)[:, 0], axis=-1)
-    return ops.cast(hidden, "float32"), ends, excluded, features["example_weights"]
+    hidden, excluded = ops.cast(hidden, "float32"), ops.cast(excluded, "int32")
+    return hidden, ends, excluded, features["example_weights"]
 
 
 def fit_end(windows: Sequence[Window]) -> np.ndarray:
