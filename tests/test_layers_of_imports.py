@@ -25,10 +25,14 @@ FOLDERS = (
     "tasks",
     "generator",
     "serving",
+    "inspection",
     "cli",
 )
 # Public names for what lies in a folder.
-ALIASES = {"export", "optimization", "predict", "sizes"}
+ALIASES = {
+    *("agreement", "attention", "export", "optimization", "predict", "probes", "similarity"),
+    "sizes",
+}
 WITHOUT_KERAS = {
     *("bundle", "bundle_index", "checkpoint", "cluster", "config", "costs", "directories"),
     "errors",
@@ -67,7 +71,10 @@ WITH_FLAGS = {
     "generator.extra.sotu",
 }
 # Of argparse.
-WITH_OPTIONS = {"conversion.__main__", "serving.arguments", "serving.export", "serving.predict"}
+WITH_OPTIONS = {
+    *("conversion.__main__", "inspection.commands"),
+    *("serving.arguments", "serving.export", "serving.predict"),
+}
 # errors.py puts the dashes before an argument's name.
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
 LEAVES = ("data", "benchmarks", "examples", "tests", "tools", "run_pretraining", "run_finetune")

@@ -12,6 +12,7 @@ from absl import flags, logging
 from albert_tf import checkpoint, directories, eval_results
 from albert_tf.cli import finetune_flags, finetune_records, finetune_tasks
 from albert_tf.conversion import bundles, layouts, run_record
+from albert_tf.conversion.stored import Stored
 from albert_tf.tasks import span_model
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
@@ -88,7 +89,7 @@ def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         return
     kind, options = _serving(values, run.task)
     saved_model, trained = _import_exporters()
-    stored = trained.Stored(
+    stored = Stored(
         _to_export(values),
         values.albert_config_file,
         values.spm_model_file,

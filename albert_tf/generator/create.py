@@ -24,7 +24,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import errors, quiet, scripts
+from albert_tf import errors, figures, quiet, scripts
 from albert_tf.files import list_files
 from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
@@ -43,7 +43,7 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
     from albert_tf.generator.extra import plots
 
     if values.plots:
-        plots.check_installed()
+        figures.check_installed("`plots`")
     if values.beam_options and values.runner != "beam":
         raise ValueError("`beam_options` applies only to `runner=beam`: set both, or leave it out")
     beam = _import_beam() if values.runner == "beam" else None

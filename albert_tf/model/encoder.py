@@ -95,7 +95,7 @@ class Encoder(layers.AlbertLayer):
           of them at `positions`, `<float>[B, P, H]`.
         """
         apply_block = _BlockCaller(self, functional.masked_scores(input_mask, starts), seed)
-        outputs = [self._to_hidden_size(embeddings)]
+        outputs = [self.to_hidden_size(embeddings)]
         for layer, times in self.schedule():
             outputs += self._apply_layer(apply_block, layer, times, outputs)
         last_block, its_number = layer[-1], len(outputs) - 2
@@ -119,7 +119,8 @@ class Encoder(layers.AlbertLayer):
             for (attention, ffn, _), same in itertools.groupby(groups)
         ]
 
-    def _to_hidden_size(self, x: Array) -> Array:
+    def to_hidden_size(self, x: Array) -> Array:
+        """Maps embeddings `<float>[B, S, E]` to the first layer's input, `<float>[B, S, H]`."""
         if self.config.embedding_size == self.config.hidden_size:
             return x
         kernel = ops.cast(self.mapping_kernel, x.dtype)

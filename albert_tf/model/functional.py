@@ -87,6 +87,20 @@ def biased_activation(x: Array, bias: Array, name: str) -> Array:
     return ops.cast(get_activation(name)(x_and_bias), x.dtype)
 
 
+def split_heads(x: Any, shape: tuple[Any, ...], count: int, heads: int) -> Any:
+    """Splits `<float>[B * S, count * H]` into `count` arrays `<float>[B, N, S, D]`.
+
+    Args:
+      x: Projections, one beside the other.
+      shape: That of their input, (B, S, H).
+      count: Their number.
+      heads: N.
+    """
+    batch, length, width = shape
+    x = ops.reshape(x, (batch, length, count, heads, width // heads))
+    return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), count)
+
+
 def attention_probs(
     scores: Array, scale: float, masked_scores: Array, rate: float = 0.0, seed: Array = None
 ) -> Array:

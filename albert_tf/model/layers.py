@@ -205,34 +205,33 @@ class SelfAttention(Sublayer):
         Returns:
           `<float>[B, P, H]`.
         """
-        config = self.config
-        width = config.hidden_size
-        batch, length = ops.shape(x)[0], ops.shape(x)[1]
-        heads, head_size = config.num_attention_heads, width // config.num_attention_heads
-
-        qkv = (
-            ops.matmul(ops.reshape(x, (-1, width)), weights.inner_kernel) + weights.inner_bias
-        )  # [B * S, 3 * H]
-        qkv = ops.reshape(qkv, (batch, length, 3, heads, head_size))
-        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+        probs, value = self.attend(x, weights, masked_scores, seed, positions)
         if positions is not None:
             x = functional.gather_positions(x, positions)
+        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
+        context = ops.reshape(context, (-1, self.config.hidden_size))
+        return self.project_and_norm(x, context, weights, dropout.fold_in(seed, 1))
+
+    def attend(
+        self, x: Array, weights: Any, masked_scores: Array, seed: Array, positions: Array
+    ) -> tuple[Array, Array]:
+        """Returns probabilities `<float>[B, N, P, S]`, values `<float>[B, N, S, D]`; see call."""
+        config, width = self.config, self.config.hidden_size
+        qkv = ops.matmul(ops.reshape(x, (-1, width)), weights.inner_kernel) + weights.inner_bias
+        query, key, value = functional.split_heads(qkv, ops.shape(x), 3, config.num_attention_heads)
+        if positions is not None:
             rows = ops.expand_dims(positions, (1, 3))
             query = ops.take_along_axis(query, rows, axis=2)
             if masked_scores.shape[2] != 1:
                 masked_scores = ops.take_along_axis(masked_scores, rows, axis=2)
-
         probs = functional.attention_probs(
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
-            scale=1 / math.sqrt(head_size),
+            scale=1 / math.sqrt(width // config.num_attention_heads),
             masked_scores=masked_scores,
             rate=config.attention_probs_dropout_prob,
             seed=seed,
         )
-        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
-
-        context = ops.reshape(context, (-1, width))
-        return self.project_and_norm(x, context, weights, dropout.fold_in(seed, 1))
+        return probs, value
 
 
 class FeedForward(Sublayer):

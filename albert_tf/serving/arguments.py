@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.serving import choices
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.conversion.stored import Stored
     from albert_tf.serving.served_models import ServedModel
 
 _BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
@@ -32,8 +33,8 @@ TASKS_OF = {
 }
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments; those not given keep the defaults of the task's class."""
+def add_stored(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments about what is beside a model's weights."""
     for name in _BESIDE:
         parser.add_argument(f"--{name}", help="By default the one beside the weights.")
     parser.add_argument(
@@ -41,6 +42,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="Whether the model is uncased; by default as stored with the weights, else yes.",
     )
+
+
+def stored(args: argparse.Namespace, path: str) -> Stored:
+    """Returns the stored model of a path, read as the arguments of `add_stored` say."""
+    from albert_tf.conversion.stored import Stored
+
+    return Stored(path, *(getattr(args, name) for name in (*_BESIDE, "do_lower_case")))
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments; those not given keep the defaults of the task's class."""
+    add_stored(parser)
     add = parser.add_argument_group("for some tasks").add_argument
     add(
         "--labels",
@@ -108,14 +121,7 @@ def serve(args: argparse.Namespace) -> ServedModel:
     """
     from albert_tf.serving import trained
 
-    stored = trained.Stored(
-        args.model,
-        args.albert_config_file,
-        args.spm_model_file,
-        args.vocab_file,
-        args.do_lower_case,
-    )
-    return trained.serve(args.task, stored, _options(args))
+    return trained.serve(args.task, stored(args, args.model), _options(args))
 
 
 def check_none(args: argparse.Namespace) -> None:

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf import conversion, hub
-from albert_tf.config import AlbertConfig
+from albert_tf import hub
 from albert_tf.conversion import labels, run_record
 from albert_tf.conversion.names import POOLER
+from albert_tf.conversion.stored import Stored
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
@@ -23,7 +23,6 @@ from albert_tf.serving.choosing import Chooser
 from albert_tf.serving.classifying import Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
 from albert_tf.serving.tagging import Tagger
-from albert_tf.text import vocabulary
 
 # What a model is for -> its class, and the class that serves it.
 TASKS = {
@@ -38,25 +37,6 @@ TASKS = {
 _DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
 # Options of the model, not of the class that serves it.
 BEAM = ("start_n_top", "end_n_top")
-
-
-@dataclasses.dataclass(frozen=True)
-class Stored:
-    """Where a trained model is stored.
-
-    Attributes:
-      path: What `load_weights` takes.
-      albert_config_file: For weights without a valid config beside them.
-      spm_model_file: For weights without a vocabulary beside them.
-      vocab_file: A WordPiece vocabulary instead.
-      do_lower_case: Whether the model is uncased; see vocabulary.choose.
-    """
-
-    path: str
-    albert_config_file: str | None = None
-    spm_model_file: str | None = None
-    vocab_file: str | None = None
-    do_lower_case: bool | None = None
 
 
 def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
@@ -75,14 +55,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
     """
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
     model_class, served_class = TASKS[task]
-    config = (
-        AlbertConfig.from_json_file(stored.albert_config_file)
-        if stored.albert_config_file
-        else conversion.load_config(stored.path)
-    )
-    words = vocabulary.need(
-        stored.path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case
-    )
+    config, words = stored.config(), stored.vocabulary()
     sizes = {name: options[name] for name in BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
     if task in ("classify", "tag"):
@@ -94,9 +67,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         if run and run.problem_type == run_record.MULTI_LABEL:
             options.setdefault("multilabel", True)
     model = model_class(config, **sizes)
-    replace = bool(stored.albert_config_file)
-    report = conversion.load_weights(model, stored.path, replace_config=replace)
-    lacking = conversion.lacking(model, report)
+    lacking = stored.fill(model)
     if task == "fill_mask":
         found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
         options["without"] = {output for part in found for output in _DISPENSABLE[part]}

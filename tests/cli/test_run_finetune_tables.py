@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion.stored import Stored
 from albert_tf.serving import trained
 from albert_tf.tasks.classification import SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
@@ -59,7 +60,7 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     answers = serve(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert [label.decode() for label in answers["label"].numpy()] == joined
-    stored = trained.Stored(str(out / "model.ckpt-best"))
+    stored = Stored(str(out / "model.ckpt-best"))
     assert trained.serve("classify", stored, {}).multilabel
 
 

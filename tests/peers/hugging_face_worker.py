@@ -58,6 +58,18 @@ def run(architecture, directory, inputs, outputs):
     return {kind: sorted(str(key) for key in info[kind]) for kind in kinds}
 
 
+def look(directory, inputs, outputs):
+    """Computes the encoder's states and attention probabilities."""
+    model = transformers.AutoModel.from_pretrained(directory, attn_implementation="eager").eval()
+    with np.load(inputs) as stored:
+        features = {name: torch.tensor(stored[name]).long() for name in stored.files}
+    with torch.no_grad():
+        result = model(**features, output_hidden_states=True, output_attentions=True)
+    found = {"hidden_states": result.hidden_states, "attentions": result.attentions}
+    np.savez(outputs, **{name: np.stack([*map(np.asarray, x)]) for name, x in found.items()})
+    return {}
+
+
 def tokenize(directory, texts):
     """Returns the ids of texts, special pieces included, and the tokenizer's special ids."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
-
 import numpy as np
-import tensorflow as tf
 
+from albert_tf import figures, files
 from albert_tf.generator.report import Report
 
 _BAR, _MARK, _INK, _MUTED = "#4878a8", "#c8553d", "#333333", "#777777"
@@ -15,28 +12,9 @@ _MOST_LENGTH_BINS = 64
 _LONGEST_RUN = 8  # Longer ones share a bar.
 
 
-def check_installed() -> None:
-    """Checks up front that plots can be drawn.
-
-    Raises:
-      ImportError: If matplotlib is not installed.
-    """
-    if not importlib.util.find_spec("matplotlib"):
-        raise ImportError(
-            "`plots` needs matplotlib, which is not installed: pip install 'albert_tf[plots]'"
-        )
-
-
 def write_plots(report: Report, path: str) -> None:
     """Writes a page of plots for a report with instances as a PNG, atomically."""
-    # No pyplot: it would touch the display, or a notebook's settings.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    spaces = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.12, wspace=0.03, hspace=0.05)
-    figure = Figure(figsize=(11, 7.5), layout=spaces)
-    FigureCanvasAgg(figure)
+    figure = figures.new_figure(11, 7.5)
     figure.suptitle(
         f"{report.documents:,} documents, {report.input_tokens:,} tokens  →  "
         f"{report.instances:,} instances, {report.output_tokens:,} tokens",
@@ -53,13 +31,7 @@ def write_plots(report: Report, path: str) -> None:
         axes.spines[["left", "bottom"]].set_color(_MUTED)
         axes.tick_params(colors=_INK, labelsize=9)
         axes.set_axisbelow(True)
-
-    page = io.BytesIO()
-    figure.savefig(page, format="png", dpi=130)
-    unfinished = f"{path}.unfinished"
-    with tf.io.gfile.GFile(unfinished, "wb") as file:
-        file.write(page.getvalue())
-    tf.io.gfile.rename(unfinished, path, overwrite=True)
+    files.replace(path, figures.png(figure))
 
 
 def _draw_lengths(axes, report: Report) -> None:

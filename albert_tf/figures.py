@@ -1,0 +1,46 @@
+"""Figures as PNG files, by matplotlib, which is an extra."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def check_installed(what: str, extra: str = "plots") -> None:
+    """Checks up front that figures can be drawn.
+
+    Args:
+      what: What needs them, for the message.
+      extra: The extra that installs matplotlib for it.
+
+    Raises:
+      ImportError: If matplotlib is not installed.
+    """
+    if not importlib.util.find_spec("matplotlib"):
+        raise ImportError(
+            f"{what} needs matplotlib, which is not installed: pip install 'albert_tf[{extra}]'"
+        )
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Returns an empty figure of a size in inches."""
+    # No pyplot: it would touch the display, or a notebook's settings.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    spaces = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.12, wspace=0.03, hspace=0.05)
+    figure = Figure(figsize=(width, height), layout=spaces)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Returns a figure as the content of a PNG file."""
+    page = io.BytesIO()
+    figure.savefig(page, format="png", dpi=130)
+    return page.getvalue()

@@ -1,0 +1,92 @@
+"""How much each piece of a text attends to each other, by layer and head."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from albert_tf import figures
+from albert_tf.inspection import models
+from albert_tf.model import functional
+from albert_tf.model.albert import AlbertModel
+from albert_tf.tasks import sequence_features
+from albert_tf.text.tokenization import Tokenizer
+
+# Beyond that, names of pieces would cover each other.
+_MOST_NAMED = 32
+
+
+def probabilities(model: AlbertModel, features: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the attention probabilities of every block and head.
+
+    Args:
+      model: The model.
+      features: `input_ids`, `input_mask` and `segment_ids`, `<int32>[B, S]`.
+
+    Returns:
+      `<float32>[L, B, N, S, S]`: of each position (fourth axis) to each (last axis), which sum
+      to 1. L is num_hidden_layers * inner_group_num.
+    """
+    encoder, found = model.encoder, []
+    states = models.block_states(model, features)
+    masked_scores = functional.masked_scores(features["input_mask"])
+    blocks = [block for layer, times in encoder.schedule() for block in layer * times]
+    for block, x in zip(blocks, states, strict=False):
+        attention = encoder.attention[block.attention]
+        probs, _ = attention.attend(x, attention.read(), masked_scores, None, None)
+        found.append(np.asarray(probs))
+    return np.stack(found)
+
+
+def of_text(
+    model: AlbertModel, tokenizer: Tokenizer, text: str, text_pair: str | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`.
+
+    Raises:
+      ValueError: If the text is longer than the model's longest sequence, or has no piece.
+    """
+    longest = model.config.max_position_embeddings
+    # One more than fits, so that a longer text is not cut silently.
+    row = sequence_features.pair_features(tokenizer, text, text_pair, longest + 1)
+    ids = row["input_ids"]
+    if len(ids) > longest:
+        raise ValueError(
+            f"`text` has more than {longest} pieces, special ones included (the config's "
+            "max_position_embeddings): shorten it"
+        )
+    if len(ids) == 2:
+        raise ValueError("`text` has no piece: give some text")
+    features = {name: value[None] for name, value in row.items()}
+    return tokenizer.convert_ids_to_tokens(ids), probabilities(model, features)[:, 0]
+
+
+def npz(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
+    """Returns an .npz file of `pieces` `<str>[S]` and `probabilities` `<float32>[L, N, S, S]`."""
+    content = io.BytesIO()
+    np.savez_compressed(content, pieces=np.array(pieces), probabilities=probabilities)
+    return content.getvalue()
+
+
+def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
+    """Returns a PNG with a panel for each layer (row) and head (column), the darker the more."""
+    layers, heads, length, _ = probabilities.shape
+    figure = figures.new_figure(1 + 1.6 * heads, 1 + 1.6 * layers)
+    panels = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    for layer, row in enumerate(panels):
+        row[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
+        for head, axes in enumerate(row):
+            axes.imshow(probabilities[layer, head], cmap="Blues", vmin=0, vmax=1)
+            if not layer:
+                axes.set_title(f"head {head + 1}", fontsize=8)
+    places = range(length) if length <= _MOST_NAMED else []
+    # Not TeX's mathematics.
+    names = [piece.replace("$", r"\$") for piece in pieces] if places else []
+    for axes in panels[-1]:
+        axes.set_xticks(places, names, rotation=90, fontsize=5)
+    for axes in panels[:, 0]:
+        axes.set_yticks(places, names, fontsize=5)
+    figure.supxlabel("attended to", fontsize=8)
+    return figures.png(figure)

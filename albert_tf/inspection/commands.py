@@ -1,0 +1,178 @@
+"""The commands that look inside models: each checks all it is given before it loads a model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from albert_tf import directories, errors, figures, files, quiet, scripts
+from albert_tf.serving import arguments
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.config import AlbertConfig
+    from albert_tf.conversion.stored import Stored
+    from albert_tf.text.tokenization import Tokenizer
+
+_LENGTH = 128
+_EXTRA = "inspect"
+
+
+def similarity(argv: Sequence[str] | None = None) -> None:
+    """Runs `python -m albert_tf.similarity`."""
+    parser = _parser(
+        "similarity",
+        "Measures the L2 distance and the angle between input and output of each layer, as in "
+        "figure 1 of the paper.",
+    )
+    _add_input(parser, "Text, a row a line, or records of pre-training; globs, with commas.")
+    parser.add_argument(
+        "--max_rows", type=_positive, default=256, help="Rows to measure on, a sample."
+    )
+    parser.add_argument(
+        "--extra_layers",
+        type=_not_negative,
+        default=0,
+        help="Times to apply the shared block after the last layer.",
+    )
+    args = parser.parse_args(argv)
+    with _running(args):
+        from albert_tf.inspection import inputs, models
+        from albert_tf.inspection import similarity as similar
+
+        paths = files.list_files(args.input_file)
+        of_records = inputs.are_records(paths)
+        lines = [] if of_records else inputs.sample(inputs.texts(paths), args.max_rows)
+        found = {}
+        for stored in _stored(args):
+            model = models.lengthened(models.load_encoder(stored), args.extra_layers)
+            length = _length(args, model.config)
+            if of_records:
+                rows = inputs.record_rows(paths, model.config, length, args.max_rows)
+            else:
+                rows = inputs.text_rows(lines, _tokenizer(stored, model.config), length)
+            found[stored.path] = similar.measure(model, rows)
+        table = similar.table(found, args.extra_layers)
+        _write(
+            args.output_dir,
+            {
+                "similarity.csv": table.encode(),
+                "similarity.png": similar.draw(found, args.extra_layers),
+            },
+        )
+        print(table, end="")
+
+
+def attention(argv: Sequence[str] | None = None) -> None:
+    """Runs `python -m albert_tf.attention`."""
+    parser = _parser(
+        "attention", "Computes how much each piece of a text attends to each, in every head."
+    )
+    parser.add_argument("--text", required=True, help="The text.")
+    parser.add_argument("--text_pair", help="A second text.")
+    args = parser.parse_args(argv)
+    with _running(args):
+        from albert_tf.inspection import attention as attending
+        from albert_tf.inspection import models
+
+        (stored,) = _stored(args, most=1)
+        model = models.load_encoder(stored)
+        tokenizer = _tokenizer(stored, model.config)
+        pieces, probabilities = attending.of_text(model, tokenizer, args.text, args.text_pair)
+        _write(
+            args.output_dir,
+            {
+                "attention.npz": attending.npz(pieces, probabilities),
+                "attention.png": attending.draw(pieces, probabilities),
+            },
+        )
+        layers, heads, length, _ = probabilities.shape
+        print(f"{args.output_dir}: {layers} layers, {heads} heads, {length} pieces")
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=scripts.program(f"albert_tf.{name}"), description=description
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="Trained models: directories, checkpoint prefixes, files or hf://OWNER/NAME.",
+    )
+    parser.add_argument("--output_dir", required=True, help="Output directory, new or empty.")
+    arguments.add_stored(parser)
+    return parser
+
+
+def _add_input(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--input_file", required=True, help=what)
+    parser.add_argument(
+        "--max_seq_length",
+        type=_positive,
+        help="Maximum length of a row in tokens, of records their length; by default 128, or the "
+        "model's maximum if that is less.",
+    )
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _not_negative(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError(text)
+    return int(text)
+
+
+# argparse's messages name them.
+_positive.__name__, _not_negative.__name__ = "positive integer", "integer of at least 0"
+
+
+@contextlib.contextmanager
+def _running(args: argparse.Namespace, draws: bool = True) -> Iterator[None]:
+    """Imports TensorFlow; a user error in the body ends the process with one line."""
+    quiet.import_tensorflow()
+    with errors.in_one_line(flags=vars(args)):
+        if draws:
+            figures.check_installed("the figure", _EXTRA)
+        directories.check_free(args.output_dir)
+        yield
+
+
+def _stored(args: argparse.Namespace, most: int | None = None) -> list[Stored]:
+    paths = list(dict.fromkeys(args.model))
+    if most and len(paths) > most:
+        raise ValueError(f"--model: expected {most} model, got {len(paths)}")
+    found = [arguments.stored(args, path) for path in paths]
+    for stored in found:
+        stored.config()  # Raises, before any model is loaded.
+    return found
+
+
+def _length(args: argparse.Namespace, config: AlbertConfig) -> int:
+    longest = config.max_position_embeddings
+    length = args.max_seq_length or min(_LENGTH, longest)
+    if not 4 <= length <= longest:
+        raise ValueError(
+            f"`max_seq_length` must be from 4 to {longest} (the config's "
+            f"max_position_embeddings), got {length}"
+        )
+    return length
+
+
+def _tokenizer(stored: Stored, config: AlbertConfig) -> Tokenizer:
+    words = stored.vocabulary()
+    words.check(config)
+    return words.tokenizer
+
+
+def _write(directory: str, contents: Mapping[str, bytes]) -> None:
+    with directories.whole_directory(directory) as temporary:
+        for name, content in contents.items():
+            files.replace(os.path.join(temporary, name), content)

@@ -1,0 +1,80 @@
+"""How far each layer takes its input: the distance and the angle between input and output."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import figures
+from albert_tf.inspection import inputs, models
+from albert_tf.model.albert import AlbertModel
+
+COLUMNS = ("model", "layer", "is_extra", "l2_distance", "angle_degrees")
+
+
+def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
+    """Measures each layer on rows.
+
+    Args:
+      model: The model.
+      rows: `input_ids`, `input_mask` and `segment_ids` `<int32>[S]` of each; see inputs.
+
+    Returns:
+      `<float64>[L, 2]`: mean L2 distance, and mean angle in degrees, between input and output of
+      each layer, over all positions that are no padding.
+
+    Source: section 3.1 of the paper, figure 1.
+    """
+    total, count = np.zeros(()), 0
+    for _, batch in inputs.batches(rows):
+        real = batch["input_mask"] > 0
+        states = [x[real].astype(np.float64) for x in models.layer_states(model, batch)]
+        pairs = zip(states, states[1:], strict=False)
+        total = total + np.array([_distance_and_angle(x, y) for x, y in pairs])
+        count += real.sum()
+    return total / count
+
+
+def _distance_and_angle(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Returns both, summed over the rows of `<float64>[T, H]`."""
+    u, v = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
+    # Not the arc cosine, which loses half the digits of a small angle.
+    angles = 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
+    return np.linalg.norm(y - x, axis=1).sum(), np.degrees(angles).sum()
+
+
+def table(found: Mapping[str, np.ndarray], extra_layers: int) -> str:
+    """Returns the measures `<float64>[L, 2]` of models by name as the text of a .csv file."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for name, measures in found.items():
+        for layer, values in enumerate(measures, start=1):
+            is_extra = int(layer > len(measures) - extra_layers)
+            rows.writerow([name, layer, is_extra, *(f"{value:.8g}" for value in values)])
+    return text.getvalue()
+
+
+def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:
+    """Returns the figure, as a PNG; extra layers are dashed."""
+    figure = figures.new_figure(10, 4.5)
+    for column, (axes, title) in enumerate(
+        zip(figure.subplots(1, 2), ("L2 distance", "angle in degrees"), strict=True)
+    ):
+        for number, (name, measures) in enumerate(found.items()):
+            layers = np.arange(1, len(measures) + 1)
+            own = len(measures) - extra_layers
+            style = {"color": f"C{number}", "marker": ".", "linewidth": 1.2}
+            axes.plot(layers[:own], measures[:own, column], label=name, **style)
+            if extra_layers:
+                axes.plot(layers[own - 1 :], measures[own - 1 :, column], linestyle=":", **style)
+        axes.set_xlabel("layer")
+        axes.set_title(f"{title} between input and output", fontsize=10)
+        axes.set_ylim(bottom=0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(fontsize=8)
+    return figures.png(figure)

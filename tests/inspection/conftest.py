@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.text.vocabulary import Vocabulary
+from tests.peers import models as peer_models
+from tests.random_weights import randomise
+
+LINES = ("The quick brown fox is here.", "One, two.", "It was a long day for the small village.")
+
+
+@pytest.fixture(scope="session")
+def vocabulary(golden) -> Vocabulary:
+    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+
+
+@pytest.fixture(scope="session")
+def config(vocabulary):
+    # Distinct primes but for the heads, as in the peers' tests.
+    base = peer_models.CONFIGS["one_group"]
+    return dataclasses.replace(base, vocab_size=vocabulary.tokenizer.vocab_size)
+
+
+@pytest.fixture(scope="session")
+def encoder(config):
+    return randomise(albert_tf.AlbertModel(config))
+
+
+@pytest.fixture(scope="session")
+def stored(config, vocabulary, tmp_path_factory) -> str:
+    """A pretrained model, with its vocabulary beside it."""
+    folder = tmp_path_factory.mktemp("stored")
+    randomise(albert_tf.AlbertForPreTraining(config)).save(folder / "model.keras")
+    shutil.copy(vocabulary.path, folder / "spiece.model")
+    return str(folder / "model.keras")
+
+
+@pytest.fixture(scope="session")
+def features(config) -> dict[str, np.ndarray]:
+    found = peer_models.inputs(config)
+    return {name: found[name] for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join([*LINES, "", ""]))
+    return path

@@ -1,0 +1,67 @@
+"""python -m albert_tf.attention against a model in NumPy.
+
+Can't see: whether the figure is drawn well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.inspection import attention, commands
+from tests import tolerances
+from tests.inspection import numpy_albert
+from tests.random_weights import randomise
+
+
+def test_probabilities_are_the_formula(encoder, features):
+    _, expected = numpy_albert.run(encoder, features, layers=5)
+    actual = attention.probabilities(encoder, features)
+    assert actual.shape == (5, 2, 3, 13, 13)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.INSPECTED)
+    assert not actual[:, 1, :, :, 7:].any()  # Padding.
+
+
+def test_each_layer_has_the_weights_of_its_group(config, features):
+    """Two groups whose weights are the same but for the second's keys, which are 0."""
+    model = randomise(albert_tf.AlbertModel(dataclasses.replace(config, num_hidden_groups=5)))
+    for number in (1, 3):
+        for weight in (model.encoder.attention[number].key_kernel,):
+            weight.assign(np.zeros(weight.shape))
+    found = attention.probabilities(model, features)[:, 0]
+    even = [np.allclose(layer, 1 / 13) for layer in found]
+    assert even == [False, True, False, True, False]
+
+
+def test_the_command_writes_probabilities_and_figure(stored, tmp_path, capsys):
+    out = tmp_path / "out"
+    texts = ["--text=A small day", "--text_pair=Two."]
+    commands.attention([f"--model={stored}", f"--output_dir={out}", *texts])
+    with np.load(out / "attention.npz") as found:
+        pieces, probabilities = found["pieces"], found["probabilities"]
+    assert pieces[0] == "[CLS]" and list(pieces).count("[SEP]") == 2
+    assert probabilities.shape == (5, 3, len(pieces), len(pieces))
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities.sum(-1), 1, atol=tolerances.INSPECTED)
+    assert (out / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert f"5 layers, 3 heads, {len(pieces)} pieces" in capsys.readouterr().out
+    model = albert_tf.AlbertModel.from_weights(stored)
+    features = albert_tf.Preprocessor.from_weights(stored)(["A small day"], ["Two."])
+    _, expected = numpy_albert.run(model, features, layers=5)
+    np.testing.assert_allclose(probabilities, expected[:, 0], rtol=0, atol=tolerances.INSPECTED)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("word " * 20, "--text has more than 19 pieces"), (" ", "--text has no piece")],
+)
+def test_bad_input_is_one_line(stored, tmp_path, text, message):
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit, match=message):
+        commands.attention([f"--model={stored}", f"--output_dir={out}", f"--text={text}"])
+    with pytest.raises(SystemExit, match="--model: expected 1 model, got 2"):
+        commands.attention(["--model", stored, "b", f"--output_dir={out}", "--text=a"])
+    assert not out.exists()

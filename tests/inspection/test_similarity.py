@@ -1,0 +1,132 @@
+"""python -m albert_tf.similarity against a model in NumPy.
+
+Can't see: whether the figure is drawn well.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.inspection import commands, inputs, models, similarity
+from tests import pretraining_runs as runs
+from tests import tolerances
+from tests.inspection import numpy_albert
+from tests.peers import models as peer_models
+from tests.random_weights import randomise
+
+
+def expected_of(states, mask):
+    """Means over real positions of the distance and the angle, the latter by the arc cosine."""
+    x, y = states[:-1], states[1:]
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    angles = np.degrees(np.arccos((x * y).sum(-1) / norms))
+    both = np.stack([np.linalg.norm(y - x, axis=-1), angles], axis=-1)
+    return both[:, mask > 0].mean(axis=1)
+
+
+def rows_of(features):
+    return [{n: x[i] for n, x in features.items()} for i in range(len(features["input_ids"]))]
+
+
+@pytest.mark.parametrize("extra_layers", [0, 2])
+def test_distances_and_angles_are_the_formulas(encoder, features, extra_layers):
+    longer = models.lengthened(encoder, extra_layers)
+    states, _ = numpy_albert.run(encoder, features, layers=5 + extra_layers)
+    expected = expected_of(states, features["input_mask"])
+    actual = similarity.measure(longer, rows_of(features))
+    assert actual.shape == (5 + extra_layers, 2)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.INSPECTED)
+
+
+def test_batches_do_not_matter(encoder, features, monkeypatch):
+    rows = [row for row in rows_of(features) for _ in range(2)]
+    expected = similarity.measure(encoder, rows)
+    batches = inputs.batches
+    monkeypatch.setattr(inputs, "batches", lambda rows: batches(rows, size=3))
+    found = similarity.measure(encoder, rows)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.INSPECTED)
+
+
+def test_a_layer_of_two_blocks_is_one_layer(config):
+    model = randomise(albert_tf.AlbertModel(dataclasses.replace(config, inner_group_num=2)))
+    features = {"input_ids": np.array([[2, 5, 3]], np.int32)}
+    states = models.layer_states(model, features)
+    outputs = model(features)["all_encoder_layers"]
+    assert len(outputs) == 10 and len(states) == 6
+    np.testing.assert_array_equal(states[1], outputs[1])
+
+
+def test_a_sample_is_even_and_in_order():
+    counts = np.zeros(7)
+    for seed in range(700):
+        kept = inputs.sample(range(7), 3, seed)
+        assert kept == sorted(kept) and len(kept) == 3
+        counts[kept] += 1
+    # Chi-square with 6 degrees of freedom; p = 0.001 is at 22.5.
+    assert ((counts - 300) ** 2 / (300 * 4 / 7)).sum() * 6 / 7 < 22.5
+    assert inputs.sample("ab", 3) == ["a", "b"]
+
+
+def test_the_command_writes_table_and_figure(stored, text_file, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = [f"--input_file={text_file}", f"--output_dir={out}", "--extra_layers=1"]
+    commands.similarity(["--model", stored, stored, *arguments])
+    table = (out / "similarity.csv").read_text()
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [row["is_extra"] for row in rows] == ["0"] * 5 + ["1"]
+    assert {row["model"] for row in rows} == {stored}
+    assert capsys.readouterr().out == table
+    assert (out / "similarity.png").read_bytes().startswith(b"\x89PNG")
+    # By hand: the same lines, through the public interface.
+    model = albert_tf.AlbertModel.from_weights(stored)
+    texts = text_file.read_text().split("\n")[:3]
+    preprocess = albert_tf.Preprocessor.from_weights(stored)
+    features = preprocess(texts)
+    states, _ = numpy_albert.run(model, features, layers=6)
+    expected = expected_of(states, features["input_mask"])
+    actual = [[float(row[name]) for name in similarity.COLUMNS[-2:]] for row in rows]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.INSPECTED)
+
+
+def test_records_are_read_with_their_masks(tmp_path):
+    examples = runs.examples(5)
+    path = runs.write_records(tmp_path / "a.tfrecord", examples)
+    assert inputs.are_records([str(path)])
+    rows = inputs.record_rows([str(path)], runs.config(), runs.LENGTH, most=5)
+    for row, example in zip(rows, examples, strict=True):
+        np.testing.assert_array_equal(row["input_ids"], example["input_ids"])
+        assert row["sentence_order_labels"] == example["sentence_order_labels"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "nowhere"}, "nowhere"),
+        ({"input_file": "none.txt"}, "input file none.txt does not exist"),
+        ({"output_dir": "full"}, "full already exists: give a new directory"),
+        ({"max_seq_length": 20}, "--max_seq_length must be from 4 to 19"),
+        ({"input_file": "empty.txt"}, "empty.txt: expected lines of text, got none"),
+        ({"input_file": "empty.txt,a.tfrecord"}, "some are records and some are not"),
+        ({"input_file": "a.tfrecord"}, "set --max_seq_length=23"),
+        ({"model": "groups", "extra_layers": 1}, "--extra_layers applies the block that all"),
+    ],
+)
+def test_bad_input_is_one_line(stored, text_file, tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "empty.txt").write_text("\n \n")
+    runs.write_records(tmp_path / "a.tfrecord", runs.examples(1))
+    (tmp_path / "groups").mkdir()
+    groups = albert_tf.AlbertModel(peer_models.CONFIGS["groups2"])
+    groups.save(tmp_path / "groups" / "model.keras")
+    given = {"model": stored, "input_file": text_file, "output_dir": "out"} | changes
+    with pytest.raises(SystemExit, match=message) as ended:
+        commands.similarity([f"--{name}={value}" for name, value in given.items()])
+    assert "\n" not in str(ended.value)
+    assert not (tmp_path / "out").exists()
