@@ -92,6 +92,27 @@ def attention(argv: Sequence[str] | None = None) -> None:
         print(f"{args.output_dir}: {layers} layers, {heads} heads, {length} pieces")
 
 
+def agreement(argv: Sequence[str] | None = None) -> None:
+    """Runs `python -m albert_tf.agreement`."""
+    parser = _parser(
+        "agreement",
+        "Measures on English templates how often masked LM prefers the verb that agrees with its "
+        "subject in number.",
+    )
+    args = parser.parse_args(argv)
+    with _running(args, draws=False):
+        from albert_tf.inspection import agreement as agreeing
+        from albert_tf.inspection import models
+
+        found = {}
+        for stored in _stored(args):
+            model = models.load_masked_lm(stored)
+            found[stored.path] = agreeing.measure(model, _tokenizer(stored, model.config))
+        table = agreeing.table(found)
+        _write(args.output_dir, {"agreement.csv": table.encode()})
+        print(table, end="")
+
+
 def _parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=scripts.program(f"albert_tf.{name}"), description=description

@@ -1,0 +1,178 @@
+"""Whether a masked LM prefers the form of a verb that agrees with its subject."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from albert_tf.inspection import inputs
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.tasks import sequence_features
+from albert_tf.text.tokenization import Tokenizer
+
+# Singular and plural.
+_NOUNS = (
+    ("officer", "officers"),
+    ("citizen", "citizens"),
+    ("farmer", "farmers"),
+    ("judge", "judges"),
+    ("state", "states"),
+    ("nation", "nations"),
+    ("school", "schools"),
+    ("bank", "banks"),
+    ("ship", "ships"),
+    ("road", "roads"),
+    ("law", "laws"),
+    ("report", "reports"),
+)
+# Singular, plural, and how the sentence goes on.
+_VERBS = (
+    ("is", "are", "old"),
+    ("was", "were", "here"),
+    ("has", "have", "a name"),
+    ("does", "do", "not help"),
+    ("needs", "need", "help"),
+    ("gives", "give", "us hope"),
+    ("makes", "make", "a change"),
+    ("seems", "seem", "good"),
+    ("comes", "come", "first"),
+    ("remains", "remain", "the same"),
+)
+_BETWEEN = ("near", "with")
+# Sentences are short.
+_BATCH = 256
+# What stands between subject and verb: nothing, or a noun of the subject's or of the other number.
+KINDS = ("nothing", "same number", "other number")
+NUMBERS = ("singular", "plural")
+COLUMNS = ("model", "between", "subject", "sentences", "left_out", "right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A sentence with a gap for its verb.
+
+    Attributes:
+      between: One of KINDS.
+      subject: One of NUMBERS, the subject's.
+      left: The text before the verb.
+      right: The text after it.
+      verb: The form that agrees.
+      wrong_verb: The form that doesn't.
+    """
+
+    between: str
+    subject: str
+    left: str
+    right: str
+    verb: str
+    wrong_verb: str
+
+
+def sentences() -> Iterator[Sentence]:
+    """Yields all sentences that the templates make."""
+    for place, noun in enumerate(_NOUNS):
+        other_noun = _NOUNS[(place + 1) % len(_NOUNS)]
+        for number, subject in enumerate(NUMBERS):
+            lefts = [("nothing", f"the {noun[number]}")]
+            for word in _BETWEEN:
+                for kind, other in (("same number", number), ("other number", 1 - number)):
+                    lefts.append((kind, f"the {noun[number]} {word} the {other_noun[other]}"))
+            for between, left in lefts:
+                for *forms, rest in _VERBS:
+                    right = f"{rest}."
+                    verb, wrong_verb = forms[number], forms[1 - number]
+                    yield Sentence(between, subject, left, right, verb, wrong_verb)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gap:
+    """A sentence in ids: with masks for its verb, and the pieces of both forms."""
+
+    row: dict[str, np.ndarray]
+    first: int
+    verb: list[int]
+    wrong_verb: list[int]
+
+
+def measure(model: AlbertForPreTraining, tokenizer: Tokenizer) -> list[tuple]:
+    """Measures how often the form that agrees is the more probable one.
+
+    Both forms fill the same masks, one for each piece; the log-probabilities of pieces are summed.
+    Sentences with an unknown piece, or whose two forms have different numbers of pieces, are left
+    out.
+
+    Returns:
+      For each of KINDS and NUMBERS these two, the number of sentences, how many more are left out,
+      and the share of sentences in which the right form is preferred (NaN without sentences).
+
+    Raises:
+      ValueError: If the vocabulary leaves no sentence.
+    """
+    found = {(kind, number): [0, 0, 0] for kind in KINDS for number in NUMBERS}
+    groups: dict[int, list[tuple[Sentence, _Gap]]] = {}
+    for sentence in sentences():
+        gap = _gap(sentence, tokenizer)
+        if gap is None:
+            found[sentence.between, sentence.subject][1] += 1
+        else:
+            groups.setdefault(len(gap.verb), []).append((sentence, gap))
+    if not groups:
+        raise ValueError(
+            "the vocabulary has no pieces for any of the English sentences: give the model of an "
+            "English one"
+        )
+    for group in groups.values():
+        gains = _gains(model, [gap for _, gap in group])
+        for (sentence, _), gain in zip(group, gains, strict=True):
+            counts = found[sentence.between, sentence.subject]
+            counts[0] += 1
+            counts[2] += int(gain > 0)
+    return [
+        (*key, count, left_out, right / count if count else np.nan)
+        for key, (count, left_out, right) in found.items()
+    ]
+
+
+def _gap(sentence: Sentence, tokenizer: Tokenizer) -> _Gap | None:
+    texts = (sentence.left, sentence.verb, sentence.wrong_verb, sentence.right)
+    left, verb, wrong_verb, right = map(tokenizer.encode, texts)
+    if tokenizer.unk_id in (*left, *verb, *wrong_verb, *right) or len(verb) != len(wrong_verb):
+        return None
+    ids = [*left, *[tokenizer.mask_id] * len(verb), *right]
+    return _Gap(sequence_features.join_ids(tokenizer, ids), 1 + len(left), verb, wrong_verb)
+
+
+def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
+    """Returns by how much the right form is the more probable one, `<float64>[N]`, in nats."""
+    positions = np.array([gap.first + np.arange(len(gap.verb)) for gap in gaps], np.int32)
+    verbs = np.array([gap.verb for gap in gaps])[..., None]
+    wrong_verbs = np.array([gap.wrong_verb for gap in gaps])[..., None]
+    gains: list[float] = []
+    for count, batch in inputs.batches([gap.row for gap in gaps], _BATCH):
+        places = np.arange(len(gains), len(gains) + count)
+        masked = np.zeros((len(batch["input_ids"]), positions.shape[1]), np.int32)
+        masked[:count] = positions[places]
+        outputs = model({**batch, "masked_lm_positions": masked}, training=False)
+        # The normaliser is the same for both forms.
+        logits = np.asarray(outputs["masked_lm_logits"], np.float64)[:count]
+        right, wrong = (
+            np.take_along_axis(logits, form[places], axis=2).sum((1, 2))
+            for form in (verbs, wrong_verbs)
+        )
+        gains.extend(right - wrong)
+    return np.array(gains)
+
+
+def table(found: Mapping[str, Sequence[tuple]]) -> str:
+    """Returns what was measured of models by name as the text of a .csv file."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for name, measures in found.items():
+        for *counts, right in measures:
+            rows.writerow([name, *counts, f"{right:.4f}"])
+    return text.getvalue()
