@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +37,13 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout=spaces)
     FigureCanvasAgg(figure)
     return figure
+
+
+def whole_numbers(axis: Any) -> None:
+    """Puts an axis' ticks at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def png(figure: Figure) -> bytes:

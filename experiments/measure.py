@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from albert_tf import checkpoint, errors, files, quiet, scripts
 from albert_tf.cli import pretrain_flags
+from albert_tf.inspection.linear_probe import probe_hits
 
 # Documents beyond this number are put together with their neighbours.
 _MOST_GROUPS = 100
@@ -43,18 +44,6 @@ def define_flags(values: flags.FlagValues) -> None:
         "are 150 for each weight of a model with H=128.",
         lower_bound=2,
     )
-
-
-def probe_hits(
-    train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
-    """Returns where a logistic regression on standardised features is right, `<float64>[N]`."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000))
-    return (probe.fit(train, train_labels).predict(test) == labels).astype(np.float64)
 
 
 def group_sums(sums: np.ndarray, weights: np.ndarray, documents: np.ndarray) -> list[list[float]]:

@@ -9,15 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf import directories, errors, figures, files, quiet, scripts
+from albert_tf.inspection.conllu import COLUMNS
 from albert_tf.serving import arguments
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.config import AlbertConfig
     from albert_tf.conversion.stored import Stored
+    from albert_tf.inspection.probe_data import Labelled
     from albert_tf.text.tokenization import Tokenizer
 
 _LENGTH = 128
 _EXTRA = "inspect"
+_TASKS = ("order", "neighbours", "table", "conllu")
+# Arguments of one task of probes only.
+_TASK_OF = {"text_column": "table", "label_column": "table", "column": "conllu"}
 
 
 def similarity(argv: Sequence[str] | None = None) -> None:
@@ -111,6 +116,80 @@ def agreement(argv: Sequence[str] | None = None) -> None:
         table = agreeing.table(found)
         _write(args.output_dir, {"agreement.csv": table.encode()})
         print(table, end="")
+
+
+def probes(argv: Sequence[str] | None = None) -> None:
+    """Runs `python -m albert_tf.probes`."""
+    parser = _parser(
+        "probes",
+        "Trains a linear probe on each layer, and on those of a model with random weights.",
+    )
+    parser.add_argument(
+        "--task",
+        required=True,
+        choices=_TASKS,
+        help="What the probes are to tell: order, whether the segments of a record are swapped; "
+        "neighbours, whether two adjacent pieces of a text are exchanged; table, the label of a "
+        "text; conllu, a column of a word.",
+    )
+    _add_input(parser, "Records, text, a table or a CoNLL-U file, as the task needs.")
+    parser.add_argument("--text_column", help="table: column of the text; by default text.")
+    parser.add_argument("--label_column", help="table: column of the label; by default label.")
+    parser.add_argument("--column", choices=COLUMNS, help="conllu: column; by default upos.")
+    parser.add_argument(
+        "--max_examples",
+        type=_positive,
+        default=5000,
+        help="Maximum number of rows or words, a sample; a fifth of the rows is held out.",
+    )
+    parser.add_argument(
+        "--seed", type=_not_negative, default=0, help="Seed of samples and random weights."
+    )
+    args = parser.parse_args(argv)
+    with _running(args):
+        from albert_tf.inspection import linear_probe, models
+        from albert_tf.inspection import probes as probing
+
+        linear_probe.check_installed()
+        for name, task in _TASK_OF.items():
+            if getattr(args, name) is not None and args.task != task:
+                raise ValueError(f"--{name} applies only to --task={task}: leave it out")
+        found, data = {}, {}
+        for stored in _stored(args):
+            data[stored.path] = _labelled(args, stored)
+            model = models.load_encoder(stored)
+            control = models.with_random_weights(model.config, args.seed)
+            found[stored.path] = probing.measure(model, control, data[stored.path], args.seed)
+        table = probing.table(found, data, args.seed)
+        figure = probing.draw(found, data, args.seed)
+        _write(args.output_dir, {"probes.csv": table.encode(), "probes.png": figure})
+        print(table, end="")
+
+
+def _labelled(args: argparse.Namespace, stored: Stored) -> Labelled:
+    from albert_tf.inspection import inputs, probe_data
+    from albert_tf.tasks.table import TableColumns
+
+    config = stored.config()
+    length, most = _length(args, config), args.max_examples
+    if args.task == "order":
+        return probe_data.of_order(_records(args), config, length, most)
+    how = (_tokenizer(stored, config), length, most, args.seed)
+    if args.task == "neighbours":
+        return probe_data.of_neighbours(inputs.texts(files.list_files(args.input_file)), *how)
+    if args.task == "conllu":
+        return probe_data.of_words(args.input_file, args.column or "upos", *how)
+    columns = TableColumns(args.text_column or "text", label=args.label_column or "label")
+    return probe_data.of_table(args.input_file, columns, *how)
+
+
+def _records(args: argparse.Namespace) -> list[str]:
+    from albert_tf.inspection import inputs
+
+    paths = files.list_files(args.input_file)
+    if not inputs.are_records(paths):
+        raise ValueError("--task=order needs records of pre-training in --input_file, not text")
+    return paths
 
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:

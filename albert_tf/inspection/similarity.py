@@ -75,6 +75,6 @@ def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:
         axes.set_xlabel("layer")
         axes.set_title(f"{title} between input and output", fontsize=10)
         axes.set_ylim(bottom=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        figures.whole_numbers(axes.xaxis)
     axes.legend(fontsize=8)
     return figures.png(figure)

@@ -1,0 +1,182 @@
+"""python -m albert_tf.probes: what it reads, and on features whose content is known.
+
+Can't see: whether the figure is drawn well.
+"""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from albert_tf.inspection import commands, conllu, probe_data, probes
+from albert_tf.tasks.table import TableColumns
+from tests import pretraining_runs as runs
+from tests import tolerances
+from tests.inspection import numpy_albert
+
+CONLLU = """\
+# text = I saw dogs.
+1\tI\tI\tPRON\t_\t_\t2\tnsubj\t_\t_
+2-3\tsaws\t_\t_\t_\t_\t_\t_\t_\t_
+2\tsaw\tsee\tVERB\t_\t_\t0\troot\t_\t_
+2.1\tdid\tdo\tAUX\t_\t_\t_\t_\t_\t_
+3\tdogs\tdog\tNOUN\t_\t_\t2\tobj\t_\t_
+
+1\tdogs\tdog\tNOUN\t_\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.fixture
+def tokenizer(vocabulary):
+    return vocabulary.tokenizer
+
+
+def test_conllu_is_words_and_a_column(tmp_path):
+    path = tmp_path / "a.conllu"
+    path.write_text(CONLLU)
+    first, second = conllu.sentences(str(path), "upos")
+    assert first == (("I", "saw", "dogs"), ("PRON", "VERB", "NOUN"))
+    assert second == (("dogs",), ("NOUN",))
+    assert next(conllu.sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("1\tI\tPRON\n", r"a.conllu:1: expected the 10 columns of CoNLL-U, .* got 3: '1"),
+        (CONLLU.replace("VERB", "_"), "a.conllu:4: 'saw' has no upos"),
+        ("# text\n\n", "a.conllu has no sentences"),
+    ],
+)
+def test_bad_conllu_is_refused(tmp_path, content, message):
+    path = tmp_path / "a.conllu"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        list(conllu.sentences(str(path), "upos"))
+
+
+def test_words_are_at_their_first_piece(tmp_path, tokenizer):
+    path = tmp_path / "a.conllu"
+    path.write_text((CONLLU + "\n") * 20)
+    data = probe_data.of_words(str(path), "upos", tokenizer, 19, most=48, seed=0)
+    # In the order of their names: NOUN, PRON, VERB.
+    firsts = {tokenizer.encode(w)[0]: i for w, i in (("dogs", 0), ("I", 1), ("saw", 2))}
+    ids = [
+        data.rows[row]["input_ids"][position]
+        for row, position in zip(data.row_numbers, data.positions, strict=True)
+    ]
+    assert [firsts[i] for i in ids] == data.labels.tolist()
+    # Whole sentences, until there are enough words.
+    assert 48 <= len(data.labels) <= 50
+
+
+def test_neighbours_are_exchanged_in_every_other_text(tokenizer):
+    lines = [f"number {i} is a long day for the village" for i in range(40)] + ["the"]
+    data = probe_data.of_neighbours(lines, tokenizer, 19, most=41, seed=0)
+    assert data.labels.tolist() == [0, 1] * 20
+    for line, row, label in zip(lines[:40], data.rows, data.labels, strict=True):
+        ids = [tokenizer.cls_id, *tokenizer.encode(line)[:17], tokenizer.sep_id]
+        differ = np.flatnonzero(row["input_ids"] != ids)
+        assert len(differ) == 2 * label
+        if label:
+            assert differ[1] == differ[0] + 1
+            exchanged = np.array(ids)
+            exchanged[differ] = exchanged[differ[::-1]]
+            np.testing.assert_array_equal(row["input_ids"], exchanged)
+
+
+def test_a_table_gives_texts_and_labels(tmp_path, tokenizer):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tera\n" + "old day\tlate\nnew day\tearly\n" * 20)
+    data = probe_data.of_table(str(path), TableColumns(label="era"), tokenizer, 19, 40, seed=0)
+    assert data.labels.tolist() == [1, 0] * 20
+    assert data.rows[1]["input_ids"][1:-1].tolist() == tokenizer.encode("new day")
+
+
+def rows(count, length, seed=0):
+    ids = np.random.default_rng(seed).integers(5, 6000, (count, length)).astype(np.int32)
+    ones, zeros = np.ones(length, np.int32), np.zeros(length, np.int32)
+    return [{"input_ids": x, "input_mask": ones, "segment_ids": zeros} for x in ids]
+
+
+def test_features_are_those_of_numpy(encoder):
+    short, long = rows(2, 7), rows(33, 13)
+    data = probe_data.Labelled([*long, *short], np.arange(35) % 2, np.arange(35))
+    found = probes.features(encoder, data)
+    assert found.shape == (6, 35, 2 * 21)
+    batch = {name: np.stack([row[name] for row in short]) for name in short[0]}
+    states, _ = numpy_albert.run(encoder, batch, layers=5)
+    expected = np.concatenate([states[:, :, 0], states.mean(axis=2)], axis=-1)
+    np.testing.assert_allclose(found[:, 33:], expected, atol=tolerances.INSPECTED)
+    words = probe_data.Labelled(
+        [*long, *short], np.array([0, 1]), np.array([33, 34]), np.array([2, 5])
+    )
+    expected = np.stack([states[:, 0, 2], states[:, 1, 5]], axis=1)
+    np.testing.assert_allclose(probes.features(encoder, words), expected, atol=1e-5)
+
+
+def test_a_probe_reads_what_is_there_and_no_more(encoder, config, monkeypatch):
+    """The model's second layer holds the label, the control's none."""
+    labels = np.random.default_rng(3).integers(0, 2, 300)
+    data = probe_data.Labelled(rows(300, 5), labels, np.arange(300))
+    noise = np.random.default_rng(4).normal(size=(2, 3, 300, 4))
+    model, control = noise
+    model[1, :, 2] = labels
+    found = {"model": model, "control": control}
+    monkeypatch.setattr(probes, "features", lambda name, _: found[name])
+    accuracies = probes.measure("model", "control", data, seed=0)
+    assert accuracies.shape == (3, 2)
+    assert accuracies[1, 0] == 1
+    # 60 held-out rows: by chance within four standard deviations of 1/2.
+    chance = np.delete(accuracies.ravel(), 2)
+    assert np.abs(chance - 0.5).max() < 4 * 0.5 / np.sqrt(60)
+    test = probes.held_out(data, 0)
+    assert test.sum() == 60
+    most = round(labels[~test].mean())
+    assert probes.majority(data, 0) == (labels[test] == most).mean()
+
+
+def test_words_of_a_row_are_held_out_together(encoder):
+    numbers = np.repeat(np.arange(25), 2)
+    data = probe_data.Labelled(rows(25, 5), np.arange(50) % 2, numbers, np.ones(50, int))
+    test = probes.held_out(data, seed=1)
+    assert test.sum() == 10
+    assert (test[::2] == test[1::2]).all()
+
+
+def test_the_command_writes_table_and_figure(stored, tmp_path, capsys):
+    out, path = tmp_path / "out", tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "old day\tlate\nnew day\tearly\n" * 15)
+    given = [f"--model={stored}", "--task=table", f"--input_file={path}", f"--output_dir={out}"]
+    commands.probes(given)
+    table = (out / "probes.csv").read_text()
+    assert capsys.readouterr().out == table
+    found = list(csv.DictReader(table.splitlines()))
+    assert [row["layer"] for row in found] == ["0", "1", "2", "3", "4", "5"]
+    assert {(row["train"], row["test"]) for row in found} == {("24", "6")}
+    # Each label has a piece of its own.
+    assert {row["accuracy"] for row in found} == {"1.0000"}
+    assert (out / "probes.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"column": "upos"}, "--column applies only to --task=conllu: leave it out"),
+        ({"task": "order"}, "--task=order needs records of pre-training in --input_file"),
+        ({"task": "neighbours"}, "--input_file has 2 rows for a probe, expected at least 20"),
+        ({"label_column": "era"}, "expected a header with 'era'"),
+        ({"task": "order", "input_file": "b"}, "set --max_seq_length=23"),
+    ],
+)
+def test_bad_input_is_one_line(stored, tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tsv").write_text("text\tlabel\nold day\tlate\n")
+    runs.write_records(tmp_path / "b", runs.examples(1))
+    given = {"model": stored, "task": "table", "input_file": "a.tsv", "output_dir": "out"}
+    with pytest.raises(SystemExit, match=message) as ended:
+        commands.probes([f"--{name}={value}" for name, value in (given | changes).items()])
+    assert "\n" not in str(ended.value)
+    assert not (tmp_path / "out").exists()
