@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from albert_tf import conversion
+from albert_tf import conversion, hub
 from albert_tf.config import AlbertConfig
 from albert_tf.text import vocabulary
 
@@ -39,7 +39,8 @@ class Stored:
 
     def vocabulary(self) -> vocabulary.Vocabulary:
         """Returns the model's vocabulary; raises what vocabulary.need raises."""
-        return vocabulary.need(self.path, self.spm_model_file, self.vocab_file, self.do_lower_case)
+        path = hub.local(self.path)
+        return vocabulary.need(path, self.spm_model_file, self.vocab_file, self.do_lower_case)
 
     def fill(self, model: ConfiguredModel) -> list[str]:
         """Fills a model of the stored config; raises what load_weights raises.
