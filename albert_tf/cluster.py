@@ -30,10 +30,21 @@ def _is_complete(cluster: dict, task: dict) -> bool:
     return listed and job in ("chief", "worker") and int(task["index"]) in range(len(cluster[job]))
 
 
+def addresses() -> list[str]:
+    """Returns the host:port of each process that trains, the chief's first; see `hosts`."""
+    jobs = hosts()
+    return [*jobs.get("chief", []), *jobs.get("worker", [])]
+
+
 def num_workers() -> int:
     """Returns how many processes train together; 0 if TF_CONFIG names none."""
-    jobs = hosts()
-    return len(jobs.get("worker", [])) + len(jobs.get("chief", []))
+    return len(addresses())
+
+
+def index() -> int:
+    """Returns the place of this process among the addresses."""
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    return int(task["index"]) + (has_chief() and task["type"] == "worker")
 
 
 def has_chief() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from absl import flags
 
 from albert_tf import quiet, scripts
-from albert_tf.cli import recipes
+from albert_tf.cli import backend, recipes
 
 
 def pretrain() -> None:
@@ -62,6 +62,8 @@ def _run(
     """Runs `main` of the command's module on the command line; --help shows its docstring."""
 
     def main(values: flags.FlagValues) -> None:
+        if "backend" in values:
+            backend.choose(values)
         quiet.import_tensorflow()
         importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 

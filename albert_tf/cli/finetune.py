@@ -12,6 +12,7 @@ from absl import flags, logging
 
 from albert_tf import checkpoint, conversion, errors, eval_results, files
 from albert_tf.cli import (
+    backend,
     checks,
     finetune_checks,
     finetune_export,
@@ -136,7 +137,7 @@ def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
 
 def create_devices(values: flags.FlagValues) -> Devices:
     """Chooses the devices, and checks that batches can be split over them."""
-    devices = shared_flags.create_devices(values)
+    devices = backend.create_devices(values)
     if values.do_train:
         checks.check_train_batch_size(
             values.train_batch_size, values.gradient_accumulation_steps, devices

@@ -10,7 +10,7 @@ import os
 from absl import flags, logging
 
 from albert_tf import errors
-from albert_tf.cli import checks, pretrain_flags, shared_flags
+from albert_tf.cli import backend, checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
@@ -125,7 +125,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         )
     files = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
-    devices = shared_flags.create_devices(values)
+    devices = backend.create_devices(values)
     pretrain_flags.check_devices(values, devices)
     chief = devices.is_chief
     if chief:

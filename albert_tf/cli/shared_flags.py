@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from absl import flags
 
 from albert_tf import hub
+from albert_tf.cli import backend
 from albert_tf.scripts import FlagGroup
-
-if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.training.devices import Devices
 
 # Group headings.
 MODEL, TRAINING, SPEED = "Model and output", "Training", "Speed and memory"
@@ -132,6 +128,13 @@ def define_devices(values: flags.FlagValues) -> None:
 def _define_speed(values: flags.FlagValues) -> None:
     group = FlagGroup(values, SPEED)
     group.enum(
+        "backend",
+        None,
+        list(backend.BACKENDS),
+        "Framework that computes, on the same records and checkpoints. By default KERAS_BACKEND, "
+        "else tensorflow.",
+    )
+    group.enum(
         "precision",
         "float32",
         ["float32", "bfloat16"],
@@ -142,7 +145,7 @@ def _define_speed(values: flags.FlagValues) -> None:
         "jit_compile",
         False,
         "Compile the training step with XLA. The first step then takes longer. Always done on a "
-        "TPU.",
+        "TPU, and by JAX.",
     )
     group.boolean(
         "recompute",
@@ -192,22 +195,6 @@ def _define_tpu(values: flags.FlagValues) -> None:
         "Number of cores that the TPU must have; another number is an error. 8 is the release's.",
         lower_bound=1,
     )
-
-
-def create_devices(values: flags.FlagValues) -> Devices:
-    """Returns the devices that the flags name."""
-    from albert_tf.training import distribution
-    from albert_tf.training.tensorflow_devices import TensorFlowDevices
-
-    strategy = distribution.create_strategy(
-        values.use_tpu,
-        values.tpu_name,
-        values.tpu_zone,
-        values.gcp_project,
-        values.master,
-        values.num_tpu_cores,
-    )
-    return TensorFlowDevices(strategy)
 
 
 def dtype_policy(values: flags.FlagValues) -> str:

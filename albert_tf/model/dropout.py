@@ -9,12 +9,33 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf.types import Array
 
 # Sites of one forward pass: the embeddings take site 0, each block the next three.
 SITES_PER_BLOCK = 3
+# Upper bound on the dropout sites of one forward pass, so that two passes never share a seed.
+_SITES_PER_PASS = 4096
+
+
+def hashed(seed: int) -> int:
+    """Returns a run's seed for `pass_seed`, so that neighbouring seeds share no mask."""
+    # Small, so that nothing overflows.
+    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
+
+
+def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
+    """Returns the seed of a forward pass in training, `<int32>[2]`.
+
+    Args:
+      run_seed: The run's, hashed.
+      step: The training step, `<int>[]`.
+      number: The pass among those of the step, over all replicas and micro-batches, `<int>[]`.
+    """
+    first_site = run_seed + ops.cast(number, "int32") * _SITES_PER_PASS
+    return ops.stack([first_site, ops.cast(step, "int32")])
 
 
 def fold_in(seed: Array, site: Any) -> Any:
@@ -46,7 +67,7 @@ def apply(x: Array, rate: float, seed: Array) -> Array:
     if seed is None or rate == 0:
         return x
     if keras.backend.backend() != "tensorflow":
-        return keras.random.dropout(x, rate, seed=_GivenSeed(seed))
+        return keras.random.dropout(x, rate, seed=_GivenSeed(ops.cast(seed, "uint32")))
     import tensorflow as tf
 
     # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes

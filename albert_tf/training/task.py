@@ -39,6 +39,13 @@ class Task(abc.ABC):
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
         """Returns the weighted sum of each loss, `<float32>[]` by name; a loss is sum / weight."""
 
+    def losses(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> list[Any]:
+        """Returns the losses `<float32>[]`, in the order of `loss_names`, from sums and weights."""
+        return [
+            sums[name] / (weights[name] + self.loss_epsilon.get(name, 0.0))
+            for name in self.loss_names
+        ]
+
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
         """Returns sum and weight of each metric over a batch, `<float32>[]` by name.
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from albert_tf.model import dropout
 from albert_tf.training.devices import stat_names
 from albert_tf.training.task import Task
 from albert_tf.types import Features
-
-# Upper bound on the dropout sites of one forward pass, so that two passes never share a seed.
-_SITES_PER_PASS = 4096
 
 
 class TrainStep:
@@ -60,8 +56,7 @@ class TrainStep:
         self._model = model
         self._optimizer = optimizer
         self._accumulation_steps = accumulation_steps
-        # Hashed so that neighbouring seeds share no mask; small so that nothing overflows.
-        self._seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
+        self._seed = dropout.hashed(seed)
         self._gradients = tf.function(self._micro_step, jit_compile=jit_compile or None)
 
     def __call__(self, features: Features) -> tf.Tensor:
@@ -77,7 +72,7 @@ class TrainStep:
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
         local = self._accumulate(features, weights, context.replica_id_in_sync_group)
         sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
-        losses = self._ratios(sums, weights)
+        losses = self._task.losses(sums, weights)
         variables = [self._model.trainable_variables[i] for i in sorted(grads)]
         grads = [grads[i] for i in sorted(grads)]
         learning_rate = tf.cast(self._optimizer.learning_rate, tf.float32)
@@ -88,18 +83,16 @@ class TrainStep:
     def _accumulate(self, features: Features, weights: Any, replica: Any) -> Any:
         """Returns this replica's loss sums, and its share of the gradients of the total loss."""
         count = self._accumulation_steps
-        step = tf.cast(self._optimizer.iterations, tf.int32)
-        first_pass = self._seed + tf.cast(replica, tf.int32) * (count * _SITES_PER_PASS)
+        first_pass = tf.cast(replica, tf.int32) * count
         if count == 1:
-            return self._gradients(features, weights, tf.stack([first_pass, step]))
+            return self._gradients(features, weights, self._dropout_seed(first_pass))
 
         def split(x: tf.Tensor) -> tf.Tensor:
             return tf.reshape(x, [count, x.shape[0] // count, *x.shape[1:]])
 
         def one(i: Any) -> Any:
             micro_batch = {name: feature[i] for name, feature in micro_batches.items()}
-            seed = tf.stack([first_pass + i * _SITES_PER_PASS, step])
-            return self._gradients(micro_batch, weights, seed)
+            return self._gradients(micro_batch, weights, self._dropout_seed(first_pass + i))
 
         micro_batches = {name: split(feature) for name, feature in features.items()}
         total = one(0)
@@ -107,20 +100,16 @@ class TrainStep:
             total = tf.nest.map_structure(tf.add, total, one(i))
         return total
 
+    def _dropout_seed(self, number: Any) -> Any:
+        return dropout.pass_seed(self._seed, self._optimizer.iterations, number)
+
     def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
         """Returns the loss sums, and the gradients (those not None) by variable index."""
         with tf.GradientTape() as tape:
             outputs = self._model(features, training=True, dropout_seed=dropout_seed)
             sums = self._task.loss_sums(outputs, features)
-            loss = tf.add_n(self._ratios(sums, weights))
+            loss = tf.add_n(self._task.losses(sums, weights))
         variables = [variable.value for variable in self._model.trainable_variables]
         grads = enumerate(tape.gradient(loss, variables))
         # Dense: sum over replicas, norm and clipping must not see a gather's duplicate rows.
         return sums, {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
-
-    def _ratios(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> list[Any]:
-        """Returns the losses, in the order of the task's `loss_names`."""
-        epsilon = self._task.loss_epsilon
-        return [
-            sums[name] / (weights[name] + epsilon.get(name, 0.0)) for name in self._task.loss_names
-        ]

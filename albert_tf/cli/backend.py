@@ -1,0 +1,76 @@
+"""Which framework computes: chosen before Keras is imported, then its devices."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.training.devices import Devices
+
+BACKENDS = ("tensorflow", "jax")
+# Flags that only TensorFlow's devices have, and what holds for JAX's.
+_TENSORFLOWS = {
+    **dict.fromkeys(
+        ("tpu_name", "tpu_zone", "gcp_project", "master"), "JAX takes the TPU of its own machine"
+    ),
+    "jit_compile": "JAX always compiles",
+}
+
+
+def choose(values: flags.FlagValues) -> None:
+    """Has Keras start on what --backend names; a missing package ends the process with a line."""
+    if values.backend:
+        os.environ["KERAS_BACKEND"] = values.backend
+    name = os.environ.get("KERAS_BACKEND")
+    if name == "jax" and importlib.util.find_spec(name) is None:
+        sys.exit("error: --backend=jax needs JAX, which is not here: pip install 'albert_tf[jax]'")
+
+
+def create_devices(values: flags.FlagValues) -> Devices:
+    """Returns the devices that the flags name.
+
+    Raises:
+      ValueError: If there are no such devices, or Keras has started on another framework.
+    """
+    import keras
+
+    running = keras.config.backend()
+    if values.backend not in (None, running):
+        raise ValueError(
+            f"--backend={values.backend}, but Keras has already started on {running}: set "
+            f"KERAS_BACKEND={values.backend} before Python starts"
+        )
+    if running not in BACKENDS:
+        raise ValueError(
+            f"Keras runs on {running}: set --backend to one of {', '.join(BACKENDS)}"
+        )
+    return _jax_devices(values) if running == "jax" else _tensorflow_devices(values)
+
+
+def _jax_devices(values: flags.FlagValues) -> Devices:
+    for name, reason in _TENSORFLOWS.items():
+        if values[name].value:
+            raise ValueError(f"--{name} is for --backend=tensorflow, and {reason}: leave it out")
+    from albert_tf.training import jax_devices
+
+    return jax_devices.connect(values.use_tpu, values.num_tpu_cores)
+
+
+def _tensorflow_devices(values: flags.FlagValues) -> Devices:
+    from albert_tf.training import distribution
+    from albert_tf.training.tensorflow_devices import TensorFlowDevices
+
+    strategy = distribution.create_strategy(
+        values.use_tpu,
+        values.tpu_name,
+        values.tpu_zone,
+        values.gcp_project,
+        values.master,
+        values.num_tpu_cores,
+    )
+    return TensorFlowDevices(strategy)

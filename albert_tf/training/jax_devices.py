@@ -1,0 +1,291 @@
+"""Devices that JAX runs: each training step is one compiled program over all of them.
+
+The program maps the values of weights and optimizer state, and a batch, to new values. Between
+calls Keras' variables hold the values; from step to step they stay on the devices, and each step
+reuses the memory of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import tensorflow as tf
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from keras import ops
+
+from albert_tf import cluster
+from albert_tf.model import dropout
+from albert_tf.training.devices import Devices, InputFn, Run
+from albert_tf.training.task import Task
+from albert_tf.types import Array, Features
+
+_AXIS = "replica"
+_SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
+# Steps that the host may be ahead of the devices: each has its batch on them.
+_STEPS_AHEAD = 2
+
+
+class JaxDevices(Devices):
+    """All devices of JAX's platform, in all processes of jax.distributed.
+
+    Args:
+      devices: The devices; None for all. Those of another machine can only be compiled for.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
+        # TensorFlow only reads the input.
+        tf.config.set_visible_devices([], "GPU")
+        devices = devices or jax.devices()
+        self.name = f"JAX on {devices[0].device_kind}"
+        self.is_chief = jax.process_index() == 0
+        self.input_context = tf.distribute.InputContext(
+            jax.process_count(), jax.process_index(), len(devices)
+        )
+        self._mesh = Mesh(np.array(devices), (_AXIS,))
+        self._same = NamedSharding(self._mesh, _SAME)
+        self._divided = NamedSharding(self._mesh, _DIVIDED)
+
+    def mean_over_processes(self, *values: float) -> list[float]:
+        """See Devices."""
+        # As bytes: JAX would round them to 32 bits.
+        sent = np.array(values, np.float64).view(np.uint32)
+        received = multihost_utils.process_allgather(sent).reshape(-1, sent.size)
+        return received.view(np.float64).mean(axis=0).tolist()
+
+    # --- batches ----------------------------------------------------------------------------
+
+    def iterator(self, input_fn: InputFn) -> Iterator[Features]:
+        """Yields global batches, of which this process feeds its devices' shares."""
+        options = tf.data.Options()
+        options.autotune.enabled = False  # See TensorFlowDevices.iterator.
+        shares = input_fn(self.input_context).with_options(options).as_numpy_iterator()
+        for local in zip(*[shares] * len(self._mesh.local_devices), strict=False):
+            yield {
+                name: jax.make_array_from_process_local_data(
+                    self._divided, np.concatenate([share[name] for share in local])
+                )
+                for name in local[0]
+            }
+
+    def batches(self, input_fn: InputFn) -> Iterator[Features]:
+        """See Devices."""
+        return self.iterator(input_fn)
+
+    # --- what runs on the devices -----------------------------------------------------------
+
+    def train_steps(
+        self,
+        task: Task,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        seed: int,
+        jit_compile: bool,
+        accumulation_steps: int,
+    ) -> Callable[[Iterable[Run]], np.ndarray]:
+        """See Devices; JAX compiles whatever `jit_compile` is."""
+        step = self.train_step(task, model, optimizer, seed, accumulation_steps)
+        variables = [*model.trainable_variables, *optimizer.variables]
+
+        def run_all(runs: Iterable[Run]) -> np.ndarray:
+            values, stats = self._values(variables), []
+            for iterator, count in runs:
+                for _ in range(count):
+                    values, of_step = step(values, next(iterator))
+                    stats.append(of_step)
+                    jax.block_until_ready(stats[-1 - _STEPS_AHEAD :][0])
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+            return np.stack(jax.device_get(stats))
+
+        return run_all
+
+    def train_step(
+        self,
+        task: Task,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        seed: int,
+        accumulation_steps: int,
+    ) -> Any:
+        """Returns a jitted function: values of variables and a batch -> new values and statistics.
+
+        The variables are the model's trainable ones, then the optimizer's. Their memory is reused.
+
+        Args: see TrainStep.
+        """
+        gradients = _Gradients(task, model, seed, accumulation_steps)
+        on_replicas = self._on_replicas(gradients, (_SAME, _SAME, _DIVIDED), _SAME)
+        count = len(model.trainable_variables)
+
+        def update(values: list[Array], features: Features) -> tuple[list[Array], Array]:
+            weights, state = values[:count], values[count:]
+            with keras.StatelessScope(list(zip(optimizer.variables, state, strict=True))):
+                learning_rate = ops.cast(optimizer.learning_rate, "float32")
+                step = ops.convert_to_tensor(optimizer.iterations)
+            losses, grads = on_replicas(weights, step, features)
+            squares = [ops.sum(ops.square(grad)) for grad in grads if grad is not None]
+            stats = [sum(losses), *losses, learning_rate, ops.sqrt(sum(squares))]
+            weights, state = optimizer.stateless_apply(state, grads, weights)
+            return [*weights, *state], ops.stack(stats)
+
+        return jax.jit(update, donate_argnums=0, out_shardings=self._same)
+
+    def summed(
+        self, model: keras.Model, function: Callable[[Features], Any]
+    ) -> Callable[[Any], Any]:
+        """See Devices."""
+        return self._forward(model, lambda batch: lax.psum(function(batch), _AXIS), _SAME)
+
+    def gathered(
+        self, model: keras.Model, function: Callable[[Features], Any]
+    ) -> Callable[[Any], Any]:
+        """See Devices."""
+        return self._forward(model, function, _DIVIDED)
+
+    def _forward(
+        self, model: keras.Model, function: Callable[[Features], Any], result: PartitionSpec
+    ) -> Callable[[Any], Any]:
+        variables = model.variables
+
+        def with_values(values: list[Array], batch: Features) -> Any:
+            with keras.StatelessScope(list(zip(variables, values, strict=True))):
+                return function(batch)
+
+        on_replicas = self._on_replicas(with_values, (_SAME, _DIVIDED), result)
+        forward = jax.jit(on_replicas, out_shardings=self._same)
+        return lambda batch: jax.device_get(forward(self._values(variables), batch))
+
+    def _on_replicas(self, function: Callable[..., Any], takes: Any, returns: Any) -> Any:
+        """Returns `function` as one of global arrays, which each replica calls on its share."""
+        # Without the check: with it JAX would itself sum the gradients of replicated weights over
+        # the replicas, for each micro-batch.
+        return jax.shard_map(
+            function, mesh=self._mesh, in_specs=takes, out_specs=returns, check_vma=False
+        )
+
+    def _values(self, variables: Sequence[keras.Variable]) -> list[jax.Array]:
+        """Returns the variables' values, on all devices."""
+        for variable in variables:
+            if variable.value.sharding != self._same:
+                variable.assign(jax.device_put(np.asarray(variable.value), self._same))
+        return [variable.value for variable in variables]
+
+
+class _Gradients:
+    """The losses of a global batch and their gradients; each replica calls it on its share.
+
+    The results are the same on all replicas; see TrainStep.
+    """
+
+    def __init__(self, task: Task, model: keras.Model, seed: int, accumulation_steps: int) -> None:
+        self._task = task
+        self._model = model
+        self._seed = dropout.hashed(seed)
+        self._accumulation_steps = accumulation_steps
+
+    def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
+        """Returns the losses, and the gradients: None of a weight that no loss depends on."""
+        totals = lax.psum(self._task.loss_weights(features), _AXIS)
+        count = self._accumulation_steps
+        first_pass = lax.axis_index(_AXIS) * count
+
+        def one(i: Array, features: Features) -> Any:
+            seed = dropout.pass_seed(self._seed, step, first_pass + i)
+            return self._micro_step(weights, features, totals, seed)
+
+        def add(total: Any, part: Any) -> tuple[Any, None]:
+            return jax.tree.map(ops.add, total, one(*part)), None
+
+        if count == 1:
+            local = one(0, features)
+        else:
+            parts = {
+                name: ops.reshape(feature, (count, -1, *feature.shape[1:]))
+                for name, feature in features.items()
+            }
+            first = one(0, {name: part[0] for name, part in parts.items()})
+            rest = {name: part[1:] for name, part in parts.items()}
+            local, _ = lax.scan(add, first, (ops.arange(1, count), rest))
+        sums, grads = lax.psum(local, _AXIS)
+        return self._task.losses(sums, totals), grads
+
+    def _micro_step(
+        self, weights: list[Array], features: Features, totals: Any, seed: Array
+    ) -> Any:
+        variables = self._model.trainable_variables
+        # JAX's gradient of a weight that no loss depends on is 0, with which it would decay.
+        tracked, is_used = _track_use()
+
+        def loss(weights: list[Array]) -> tuple[Array, Any]:
+            with keras.StatelessScope(list(zip(variables, tracked(weights), strict=True))):
+                outputs = self._model(features, training=True, dropout_seed=seed)
+                sums = self._task.loss_sums(outputs, features)
+            return sum(self._task.losses(sums, totals)), sums
+
+        (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(weights)
+        return sums, [grad if used else None for grad, used in zip(grads, is_used, strict=True)]
+
+
+def _track_use() -> tuple[Callable[[list[Array]], list[Array]], list[bool]]:
+    """Returns the identity of weights, and a list that differentiating it fills.
+
+    The list tells for each weight whether what is differentiated depends on it.
+    """
+    is_used: list[bool] = []
+
+    @jax.custom_vjp
+    def identity(weights: list[Array]) -> list[Array]:
+        return weights
+
+    def forward(weights: list[Any]) -> tuple[list[Array], None]:
+        return [weight.value for weight in weights], None
+
+    def backward(_: None, grads: list[Any]) -> tuple[list[Array]]:
+        is_used[:] = [not isinstance(grad, SymbolicZero) for grad in grads]
+        return ([grad if used else _zeros(grad) for grad, used in zip(grads, is_used, strict=True)],)
+
+    identity.defvjp(forward, backward, symbolic_zeros=True)
+    return identity, is_used
+
+
+def _zeros(grad: SymbolicZero) -> Array:
+    return ops.zeros(grad.shape, grad.dtype)
+
+
+def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevices:
+    """Connects the processes that train together, and returns the devices of all of them.
+
+    They are those of TF_CONFIG if it names more than one, else, on a TPU, those of its hosts.
+    JAX chooses the platform: a TPU or GPU if it has one's plugin, else the CPU.
+
+    Args:
+      use_tpu: Whether it must be a TPU.
+      num_tpu_cores: Expected number of a TPU's devices; None does not check.
+
+    Raises:
+      ValueError: If there is no TPU, it has another number of devices, or TF_CONFIG is wrong.
+    """
+    addresses = cluster.addresses()
+    if len(addresses) > 1:
+        jax.distributed.initialize(addresses[0], len(addresses), cluster.index())
+    if not use_tpu:
+        return JaxDevices()
+    platform = jax.default_backend()
+    if platform != "tpu":
+        raise ValueError(
+            f"JAX finds no TPU here, only {platform}: install what docs/tpu.md tells on a TPU VM; "
+            "or leave `use_tpu` out to train on CPU or GPU"
+        )
+    if num_tpu_cores not in (None, jax.device_count()):
+        raise ValueError(
+            f"the TPU has {jax.device_count()} devices, `num_tpu_cores` is {num_tpu_cores}: set "
+            f"it to {jax.device_count()}"
+        )
+    return JaxDevices()
