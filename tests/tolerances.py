@@ -29,6 +29,8 @@ SUBLAYER = 3e-6
 RECOMPUTED_RELATIVE = 1e-5
 # Values of up to 4 have steps of 2^-6 in bfloat16: half a step, twice in each of 8 sublayers.
 BFLOAT16_OUTPUT = 0.125
+# Losses of about 4, means over some dozens of such outputs.
+BFLOAT16_LOSS = 0.05
 
 # Heads. Gradients relative to the largest of all variables (STS-B's
 # are large), and log probabilities of masked positions, about -1e30, relative to themselves.

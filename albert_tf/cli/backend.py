@@ -46,9 +46,7 @@ def create_devices(values: flags.FlagValues) -> Devices:
             f"KERAS_BACKEND={values.backend} before Python starts"
         )
     if running not in BACKENDS:
-        raise ValueError(
-            f"Keras runs on {running}: set --backend to one of {', '.join(BACKENDS)}"
-        )
+        raise ValueError(f"Keras runs on {running}: set --backend to one of {', '.join(BACKENDS)}")
     return _jax_devices(values) if running == "jax" else _tensorflow_devices(values)
 
 

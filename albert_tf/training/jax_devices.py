@@ -7,6 +7,7 @@ reuses the memory of the one before.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -249,14 +250,11 @@ def _track_use() -> tuple[Callable[[list[Array]], list[Array]], list[bool]]:
 
     def backward(_: None, grads: list[Any]) -> tuple[list[Array]]:
         is_used[:] = [not isinstance(grad, SymbolicZero) for grad in grads]
-        return ([grad if used else _zeros(grad) for grad, used in zip(grads, is_used, strict=True)],)
+        zeros = [ops.zeros(grad.shape, grad.dtype) for grad in grads]
+        return ([g if used else zero for g, used, zero in zip(grads, is_used, zeros, strict=True)],)
 
     identity.defvjp(forward, backward, symbolic_zeros=True)
     return identity, is_used
-
-
-def _zeros(grad: SymbolicZero) -> Array:
-    return ops.zeros(grad.shape, grad.dtype)
 
 
 def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevices:
@@ -272,6 +270,8 @@ def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevic
     Raises:
       ValueError: If there is no TPU, it has another number of devices, or TF_CONFIG is wrong.
     """
+    # It reports each platform that it doesn't find.
+    logging.getLogger("jax").setLevel(logging.WARNING)
     addresses = cluster.addresses()
     if len(addresses) > 1:
         jax.distributed.initialize(addresses[0], len(addresses), cluster.index())

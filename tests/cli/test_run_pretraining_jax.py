@@ -1,0 +1,267 @@
+"""run_pretraining.py --backend=jax beside itself on TensorFlow, on more devices, and killed.
+
+Can't see: a GPU, a TPU, several hosts of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albert_tf import checkpoint
+from albert_tf.cli import backend, pretrain
+from albert_tf.training.progress import ProgressLog
+from tests import jax_process, tolerances
+from tests import pretraining_runs as runs
+from tests.cli import test_run_pretraining_packed as packed
+
+pytest.importorskip("jax")
+
+STATS = ("loss", "masked_lm_loss", "learning_rate", "grad_norm")
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+# Beside TensorFlow, from its initial weights. The first is then split over devices.
+SAME = {
+    "static": {
+        "train_batch_size": 24,
+        "eval_batch_size": 24,
+        "save_checkpoints_steps": 5,
+        "do_eval": True,
+    },
+    "packed": {
+        "input_file": "packed_rows",
+        "max_seq_length": packed.WIDTH,
+        "max_predictions_per_seq": packed.PREDICTIONS,
+        "max_examples_per_row": packed.SLOTS,
+        "train_batch_size": 6,
+        "gradient_accumulation_steps": 3,
+        "optimizer": "adamw",
+        "sentence_order_weight": 0,
+        "recompute": True,
+        "num_train_steps": 4,
+    },
+    "dynamic": {
+        "input_file": "compact_rows",
+        "masking": "dynamic",
+        "precision": "bfloat16",
+        "num_train_steps": 4,
+    },
+}
+REPLICAS = {"two": (2, 3), "eight": (8, 1)}
+
+
+# --- in processes ---------------------------------------------------------------------------
+
+
+def run_all(commands: str) -> None:
+    """Runs commands; each names its number of devices, and at which report it is sent a signal.
+
+    One that ends with an error leaves it in a file `error` of the run.
+    """
+    import jax
+
+    from albert_tf.training.jax_devices import JaxDevices
+
+    report = ProgressLog.report
+    for command, devices, at, number in json.loads(pathlib.Path(commands).read_text()):
+        here = JaxDevices(jax.devices()[:devices])
+        backend.create_devices = lambda values, here=here: here
+        ProgressLog.report = _signalled(report, at, number) if number else report
+        try:
+            runs.main(command)
+        except SystemExit as error:
+            pathlib.Path(f"{runs.parse(command).output_dir}.error").write_text(str(error.code))
+
+
+def _signalled(report: Callable[..., None], at: int, number: int) -> Callable[..., None]:
+    def signalled(self: ProgressLog, step: int, *args: Any, **kwargs: Any) -> None:
+        if step == at:
+            os.kill(os.getpid(), number)
+        report(self, step, *args, **kwargs)
+
+    return signalled
+
+
+def go_on(command: str, to_save: str) -> None:
+    """Resumes a run as the script does; writes another run's checkpoint as it was read."""
+    import contextlib
+
+    with contextlib.ExitStack() as held:
+        trainer, _ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
+        trainer.save(0)
+    runs.main_of_a_process(json.loads(command))
+
+
+# --- all runs -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Records of three kinds, and initial weights."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    rows = runs.examples(70, seed=1)
+    runs.write_records(folder / "a.tfrecord", rows)
+    runs.write_compact_records(folder / "compact_rows", runs.compact_examples(50))
+    runs.write_records(folder / "packed_rows", runs.packed(packed.short_examples(), packed.SLOTS))
+    runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
+    runs.write_config(folder / "with_dropout.json", num_hidden_layers=1, **DROPOUT)
+    return folder
+
+
+def flags(folder: pathlib.Path, name: str, **changes: Any) -> list[str]:
+    if "input_file" in changes:
+        changes["input_file"] = folder / changes["input_file"]
+    return runs.command(folder, output_dir=folder / name, **changes)
+
+
+def with_dropout(folder: pathlib.Path, name: str, **changes: Any) -> list[str]:
+    own = {"num_train_steps": 12, "save_checkpoints_steps": 4, "iterations_per_loop": 3}
+    config = folder / "with_dropout.json"
+    return flags(folder, name, albert_config_file=config, **{**own, **changes})
+
+
+@pytest.fixture(scope="module")
+def outputs(folder) -> pathlib.Path:
+    """All runs: those on JAX in a process that the last of them kills; the killed one resumed."""
+    start = {"init_checkpoint": folder / "initial/model.ckpt-1"}
+    runs.main(flags(folder, "initial", num_train_steps=1))
+    too_large = checkpoint.read(str(start["init_checkpoint"]))
+    too_large["bert/embeddings/LayerNorm/gamma"][:] = 3e38
+    checkpoint.write(str(folder / "too_large.ckpt"), too_large)
+    commands = [
+        (flags(folder, name, **start, **changes), 1, 0, 0) for name, changes in SAME.items()
+    ]
+    for name, (devices, parts) in REPLICAS.items():
+        changes = {**start, **SAME["static"], "gradient_accumulation_steps": parts}
+        commands.append((flags(folder, name, **changes), devices, 0, 0))
+    one_by_one = {"iterations_per_loop": 1}
+    commands += [
+        (with_dropout(folder, "straight"), 1, 0, 0),
+        (flags(folder, "nan", init_checkpoint=folder / "too_large.ckpt"), 1, 0, 0),
+        (with_dropout(folder, "stopped", **one_by_one), 1, 5, signal.SIGTERM),
+        (with_dropout(folder, "killed", **one_by_one), 1, 6, signal.SIGKILL),
+    ]
+    file = folder / "commands.json"
+    file.write_text(json.dumps(commands))
+    process = jax_process.start(run_all, file, devices=8)
+    for name, changes in SAME.items():
+        runs.main(flags(folder, f"{name}_tensorflow", **start, **changes))
+    jax_process.finish(process, -signal.SIGKILL)
+    copy(folder / "static_tensorflow/model.ckpt-5", folder / "read")
+    resumed = with_dropout(folder, "killed"), flags(folder, "read", **SAME["static"])
+    written = jax_process.finish(jax_process.start(go_on, *map(json.dumps, resumed)))
+    assert "resume: step 4 of" in written
+    return folder
+
+
+def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
+    """Makes a folder whose only checkpoint is a copy."""
+    folder.mkdir()
+    checkpoint.save(str(folder), int(prefix.name[-1]), checkpoint.read(str(prefix)), 1)
+
+
+# --- tests ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_as_on_tensorflow(outputs, name):
+    is_rounded = "precision" in SAME[name]
+    limit = tolerances.BFLOAT16_LOSS if is_rounded else tolerances.TRAJECTORY_LOSS
+    expected, found = runs.scalars(outputs / f"{name}_tensorflow"), runs.scalars(outputs / name)
+    assert list(found) == list(expected)
+    for step, stats in expected.items():
+        for stat in STATS:
+            assert abs(found[step][stat] - stats[stat]) <= limit, (step, stat)
+    if "do_eval" in SAME[name]:
+        theirs = runs.results(outputs / f"{name}_tensorflow")
+        assert runs.results(outputs / name) == pytest.approx(theirs, abs=limit)
+    if not is_rounded:
+        last = f"model.ckpt-{max(expected)}"
+        assert_close(outputs / name / last, outputs / f"{name}_tensorflow" / last)
+
+
+def assert_close(actual: pathlib.Path, expected: pathlib.Path) -> None:
+    found, theirs = runs.tensors(actual), runs.tensors(expected)
+    assert {name: value.dtype for name, value in found.items()} == {
+        name: value.dtype for name, value in theirs.items()
+    }
+    for name, value in theirs.items():
+        is_noise = name.endswith("self/key/bias")
+        limit = tolerances.TRAJECTORY_KEY_BIAS if is_noise else tolerances.TRAJECTORY_WEIGHT
+        assert np.max(np.abs(found[name] - value)) <= limit, name
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_replicas_change_nothing(outputs, name):
+    expected, found = runs.scalars(outputs / "static"), runs.scalars(outputs / name)
+    assert list(found) == list(expected)
+    for step, stats in expected.items():
+        for stat in STATS:
+            assert abs(found[step][stat] - stats[stat]) <= tolerances.TRAJECTORY_LOSS, (step, stat)
+    assert_close(outputs / name / "model.ckpt-10", outputs / "static/model.ckpt-10")
+    assert runs.results(outputs / name) == pytest.approx(
+        runs.results(outputs / "static"), abs=tolerances.TRAJECTORY_LOSS
+    )
+
+
+def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
+    found, theirs = runs.tensors(actual), runs.tensors(expected)
+    assert set(found) == set(theirs)
+    for name, value in theirs.items():
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+def test_a_killed_run_ends_with_the_same_bits(outputs):
+    assert_same_bits(outputs / "killed/model.ckpt-12", outputs / "straight/model.ckpt-12")
+
+
+def test_a_checkpoint_of_tensorflow_is_read_and_written_bit_by_bit(outputs):
+    assert_same_bits(outputs / "read/model.ckpt-5", outputs / "static_tensorflow/model.ckpt-5")
+
+
+def test_tensorflow_goes_on_from_a_checkpoint_of_jax(outputs):
+    out = outputs / "back"
+    copy(outputs / "static/model.ckpt-5", out)
+    runs.main(flags(outputs, "back", **SAME["static"]))
+    assert_close(out / "model.ckpt-10", outputs / "static_tensorflow/model.ckpt-10")
+
+
+def test_a_signal_saves_and_a_loss_that_is_not_finite_does_not(outputs):
+    out = outputs / "stopped"
+    assert checkpoint.listed(str(out)) == [str(out / f"model.ckpt-{step}") for step in (4, 6)]
+    error = (outputs / "nan.error").read_text()
+    assert error.startswith("error: step 1 is not finite (") and "\n" not in error
+    assert not list((outputs / "nan").glob("model.ckpt*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"backend": "jax"}, "has already started on tensorflow: set KERAS_BACKEND=jax before"),
+        ({"tpu_name": "mine"}, "--tpu_name is for --backend=tensorflow, and JAX takes the TPU of"),
+        ({"jit_compile": True}, "--jit_compile is for --backend=tensorflow, and JAX always"),
+        ({"use_tpu": True}, "JAX finds no TPU here, only cpu: .* or leave --use_tpu out to train"),
+    ],
+    ids=lambda changes: "".join(changes),
+)
+def test_what_jax_cannot_do_is_said_in_one_line(folder, monkeypatch, changes, message):
+    if "backend" not in changes:
+        monkeypatch.setattr("keras.config.backend", lambda: "jax")
+    out = folder / "none"
+    with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:
+        runs.main(flags(folder, "none", **changes))
+    assert "\n" not in caught.value.code and not out.exists()
+
+
+def test_without_jax(monkeypatch, folder):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    with pytest.raises(SystemExit, match="needs JAX, which is not here: pip install 'albert_tf"):
+        backend.choose(runs.parse(flags(folder, "none", backend="jax")))
+    monkeypatch.delenv("KERAS_BACKEND")

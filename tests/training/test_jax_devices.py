@@ -1,0 +1,152 @@
+"""Training on JAX: the release's ten steps, and dropout's seeds.
+
+Can't see: a GPU, a TPU. Runs of the scripts are in cli/test_run_pretraining_jax.py.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from albert_tf import conversion
+from albert_tf.model import dropout
+from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.task import Task
+from tests import goldens, jax_process, tolerances
+from tests.training import test_train_step as on_tensorflow
+
+pytest.importorskip("jax")
+
+CASES = ("lamb_onehot", "adamw_onehot")
+SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
+STATS = ("loss", "masked_lm_loss", "sentence_order_loss")
+PARTS, SEED = 4, 5
+
+
+# --- in the process -------------------------------------------------------------------------
+
+
+def take_golden_steps(golden: str, folder: str) -> None:
+    """Stores the statistics of each step and the last weights."""
+    import jax
+
+    from albert_tf.training.jax_devices import JaxDevices
+
+    batches = goldens.arrays(pathlib.Path(golden) / "batches.npz")
+    task = PretrainingTask(goldens.config("base"))
+    model = task.build_model()
+    for case in CASES:
+        settings = json.loads((pathlib.Path(golden) / f"{case}.json").read_text())
+        conversion.load_weights(model, goldens.checkpoint("base"))
+        arguments = {name: settings[name] for name in SETTINGS}
+        optimizer = create_optimizer(**arguments, sum_over_replicas=False)
+        optimizer.build(model.trainable_variables)
+        run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, 0, False, 1)
+        features = [golden_batch(batches, i) for i in range(len(settings["steps"]))]
+        named = conversion.named_weights(model)
+        stats = run([(iter(features), len(features))])
+        weights = {name.replace("/", "|"): v.numpy() for name, v in named.items()}
+        np.savez(pathlib.Path(folder) / f"{case}.npz", stats=stats, **weights)
+
+
+def golden_batch(batches: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
+    prefix = f"step{i}/"
+    stored = {k.removeprefix(prefix): v for k, v in batches.items() if k.startswith(prefix)}
+    return goldens.features(stored)
+
+
+class Seeds(keras.Model):
+    """The dropout seed of each row's forward pass; `a` and `unused` only are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.add_weight(shape=(), initializer="ones", name="a")
+        self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
+        self.built = True
+
+    def call(self, features, training, dropout_seed):
+        return self.a * ops.cast(ops.stack(dropout_seed) % 2**20, "float32")
+
+
+class SeedTask(Task):
+    """Losses that are the dropout seeds of the passes of a step, one row in each."""
+
+    loss_names = tuple(f"{kind}_{i}_loss" for kind in ("pass", "step") for i in range(PARTS))
+
+    def build_model(self) -> keras.Model:
+        return Seeds()
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {name: ops.mean(features["ones"]) / 2 for name in self.loss_names}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        sums = {}
+        for i in range(PARTS):
+            here = ops.cast(ops.sum(features["number"]) == i, "float32")
+            sums |= {f"pass_{i}_loss": here * outputs[0], f"step_{i}_loss": here * outputs[1]}
+        return sums
+
+
+def take_seed_steps(folder: str) -> None:
+    """On two devices, each of which takes two rows one after the other."""
+    from albert_tf.training.jax_devices import JaxDevices
+
+    task = SeedTask()
+    model = task.build_model()
+    optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    run = JaxDevices().train_steps(task, model, optimizer, SEED, False, PARTS // 2)
+    batch = {"number": np.arange(PARTS, dtype="int32"), "ones": np.ones(PARTS, "float32")}
+    stats = run([(iter([batch]), 1)])
+    weights = {"a": model.a.numpy(), "unused": model.unused.numpy()}
+    np.savez(pathlib.Path(folder) / "seeds.npz", stats=stats, **weights)
+
+
+def in_one_process(golden: str, folder: str) -> None:
+    take_golden_steps(golden, folder)
+    take_seed_steps(folder)
+
+
+# --- tests ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(golden, tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("jax")
+    jax_process.finish(jax_process.start(in_one_process, golden / "optim", folder, devices=2))
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ten_steps_are_the_releases(golden, folder, case):
+    found = goldens.arrays(folder / f"{case}.npz")
+    settings = json.loads((golden / f"optim/{case}.json").read_text())
+    theirs = ("total_loss", "masked_lm_loss", "sentence_order_loss")
+    expected = [[step[name] for name in theirs] for step in settings["steps"]]
+    stats = found.pop("stats")
+    np.testing.assert_allclose(stats[:, :3], expected, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+    last = f"after{len(expected)}/"
+    params = goldens.arrays(golden / f"optim/{case}_params.npz")
+    assert {name for name in params if name.startswith(last)} == {last + name for name in found}
+    for name, value in found.items():
+        on_tensorflow.assert_weight(name, value, params[last + name])
+
+
+def test_dropout_seeds_are_those_on_tensorflow(folder):
+    """Of step 0 on two replicas in two parts each; and a weight without gradient stays."""
+    found = goldens.arrays(folder / "seeds.npz")
+    expected = [
+        dropout.pass_seed(dropout.hashed(SEED), tf.constant(0), tf.constant(i)).numpy()
+        for i in range(PARTS)
+    ]
+    assert found["stats"][0, 1 : 1 + PARTS].tolist() == [seed[0] % 2**20 for seed in expected]
+    assert found["stats"][0, 1 + PARTS : 1 + 2 * PARTS].tolist() == [0] * PARTS
+    assert found["a"] != 1 and np.all(found["unused"] == 1)
