@@ -19,6 +19,7 @@ _TENSORFLOWS = {
         ("tpu_name", "tpu_zone", "gcp_project", "master"), "JAX takes the TPU of its own machine"
     ),
     "jit_compile": "JAX always compiles",
+    "export_dir": "albert-export makes a SavedModel of an --output_dir of JAX",
 }
 
 
@@ -52,7 +53,7 @@ def create_devices(values: flags.FlagValues) -> Devices:
 
 def _jax_devices(values: flags.FlagValues) -> Devices:
     for name, reason in _TENSORFLOWS.items():
-        if values[name].value:
+        if name in values and values[name].value:
             raise ValueError(f"--{name} is for --backend=tensorflow, and {reason}: leave it out")
     from albert_tf.training import jax_devices
 

@@ -8,7 +8,7 @@ reuses the memory of the one before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -137,6 +137,24 @@ class JaxDevices(Devices):
             return [*weights, *state], ops.stack(stats)
 
         return jax.jit(update, donate_argnums=0, out_shardings=self._same)
+
+    def shapes(
+        self, variables: Sequence[keras.Variable], features: Mapping[str, tuple[Any, Any]]
+    ) -> tuple[Any, Any]:
+        """Returns the arguments of `train_step` without values, to compile it for other devices.
+
+        Args:
+          variables: The model's trainable ones, then the optimizer's.
+          features: Shape and dtype of each feature of a global batch.
+        """
+        values = [
+            jax.ShapeDtypeStruct(variable.shape, variable.value.dtype, sharding=self._same)
+            for variable in variables
+        ]
+        batch = {
+            name: jax.ShapeDtypeStruct(*of, sharding=self._divided) for name, of in features.items()
+        }
+        return values, batch
 
     def summed(
         self, model: keras.Model, function: Callable[[Features], Any]

@@ -84,6 +84,13 @@ def make_step(
     task_name: str, config: AlbertConfig, dtype: str, recompute: bool
 ) -> Callable[[Any], Any]:
     """Makes model and optimizer, and the step that the Trainer runs on a replica."""
+    return TrainStep(*make_parts(task_name, config, dtype, recompute))
+
+
+def make_parts(
+    task_name: str, config: AlbertConfig, dtype: str, recompute: bool
+) -> tuple[Task, Any, Any]:
+    """Makes a task, its model and the optimizer."""
     row = TASKS[task_name]
     policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
     task = row.make(ModelOptions(config, dtype=policy, recompute=recompute))
@@ -92,7 +99,7 @@ def make_step(
         0.00176, 125_000, 3125, optimizer=row.optimizer, sum_over_replicas=False
     )
     optimizer.build(model.trainable_variables)
-    return TrainStep(task, model, optimizer)
+    return task, model, optimizer
 
 
 def features(task_name: str, batch: int, length: int) -> dict[str, tf.TensorSpec]:
