@@ -9,6 +9,10 @@ INSTALLED := $(VENV)/.installed
 PEERS := $(VENV)/.peers-installed
 TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
+TPU_JAX_BIN := .venv-tpu-jax/bin
+TPU_JAX_INSTALLED := .venv-tpu-jax/.installed
+# The newest that works with the jax of requirements.lock on Python 3.11.
+LIBTPU ?= 0.0.42.1
 STUDIES_BIN := .venv-studies/bin
 STUDIES_INSTALLED := .venv-studies/.installed
 SCALE ?= smoke
@@ -61,8 +65,14 @@ campaign: $(INSTALLED)
 	$(BIN)/python -m tools.campaign $(ARGS)
 
 # Installs 3 GB: TensorFlow's TPU kernels come with another TensorFlow build. Needs no TPU.
+# BACKEND=jax checks JAX's step, with its own libtpu.
+ifeq ($(BACKEND),jax)
+tpu-check: $(TPU_JAX_INSTALLED)
+	$(TPU_JAX_BIN)/python -m tools.tpu_check.on_jax $(ARGS)
+else
 tpu-check: $(TPU_INSTALLED)
 	$(TPU_BIN)/python -m tools.tpu_check $(ARGS)
+endif
 
 # `make study STUDY=sharing SCALE=cpu`; ARGS=--report_only only writes the report.
 study: $(INSTALLED) $(STUDIES_INSTALLED)
@@ -90,6 +100,12 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	    "name another one with make PYTHON=python3.13 tpu-check" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv-tpu
 	$(TPU_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
+	@touch $@
+
+$(TPU_JAX_INSTALLED): requirements.lock
+	$(PYTHON) -m venv --clear .venv-tpu-jax
+	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
+	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --no-deps 'libtpu==$(LIBTPU)'
 	@touch $@
 
 $(STUDIES_INSTALLED): experiments/requirements.txt

@@ -43,7 +43,8 @@ def import_tensorflow() -> None:
 
         # Listing devices writes notes as well. Not for a TPU: the scripts choose how to start it.
         no_tpu = not importlib.util.find_spec("libtpu")
-        if no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
+        computes = os.environ.get("KERAS_BACKEND") != "jax"
+        if computes and no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
             logging.warning("TensorFlow can't use this machine's GPU: set %s=0 to see why", _LEVEL)
 
 

@@ -39,6 +39,22 @@ def albert_tf(shape: Shape, dtype: str, jit_compile: bool = False) -> Step:
     )
 
 
+def albert_tf_on_jax(shape: Shape, dtype: str) -> Step:
+    """This project on JAX: the step that the Trainer runs there."""
+    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.training.jax_devices import JaxDevices
+    from albert_tf.training.optimizers import create_optimizer
+
+    config = AlbertConfig.from_json_file(CONFIG_FILE)
+    task = PretrainingTask(config, {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype])
+    model = task.build_model()
+    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
+    optimizer.build(model.trainable_variables)
+    run = JaxDevices().train_steps(task, model, optimizer, 0, False, 1)
+    batch = synthetic_batch(shape, config.vocab_size)
+    return lambda: float(run([(iter([batch]), 1)])[0, 0])
+
+
 def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
     """Hugging Face's AlbertForPreTraining on torch, with its own loss, under CPU autocast."""
     import torch
@@ -135,6 +151,7 @@ CONTESTANTS: dict[tuple[str, str], Callable[[Shape], Step]] = {}
 for _dtype in ("float32", "bfloat16"):
     for _name, _build in {
         "albert_tf": partial(albert_tf, dtype=_dtype),
+        "albert_tf, JAX": partial(albert_tf_on_jax, dtype=_dtype),
         "Hugging Face, eager": partial(hugging_face, dtype=_dtype, compiled=False),
         "Hugging Face, torch.compile": partial(hugging_face, dtype=_dtype, compiled=True),
         "KerasHub": partial(keras_hub, dtype=_dtype, jit_compile=False),

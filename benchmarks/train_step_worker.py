@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ["KERAS_BACKEND"] = "tensorflow"
+# Of this project's contestants, one runs on JAX.
+os.environ["KERAS_BACKEND"] = "jax" if sys.argv[2:3] == ["albert_tf, JAX"] else "tensorflow"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from contestants import CONTESTANTS
@@ -28,7 +29,7 @@ from workers import serve
 
 from albert_tf.costs import Shape
 
-PACKAGES = ("tensorflow", "keras", "keras-hub", "torch", "transformers", "numpy")
+PACKAGES = ("tensorflow", "keras", "jax", "keras-hub", "torch", "transformers", "numpy")
 
 
 def main(dtype: str, name: str, *shape: str) -> None:

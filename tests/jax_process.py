@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
+# Far more than any takes: what hangs fails.
+_TIMEOUT_SECONDS = 600
 # Programs that several runs compile: XLA works longer on them than they run.
 _CACHE = tempfile.TemporaryDirectory()
 
@@ -53,9 +55,10 @@ def start(
 def finish(process: subprocess.Popen[str], returncode: int = 0) -> str:
     """Waits for a process's end, checks its exit code, and returns what it wrote."""
     try:
-        written, _ = process.communicate(timeout=240)
+        written, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.communicate()
         raise
     assert process.returncode == returncode, written[-5000:]
     return written

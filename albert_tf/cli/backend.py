@@ -57,10 +57,12 @@ def _jax_devices(values: flags.FlagValues) -> Devices:
             raise ValueError(f"--{name} is for --backend=tensorflow, and {reason}: leave it out")
     from albert_tf.training import jax_devices
 
-    return jax_devices.connect(values.use_tpu, values.num_tpu_cores)
+    return jax_devices.connect(values.use_tpu, values.num_tpu_cores, values.shard_optimizer_state)
 
 
 def _tensorflow_devices(values: flags.FlagValues) -> Devices:
+    if values.shard_optimizer_state:
+        raise ValueError("--shard_optimizer_state is for --backend=jax: set that too")
     from albert_tf.training import distribution
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 

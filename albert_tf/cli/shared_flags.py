@@ -160,6 +160,12 @@ def _define_speed(values: flags.FlagValues) -> None:
         "after the other. More parts need less memory; the result is the same.",
         lower_bound=1,
     )
+    group.boolean(
+        "shard_optimizer_state",
+        False,
+        "Keep on each device only its share of the optimizer's state, not all of it: less memory, "
+        "with --backend=jax on several devices.",
+    )
     group.integer(
         "iterations_per_loop",
         1000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -57,6 +57,10 @@ class Devices(abc.ABC):
     def wait_for_all(self) -> None:
         """Waits until every process calls it."""
         self.mean_over_processes(0.0)
+
+    def host_values(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns what a process can write of variables and arrays; every process calls it."""
+        return tensors
 
     @abc.abstractmethod
     def iterator(self, input_fn: InputFn) -> Any:

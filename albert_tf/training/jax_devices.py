@@ -16,14 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras import ops
 
 from albert_tf import cluster
-from albert_tf.model import dropout
 from albert_tf.training.devices import Devices, InputFn, Run
+from albert_tf.training.jax_gradients import Gradients
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
@@ -38,9 +37,12 @@ class JaxDevices(Devices):
 
     Args:
       devices: The devices; None for all. Those of another machine can only be compiled for.
+      shard_optimizer: Whether each holds only its share of the optimizer's state.
     """
 
-    def __init__(self, devices: Sequence[jax.Device] | None = None) -> None:
+    def __init__(
+        self, devices: Sequence[jax.Device] | None = None, shard_optimizer: bool = False
+    ) -> None:
         # TensorFlow only reads the input.
         tf.config.set_visible_devices([], "GPU")
         devices = devices or jax.devices()
@@ -52,6 +54,7 @@ class JaxDevices(Devices):
         self._mesh = Mesh(np.array(devices), (_AXIS,))
         self._same = NamedSharding(self._mesh, _SAME)
         self._divided = NamedSharding(self._mesh, _DIVIDED)
+        self._shard_optimizer = shard_optimizer
 
     def mean_over_processes(self, *values: float) -> list[float]:
         """See Devices."""
@@ -59,6 +62,16 @@ class JaxDevices(Devices):
         sent = np.array(values, np.float64).view(np.uint32)
         received = multihost_utils.process_allgather(sent).reshape(-1, sent.size)
         return received.view(np.float64).mean(axis=0).tolist()
+
+    def host_values(self, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """See Devices."""
+        return {name: self._host_value(tensor) for name, tensor in tensors.items()}
+
+    def _host_value(self, tensor: Any) -> np.ndarray:
+        value = getattr(tensor, "value", tensor)
+        if isinstance(value, jax.Array) and not value.is_fully_replicated:
+            return multihost_utils.process_allgather(value, tiled=True)
+        return np.asarray(value)
 
     # --- batches ----------------------------------------------------------------------------
 
@@ -93,9 +106,10 @@ class JaxDevices(Devices):
         """See Devices; JAX compiles whatever `jit_compile` is."""
         step = self.train_step(task, model, optimizer, seed, accumulation_steps)
         variables = [*model.trainable_variables, *optimizer.variables]
+        shardings = self._shardings(model, optimizer)
 
         def run_all(runs: Iterable[Run]) -> np.ndarray:
-            values, stats = self._values(variables), []
+            values, stats = _values(variables, shardings), []
             for iterator, count in runs:
                 for _ in range(count):
                     values, of_step = step(values, next(iterator))
@@ -121,7 +135,7 @@ class JaxDevices(Devices):
 
         Args: see TrainStep.
         """
-        gradients = _Gradients(task, model, seed, accumulation_steps)
+        gradients = Gradients(task, model, seed, accumulation_steps, _AXIS)
         on_replicas = self._on_replicas(gradients, (_SAME, _SAME, _DIVIDED), _SAME)
         count = len(model.trainable_variables)
 
@@ -136,20 +150,26 @@ class JaxDevices(Devices):
             weights, state = optimizer.stateless_apply(state, grads, weights)
             return [*weights, *state], ops.stack(stats)
 
-        return jax.jit(update, donate_argnums=0, out_shardings=self._same)
+        shardings = self._shardings(model, optimizer)
+        return jax.jit(update, donate_argnums=0, out_shardings=(shardings, self._same))
 
     def shapes(
-        self, variables: Sequence[keras.Variable], features: Mapping[str, tuple[Any, Any]]
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        features: Mapping[str, tuple[Any, Any]],
     ) -> tuple[Any, Any]:
         """Returns the arguments of `train_step` without values, to compile it for other devices.
 
         Args:
-          variables: The model's trainable ones, then the optimizer's.
+          model: The model.
+          optimizer: Its optimizer.
           features: Shape and dtype of each feature of a global batch.
         """
+        variables = [*model.trainable_variables, *optimizer.variables]
         values = [
-            jax.ShapeDtypeStruct(variable.shape, variable.value.dtype, sharding=self._same)
-            for variable in variables
+            jax.ShapeDtypeStruct(variable.shape, variable.value.dtype, sharding=sharding)
+            for variable, sharding in zip(variables, self._shardings(model, optimizer), strict=True)
         ]
         batch = {
             name: jax.ShapeDtypeStruct(*of, sharding=self._divided) for name, of in features.items()
@@ -172,6 +192,7 @@ class JaxDevices(Devices):
         self, model: keras.Model, function: Callable[[Features], Any], result: PartitionSpec
     ) -> Callable[[Any], Any]:
         variables = model.variables
+        everywhere = [self._same] * len(variables)
 
         def with_values(values: list[Array], batch: Features) -> Any:
             with keras.StatelessScope(list(zip(variables, values, strict=True))):
@@ -179,7 +200,7 @@ class JaxDevices(Devices):
 
         on_replicas = self._on_replicas(with_values, (_SAME, _DIVIDED), result)
         forward = jax.jit(on_replicas, out_shardings=self._same)
-        return lambda batch: jax.device_get(forward(self._values(variables), batch))
+        return lambda batch: jax.device_get(forward(_values(variables, everywhere), batch))
 
     def _on_replicas(self, function: Callable[..., Any], takes: Any, returns: Any) -> Any:
         """Returns `function` as one of global arrays, which each replica calls on its share."""
@@ -189,93 +210,33 @@ class JaxDevices(Devices):
             function, mesh=self._mesh, in_specs=takes, out_specs=returns, check_vma=False
         )
 
-    def _values(self, variables: Sequence[keras.Variable]) -> list[jax.Array]:
-        """Returns the variables' values, on all devices."""
-        for variable in variables:
-            if variable.value.sharding != self._same:
-                variable.assign(jax.device_put(np.asarray(variable.value), self._same))
-        return [variable.value for variable in variables]
+    def _shardings(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer
+    ) -> list[NamedSharding]:
+        """Returns where the values of the trainable variables and the optimizer's lie."""
+        weights = [self._same] * len(model.trainable_variables)
+        return weights + [self._state_sharding(variable.shape) for variable in optimizer.variables]
+
+    def _state_sharding(self, shape: Sequence[int]) -> NamedSharding:
+        for axis, size in enumerate(shape):
+            if self._shard_optimizer and size % self.num_replicas == 0:
+                return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, _AXIS))
+        return self._same
 
 
-class _Gradients:
-    """The losses of a global batch and their gradients; each replica calls it on its share.
-
-    The results are the same on all replicas; see TrainStep.
-    """
-
-    def __init__(self, task: Task, model: keras.Model, seed: int, accumulation_steps: int) -> None:
-        self._task = task
-        self._model = model
-        self._seed = dropout.hashed(seed)
-        self._accumulation_steps = accumulation_steps
-
-    def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
-        """Returns the losses, and the gradients: None of a weight that no loss depends on."""
-        totals = lax.psum(self._task.loss_weights(features), _AXIS)
-        count = self._accumulation_steps
-        first_pass = lax.axis_index(_AXIS) * count
-
-        def one(i: Array, features: Features) -> Any:
-            seed = dropout.pass_seed(self._seed, step, first_pass + i)
-            return self._micro_step(weights, features, totals, seed)
-
-        def add(total: Any, part: Any) -> tuple[Any, None]:
-            return jax.tree.map(ops.add, total, one(*part)), None
-
-        if count == 1:
-            local = one(0, features)
-        else:
-            parts = {
-                name: ops.reshape(feature, (count, -1, *feature.shape[1:]))
-                for name, feature in features.items()
-            }
-            first = one(0, {name: part[0] for name, part in parts.items()})
-            rest = {name: part[1:] for name, part in parts.items()}
-            local, _ = lax.scan(add, first, (ops.arange(1, count), rest))
-        sums, grads = lax.psum(local, _AXIS)
-        return self._task.losses(sums, totals), grads
-
-    def _micro_step(
-        self, weights: list[Array], features: Features, totals: Any, seed: Array
-    ) -> Any:
-        variables = self._model.trainable_variables
-        # JAX's gradient of a weight that no loss depends on is 0, with which it would decay.
-        tracked, is_used = _track_use()
-
-        def loss(weights: list[Array]) -> tuple[Array, Any]:
-            with keras.StatelessScope(list(zip(variables, tracked(weights), strict=True))):
-                outputs = self._model(features, training=True, dropout_seed=seed)
-                sums = self._task.loss_sums(outputs, features)
-            return sum(self._task.losses(sums, totals)), sums
-
-        (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(weights)
-        return sums, [grad if used else None for grad, used in zip(grads, is_used, strict=True)]
+def _values(
+    variables: Sequence[keras.Variable], shardings: Sequence[NamedSharding]
+) -> list[jax.Array]:
+    """Returns the variables' values, put where they shall lie."""
+    for variable, sharding in zip(variables, shardings, strict=True):
+        if variable.value.sharding != sharding:
+            variable.assign(jax.device_put(np.asarray(variable.value), sharding))
+    return [variable.value for variable in variables]
 
 
-def _track_use() -> tuple[Callable[[list[Array]], list[Array]], list[bool]]:
-    """Returns the identity of weights, and a list that differentiating it fills.
-
-    The list tells for each weight whether what is differentiated depends on it.
-    """
-    is_used: list[bool] = []
-
-    @jax.custom_vjp
-    def identity(weights: list[Array]) -> list[Array]:
-        return weights
-
-    def forward(weights: list[Any]) -> tuple[list[Array], None]:
-        return [weight.value for weight in weights], None
-
-    def backward(_: None, grads: list[Any]) -> tuple[list[Array]]:
-        is_used[:] = [not isinstance(grad, SymbolicZero) for grad in grads]
-        zeros = [ops.zeros(grad.shape, grad.dtype) for grad in grads]
-        return ([g if used else zero for g, used, zero in zip(grads, is_used, zeros, strict=True)],)
-
-    identity.defvjp(forward, backward, symbolic_zeros=True)
-    return identity, is_used
-
-
-def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevices:
+def connect(
+    use_tpu: bool = False, num_tpu_cores: int | None = None, shard_optimizer: bool = False
+) -> JaxDevices:
     """Connects the processes that train together, and returns the devices of all of them.
 
     They are those of TF_CONFIG if it names more than one, else, on a TPU, those of its hosts.
@@ -284,6 +245,7 @@ def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevic
     Args:
       use_tpu: Whether it must be a TPU.
       num_tpu_cores: Expected number of a TPU's devices; None does not check.
+      shard_optimizer: See JaxDevices.
 
     Raises:
       ValueError: If there is no TPU, it has another number of devices, or TF_CONFIG is wrong.
@@ -294,7 +256,7 @@ def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevic
     if len(addresses) > 1:
         jax.distributed.initialize(addresses[0], len(addresses), cluster.index())
     if not use_tpu:
-        return JaxDevices()
+        return JaxDevices(shard_optimizer=shard_optimizer)
     platform = jax.default_backend()
     if platform != "tpu":
         raise ValueError(
@@ -306,4 +268,4 @@ def connect(use_tpu: bool = False, num_tpu_cores: int | None = None) -> JaxDevic
             f"the TPU has {jax.device_count()} devices, `num_tpu_cores` is {num_tpu_cores}: set "
             f"it to {jax.device_count()}"
         )
-    return JaxDevices()
+    return JaxDevices(shard_optimizer=shard_optimizer)

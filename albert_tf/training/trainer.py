@@ -144,8 +144,8 @@ class Trainer:
 
     def save(self, keep_max: int) -> None:
         """Writes a checkpoint of weights, moments and step; all workers wait for the chief."""
+        tensors = self.devices.host_values(state.tensors(self.model, self.optimizer))
         if self.devices.is_chief:
-            tensors = state.tensors(self.model, self.optimizer)
             prefix = checkpoint.save(self.output_dir, self.step, tensors, keep_max)
             logging.info("saved %s", prefix)
         self.devices.wait_for_all()

@@ -18,7 +18,7 @@ import pytest
 from albert_tf import checkpoint
 from albert_tf.cli import backend, pretrain
 from albert_tf.training.progress import ProgressLog
-from tests import jax_process, tolerances
+from tests import jax_process, tolerances, two_workers
 from tests import pretraining_runs as runs
 from tests.cli import test_run_pretraining_packed as packed
 
@@ -55,7 +55,11 @@ SAME = {
         "num_train_steps": 4,
     },
 }
-REPLICAS = {"two": (2, 3), "eight": (8, 1)}
+# Devices, and what their runs differ in.
+REPLICAS = {
+    "two": (2, {"gradient_accumulation_steps": 3}),
+    "eight": (8, {"shard_optimizer_state": True}),
+}
 
 
 # --- in processes ---------------------------------------------------------------------------
@@ -72,7 +76,8 @@ def run_all(commands: str) -> None:
 
     report = ProgressLog.report
     for command, devices, at, number in json.loads(pathlib.Path(commands).read_text()):
-        here = JaxDevices(jax.devices()[:devices])
+        shard = runs.parse(command).shard_optimizer_state
+        here = JaxDevices(jax.devices()[:devices], shard)
         backend.create_devices = lambda values, here=here: here
         ProgressLog.report = _signalled(report, at, number) if number else report
         try:
@@ -90,6 +95,10 @@ def _signalled(report: Callable[..., None], at: int, number: int) -> Callable[..
     return signalled
 
 
+def as_script(command: str) -> None:
+    runs.main_of_a_process(json.loads(command))
+
+
 def go_on(command: str, to_save: str) -> None:
     """Resumes a run as the script does; writes another run's checkpoint as it was read."""
     import contextlib
@@ -97,7 +106,7 @@ def go_on(command: str, to_save: str) -> None:
     with contextlib.ExitStack() as held:
         trainer, _ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
         trainer.save(0)
-    runs.main_of_a_process(json.loads(command))
+    as_script(command)
 
 
 # --- all runs -------------------------------------------------------------------------------
@@ -144,9 +153,9 @@ def outputs(folder) -> pathlib.Path:
     commands = [
         (flags(folder, name, **start, **changes), 1, 0, 0) for name, changes in SAME.items()
     ]
-    for name, (devices, parts) in REPLICAS.items():
-        changes = {**start, **SAME["static"], "gradient_accumulation_steps": parts}
-        commands.append((flags(folder, name, **changes), devices, 0, 0))
+    for name, (devices, changes) in REPLICAS.items():
+        command = flags(folder, name, **start, **SAME["static"], **changes)
+        commands.append((command, devices, 0, 0))
     one_by_one = {"iterations_per_loop": 1}
     commands += [
         (with_dropout(folder, "straight"), 1, 0, 0),
@@ -164,6 +173,14 @@ def outputs(folder) -> pathlib.Path:
     resumed = with_dropout(folder, "killed"), flags(folder, "read", **SAME["static"])
     written = jax_process.finish(jax_process.start(go_on, *map(json.dumps, resumed)))
     assert "resume: step 4 of" in written
+    changes = {**start, **SAME["static"], "shard_optimizer_state": True}
+    command = json.dumps(flags(folder, "workers", **changes))
+    workers = [
+        jax_process.start(as_script, command, **environment)
+        for environment in two_workers.environments()
+    ]
+    assert "saved" in jax_process.finish(workers[0])
+    assert "saved" not in jax_process.finish(workers[1])
     return folder
 
 
@@ -207,7 +224,7 @@ def assert_close(
         assert np.max(np.abs(found[name] - value)) <= limit, name
 
 
-@pytest.mark.parametrize("name", REPLICAS)
+@pytest.mark.parametrize("name", [*REPLICAS, "workers"])
 def test_replicas_change_nothing(outputs, name):
     expected, found = runs.scalars(outputs / "static"), runs.scalars(outputs / name)
     assert list(found) == list(expected)
@@ -255,6 +272,7 @@ def test_a_signal_saves_and_a_loss_that_is_not_finite_does_not(outputs):
     ("changes", "message"),
     [
         ({"backend": "jax"}, "has already started on tensorflow: set KERAS_BACKEND=jax before"),
+        ({"shard_optimizer_state": True}, "--shard_optimizer_state is for --backend=jax: set"),
         ({"tpu_name": "mine"}, "--tpu_name is for --backend=tensorflow, and JAX takes the TPU of"),
         ({"jit_compile": True}, "--jit_compile is for --backend=tensorflow, and JAX always"),
         ({"use_tpu": True}, "JAX finds no TPU here, only cpu: .* or leave --use_tpu out to train"),
@@ -262,7 +280,7 @@ def test_a_signal_saves_and_a_loss_that_is_not_finite_does_not(outputs):
     ids=lambda changes: "".join(changes),
 )
 def test_what_jax_cannot_do_is_said_in_one_line(folder, monkeypatch, changes, message):
-    if "backend" not in changes:
+    if changes.keys() & {"tpu_name", "jit_compile", "use_tpu"}:
         monkeypatch.setattr("keras.config.backend", lambda: "jax")
     out = folder / "none"
     with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:

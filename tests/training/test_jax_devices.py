@@ -69,7 +69,7 @@ class Seeds(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.a = self.add_weight(shape=(), initializer="ones", name="a")
-        self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
+        self.unused = self.add_weight(shape=(4,), initializer="ones", name="unused")
         self.built = True
 
     def call(self, features, training, dropout_seed):
@@ -103,11 +103,14 @@ def take_seed_steps(folder: str) -> None:
     model = task.build_model()
     optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
-    run = JaxDevices().train_steps(task, model, optimizer, SEED, False, PARTS // 2)
+    devices = JaxDevices(shard_optimizer=True)
+    run = devices.train_steps(task, model, optimizer, SEED, False, PARTS // 2)
     batch = {"number": np.arange(PARTS, dtype="int32"), "ones": np.ones(PARTS, "float32")}
     stats = run([(iter([batch]), 1)])
     weights = {"a": model.a.numpy(), "unused": model.unused.numpy()}
-    np.savez(pathlib.Path(folder) / "seeds.npz", stats=stats, **weights)
+    moments = optimizer.adam_m[1].value
+    part = moments.sharding.shard_shape(moments.shape)
+    np.savez(pathlib.Path(folder) / "seeds.npz", stats=stats, moments=moments, part=part, **weights)
 
 
 def in_one_process(golden: str, folder: str) -> None:
@@ -150,3 +153,8 @@ def test_dropout_seeds_are_those_on_tensorflow(folder):
     assert found["stats"][0, 1 : 1 + PARTS].tolist() == [seed[0] % 2**20 for seed in expected]
     assert found["stats"][0, 1 + PARTS : 1 + 2 * PARTS].tolist() == [0] * PARTS
     assert found["a"] != 1 and np.all(found["unused"] == 1)
+
+
+def test_a_device_holds_its_share_of_the_optimizers_state(folder):
+    found = goldens.arrays(folder / "seeds.npz")
+    assert found["moments"].shape == (4,) and found["part"].tolist() == [2]

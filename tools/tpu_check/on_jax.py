@@ -77,16 +77,24 @@ CHIPS = {
 
 
 def compile_step(
-    task_name: str, model: str, dtype: str, recompute: bool, batch: int, length: int, chip: Chip
+    task_name: str,
+    model: str,
+    dtype: str,
+    recompute: bool,
+    shard: bool,
+    batch: int,
+    length: int,
+    chip: Chip,
 ) -> str:
     """Compiles a step for a chip; returns the rest of its line."""
     config = AlbertConfig.from_json_file(str(CONFIGS / f"albert_{model}.json"))
     task, built, optimizer = make_parts(task_name, config, dtype, recompute)
     topology = topologies.get_topology_desc(chip.topology, platform="tpu")
-    devices = JaxDevices(topology.devices)
+    devices = JaxDevices(topology.devices, shard_optimizer=shard)
     step = devices.train_step(task, built, optimizer, seed=0, accumulation_steps=1)
     arguments = devices.shapes(
-        [*built.trainable_variables, *optimizer.variables],
+        built,
+        optimizer,
         {
             name: ((batch * devices.num_replicas, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
             for name, spec in features(task_name, batch, length).items()
@@ -117,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=["tiny"], help="configs/albert_*.json")
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16"])
     parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--shard_optimizer_state", action="store_true")
     parser.add_argument("--batch", type=int, default=8, help="examples per device")
     parser.add_argument("--length", type=int, default=128, help="tokens per example")
     parser.add_argument("--chips", nargs="+", default=list(CHIPS), choices=CHIPS)
@@ -126,7 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for task, model, dtype, chip in itertools.product(
         args.tasks, args.models, args.dtypes, args.chips
     ):
-        fields = (task, model, dtype, args.recompute, args.batch, args.length)
+        fields = (task, model, dtype, args.recompute, args.shard_optimizer_state)
+        fields += (args.batch, args.length)
         size, recompute = f"{args.batch} x {args.length}", "yes" if args.recompute else "no"
         line = f"{task:<15} {model:<11} {dtype:<9} {recompute:<9} {size:>9} {chip:<4}"
         try:
