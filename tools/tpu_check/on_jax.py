@@ -54,12 +54,12 @@ class Chip:
 
     Attributes:
       topology: A slice.
-      hbm_gib: Its memory that libtpu gives to programs.
+      hbm_gib: The memory that libtpu says is available when it refuses a program.
       tflops: Peak in bfloat16, 10^12 per second.
       gb_per_second: Bandwidth of its memory.
 
-    Source: docs.cloud.google.com/tpu/docs, the page of each version; of a v7x, whose chip is two
-    devices, half of it.
+    Source: docs.cloud.google.com/tpu/docs, the page of each version; for a v7x, a chip of two
+    devices, half of the chip's.
     """
 
     topology: str
@@ -71,7 +71,7 @@ class Chip:
 CHIPS = {
     "v5e": Chip("v5e:2x2", 15.75, 197, 819),
     "v5p": Chip("v5p:2x2x1", 95.74, 459, 2765),
-    "v6e": Chip("v6e:2x2", 31.25, 918, 1640),
+    "v6e": Chip("v6e:2x2", 31.25, 918, 1638),
     "v7x": Chip("tpu7x:2x2x1", 94.75, 1153, 3690),
 }
 
