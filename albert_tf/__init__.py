@@ -33,7 +33,8 @@ For example:
   model.fit(preprocess.dataset(texts, labels, batch_size=32))
 
 Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
-albert-train-sentencepiece, albert-convert, albert-export, albert-predict; see their --help.
+albert-train-sentencepiece, albert-extend-vocabulary, albert-convert, albert-export,
+albert-predict; see their --help.
 Names load on first use, TensorFlow only if it is needed.
 """
 

@@ -1,4 +1,4 @@
-"""The five absl scripts: what starts them, what --help shows, what a wrong command line says."""
+"""The six absl scripts: what starts them, what --help shows, what a wrong command line says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from absl import app, flags
 
 from albert_tf import scripts
-from albert_tf.cli import finetune_flags, pretrain_flags
+from albert_tf.cli import extend_vocabulary_flags, finetune_flags, pretrain_flags
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator import sentencepiece
 from albert_tf.generator.extra import sotu
@@ -41,6 +41,11 @@ SCRIPTS = {
         sentencepiece.define_flags,
         "Trains a SentencePiece vocabulary",
         ["Text", "Vocabulary"],
+    ),
+    "data/extend_vocabulary": (
+        extend_vocabulary_flags.define_flags,
+        "Adds the pieces of a domain",
+        ["Text", "Model and output", "New pieces"],
     ),
     "data/prepare_sotu": (sotu.define_flags, "Writes the State of the Union", ["Output"]),
 }

@@ -56,6 +56,21 @@ def sizes() -> None:
     _run(sizes, sizes_flags.define_flags)
 
 
+def extend_vocabulary() -> None:
+    r"""Adds the pieces of a domain's text to a SentencePiece model, and to the model that uses it.
+
+        albert-extend-vocabulary --init_checkpoint=albert_base --input_file='text/*.txt' \
+            --num_pieces=2000 --output_dir=albert_base_domain
+
+    Pre-training, fine-tuning and all else take the output directory as their weights. Old pieces
+    keep their ids, and texts without new pieces their ids and outputs. In a clone `python
+    data/extend_vocabulary.py` is the same.
+    """
+    from albert_tf.cli import extend_vocabulary_flags
+
+    _run(extend_vocabulary, extend_vocabulary_flags.define_flags)
+
+
 def _run(
     command: Callable[[], None], define: scripts.Define, recipes_of: str | None = None
 ) -> None:

@@ -16,7 +16,7 @@ from albert_tf import hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, layouts
 from albert_tf.conversion.layouts import load_config
-from albert_tf.conversion.names import ENCODER, POOLER, tf1_name
+from albert_tf.conversion.names import ENCODER, POOLER, WORD_EMBEDDINGS, tf1_name
 
 if TYPE_CHECKING:
     import keras
@@ -32,8 +32,6 @@ __all__ = [
     "named_weights",
     "tf1_name",
 ]
-
-_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,8 +239,8 @@ def _check_shapes(
     }
     if wrong:
         remedy = "use the albert_config.json that belongs to it"
-        if _WORD_EMBEDDINGS in wrong:
-            remedy += f", whose embedding_size is {values[_WORD_EMBEDDINGS].shape[-1]}"
+        if WORD_EMBEDDINGS in wrong:
+            remedy += f", whose embedding_size is {values[WORD_EMBEDDINGS].shape[-1]}"
         if not any(_is_encoder(name) for name in wrong):
             remedy = "leave its head out with `replace_heads=True`"
         raise ValueError(

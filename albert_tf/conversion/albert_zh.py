@@ -18,7 +18,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import names
 
 _NAMES = names.Renaming(names.ALBERT_ZH_NAMES)
-_TABLE = "bert/embeddings/word_embeddings"
+_TABLE = names.WORD_EMBEDDINGS
 _PROJECTION = f"{_TABLE}_2"
 # The released models have at most 32. A larger product than this could exhaust memory.
 _MOST_HIDDEN_PER_EMBEDDING = 64

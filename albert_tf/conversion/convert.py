@@ -79,16 +79,9 @@ def convert(
             "or convert to that"
         )
     directories.check_free(output_dir)
-    path = hub.local(path)
-    source = sources.read(path, config_file, drop)
-    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
-    if words is None:
+    source = read(path, config_file, spm_model_file, vocab_file, do_lower_case, drop)
+    if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
-    else:
-        words.check(source.config)
-    names = labels.find(path, source.num_labels)
-    run = run_record.find(path)
-    source = dataclasses.replace(source, vocabulary=words, labels=names, run=run)
     with directories.whole_directory(output_dir) as directory:
         what = _WRITERS[layout](directory, source, architecture)
         lost = source.config.differences(layouts.load_config(directory), ())
@@ -99,6 +92,25 @@ def convert(
     text += f"; not kept: {', '.join(lost)}" if lost else ""
     logging.info("%s", text)
     return text
+
+
+def read(
+    path: str,
+    config_file: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    drop: Sequence[str] = (),
+) -> Source:
+    """Reads a stored model with all that belongs to it; see `convert` for arguments and errors."""
+    path = hub.local(path)
+    source = sources.read(path, config_file, drop)
+    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
+    if words:
+        words.check(source.config)
+    names = labels.find(path, source.num_labels)
+    run = run_record.find(path)
+    return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
 
 
 def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:
@@ -118,7 +130,8 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
         raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
 
 
-def _write_tf1(directory: str, source: Source, architecture: None) -> str:
+def write_checkpoint(directory: str, source: Source, architecture: None = None) -> str:
+    """Writes a stored model, with all that belongs to it, as the release's; says what it is."""
     bundles.write(directory, source.config, source.weights)
     _copy_beside(source, directory)
     return "the release's checkpoint"
@@ -223,7 +236,7 @@ def _copy_beside(source: Source, directory: str) -> None:
 
 
 _WRITERS: dict[str, Callable[..., str]] = {
-    "tf1": _write_tf1,
+    "tf1": write_checkpoint,
     "huggingface": _write_hugging_face,
     "keras": _write_keras,
     "kerashub": _write_kerashub,

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 # Prefixes of the release's names of the encoder's weights, and of its pooler's.
 ENCODER = "bert/"
 POOLER = "bert/pooler/"
+# The weights with a row, or a number, for each piece.
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+OUTPUT_BIAS = "cls/predictions/output_bias"
 
 _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}

@@ -11,7 +11,7 @@ from absl import logging
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import layouts
-from albert_tf.conversion.names import ENCODER, POOLER
+from albert_tf.conversion.names import ENCODER, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.model import finetuning, heads
 from albert_tf.text.vocabulary import Vocabulary
@@ -62,6 +62,24 @@ class Source:
     def heads(self) -> frozenset[str]:
         """Name prefixes of the heads it has."""
         return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
+
+
+def add_pieces(source: Source, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]) -> Source:
+    """Returns the model with more pieces: a new row is the mean of rows that it had.
+
+    Args:
+      source: The model.
+      vocabulary: Of all pieces, the new ones last.
+      replaced: For each new piece, the ids whose rows it gets the mean of.
+    """
+    weights = dict(source.weights)
+    for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
+        if name in weights:
+            rows = [weights[name][list(ids)].mean(axis=0) for ids in replaced]
+            weights[name] = np.concatenate([weights[name], rows])
+    size = source.config.vocab_size + len(replaced)
+    config = dataclasses.replace(source.config, vocab_size=size)
+    return dataclasses.replace(source, config=config, weights=weights, vocabulary=vocabulary)
 
 
 def read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:

@@ -53,6 +53,12 @@ def define_flags(values: flags.FlagValues) -> None:
         "Number of pieces in the vocabulary. 30000 is the release's.",
         lower_bound=1,
     )
+    group.boolean("do_lower_case", True, "Lower-case the text: true if the model is to be uncased.")
+    define_training_flags(group)
+
+
+def define_training_flags(group: FlagGroup) -> None:
+    """Adds the flags of how a vocabulary is trained, whatever it is for."""
     group.number(
         "character_coverage",
         0.99995,
@@ -60,7 +66,6 @@ def define_flags(values: flags.FlagValues) -> None:
         "0.99995 is the release's.",
         "[0, 1]",
     )
-    group.boolean("do_lower_case", True, "Lower-case the text: true if the model is to be uncased.")
     group.integer(
         "input_sentence_size",
         10_000_000,
@@ -88,8 +93,18 @@ def train(
     character_coverage: float,
     do_lower_case: bool,
     input_sentence_size: int,
+    hard_vocab_limit: bool = True,
 ) -> bytes:
     """Trains a model with the release's recipe.
+
+    Args:
+      files: Text files.
+      settings: How they are stored.
+      vocab_size: Number of pieces.
+      character_coverage: Share of the text's characters that get a piece of their own.
+      do_lower_case: Whether to lower-case.
+      input_sentence_size: Maximum number of sentences to train on.
+      hard_vocab_limit: Whether text that supports fewer pieces is an error.
 
     Returns:
       The content of the model file.
@@ -110,6 +125,7 @@ def train(
             vocab_size=vocab_size,
             character_coverage=character_coverage,
             input_sentence_size=input_sentence_size,
+            hard_vocab_limit=hard_vocab_limit,
             minloglevel=1,
             **RECIPE,
         )

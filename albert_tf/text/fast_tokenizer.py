@@ -12,16 +12,13 @@ import binascii
 import math
 import os
 import shutil
-import struct
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from albert_tf.text import sentence_piece_file as file_format
 from albert_tf.text_files import read_json_object
 from albert_tf.wire import field
-
-# Types of pieces in sentencepiece_model.proto.
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
 
 def extract(path: str) -> tuple[str, bool]:
@@ -87,18 +84,17 @@ def _sentence_piece(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> b
     special = {token.get("content") for token in added if token.get("special")}
     message = []
     for i, (piece, score) in enumerate(vocab):
-        kind = _NORMAL
+        kind = file_format.NORMAL
         if i == unknown:
-            kind = _UNKNOWN
+            kind = file_format.UNKNOWN
         elif piece in special:
-            kind = _CONTROL
+            kind = file_format.CONTROL
         elif score == 0:  # No piece that training found has this score.
-            kind = _USER_DEFINED
-        fields = field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + field(3, kind)
-        message.append(field(1, fields))
+            kind = file_format.USER_DEFINED
+        message.append(file_format.Piece(piece, score, kind).encode())
     # An initial space, none removed but runs of them, and spaces written as a mark.
     normalizer = field(2, table) + field(3, 1) + field(4, 1) + field(5, 1)
-    return b"".join([*message, field(3, normalizer)])
+    return b"".join([*message, field(file_format.NORMALIZER, normalizer)])
 
 
 def _is_scored_piece(row: Any) -> bool:

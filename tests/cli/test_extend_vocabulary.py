@@ -1,0 +1,159 @@
+"""albert-extend-vocabulary: a model with more pieces, and the same outputs without them."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+
+import albert_tf
+from albert_tf import checkpoint, export, scripts
+from albert_tf.cli import extend_vocabulary, extend_vocabulary_flags
+from albert_tf.conversion import bundles, named_weights
+from albert_tf.text import vocabulary
+from tests import goldens
+from tests.random_weights import randomise
+
+COUNT = 3
+WORDS = ("myocardial", "zeppelins", "harbours", "µscope")
+# Without the pieces of the domain's text, and with some.
+SAME = ("The Capital of [MASK], 1990, yes.", "a cat sat", "", "日本 é –", "the word " * 20)
+OTHER = "the myocardial harbours of the world"
+ROWS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+
+
+def run(**given):
+    values = flags.FlagValues()
+    extend_vocabulary_flags.define_flags(values)
+    arguments = [f"--{name}={value}" for name, value in given.items()]
+    scripts.parse_in_one_line(values, ["extend_vocabulary.py", *arguments])
+    extend_vocabulary.main(values)
+
+
+@pytest.fixture(scope="module")
+def old(golden, tmp_path_factory):
+    """Returns a directory with a pretrained model, random, and its vocabulary."""
+    folder = tmp_path_factory.mktemp("old")
+    shutil.copy(golden / "spm/en_small.model", folder / "spm.model")
+    size = albert_tf.Tokenizer(str(folder / "spm.model")).vocab_size
+    config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
+    model = randomise(albert_tf.AlbertForPreTraining(config))
+    values = {name: weight.numpy() for name, weight in named_weights(model).items()}
+    bundles.write(str(folder), config, values)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "domain.txt"
+    lines = [f"The {WORDS[i % 4]} of the {WORDS[i % 3]}." for i in range(300)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def new(old, text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("new") / "out"
+    run(init_checkpoint=old, input_file=text, num_pieces=COUNT, output_dir=folder)
+    return folder
+
+
+def read(folder):
+    words = vocabulary.find(str(folder))
+    config = albert_tf.load_config(folder)
+    words.check(config)
+    model = albert_tf.AlbertForPreTraining(config)
+    report = albert_tf.load_weights(model, folder)
+    assert not report.missing and not report.unused
+    return words, model
+
+
+def test_the_directory_is_a_model(old, new):
+    names = sorted(path.name for path in new.iterdir())
+    best = "model.ckpt-best"
+    expected = ["albert_config.json", f"{best}.data-00000-of-00001", f"{best}.index"]
+    assert names == [*expected, f"{best}.meta", "spm.model"]
+    words, _ = read(new)
+    before = vocabulary.find(str(old)).tokenizer
+    assert words.tokenizer.vocab_size == before.vocab_size + COUNT
+    first = range(before.vocab_size)
+    assert words.tokenizer.convert_ids_to_tokens(first) == before.convert_ids_to_tokens(first)
+
+
+def test_a_new_row_is_the_mean_of_those_it_replaces(old, new):
+    before, after = checkpoint.read(old), checkpoint.read(new)
+    tokenizer = vocabulary.find(str(old)).tokenizer
+    size = tokenizer.vocab_size
+    pieces = vocabulary.find(str(new)).tokenizer.convert_ids_to_tokens(range(size, size + COUNT))
+    assert set(pieces) <= {f"▁{word}" for word in WORDS}
+    assert set(before) == set(after)
+    for name, value in before.items():
+        assert after[name][:size].tobytes() == value.tobytes() if value.ndim else True
+    for i, piece in enumerate(pieces, start=size):
+        ids = tokenizer.encode(piece[1:])
+        assert len(ids) > 1
+        np.testing.assert_allclose(after[ROWS][i], np.mean(before[ROWS][ids], axis=0), rtol=1e-6)
+        np.testing.assert_allclose(after[BIAS][i], np.mean(before[BIAS][ids]), rtol=1e-6)
+
+
+def test_texts_without_new_pieces_are_the_same_to_the_bit(old, new):
+    found = []
+    for folder in (old, new):
+        words, model = read(folder)
+        ids = [words.tokenizer.encode(text) for text in SAME]
+        inputs = tf.ragged.constant(ids, dtype="int32").to_tensor()
+        outputs = model.albert({"input_ids": inputs, "input_mask": tf.cast(inputs > 0, "int32")})
+        found.append((ids, [np.array(value).tobytes() for value in tf.nest.flatten(outputs)]))
+        found[-1] += (words.tokenizer.encode(OTHER),)
+    assert found[0][:2] == found[1][:2]
+    assert len(found[1][2]) < len(found[0][2])
+
+
+def test_the_graph_for_export_gives_the_same_to_the_bit(old, new):
+    found = []
+    for folder in (old, new):
+        words, model = read(folder)
+        signature = export.MaskFiller(model, words, max_seq_length=24).text_signature()
+        answers = signature(text=tf.constant([*SAME, OTHER]))
+        found.append({key: answers[key].numpy() for key in ("pooled", "mean", "swapped")})
+    for key, before in found[0].items():
+        after = found[1][key]
+        assert before[:-1].tobytes() == after[:-1].tobytes()
+        assert not np.array_equal(before[-1], after[-1])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"num_pieces": 1000}, r"error: --num_pieces=1000 is too many: .* has \d+ useful pieces "),
+        ({"output_dir": "{old}"}, "error: .* already exists: give a new directory, or an empty"),
+        ({"input_file": "{old}/no.txt"}, "no.txt"),
+        ({"input_file": "{old}/empty.txt"}, "error: --input_file: there is no text in "),
+        ({"init_checkpoint": "{old}/none"}, "none"),
+        ({"spm_model_file": "{other}"}, "pieces, but the model's vocab_size is "),
+        ({"init_checkpoint": "{chinese}"}, "vocab.txt is a WordPiece vocabulary: pieces can only"),
+    ],
+)  # fmt: skip
+def test_wrong_flags_end_in_one_line(old, text, golden, tmp_path, change, message):
+    chinese = tmp_path / "chinese"
+    shutil.copytree(old, chinese)
+    (chinese / "spm.model").unlink()
+    (chinese / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    (old / "empty.txt").write_text("\n\n")
+    other = tmp_path / "other.model"
+    other.write_bytes((old / "spm.model").read_bytes() + b"\x0a\x07\x0a\x05extra")
+    given = {"init_checkpoint": old, "input_file": text, "num_pieces": COUNT}
+    given["output_dir"] = tmp_path / "out"
+    change = {
+        name: value.format(old=old, other=other, chinese=chinese)
+        if isinstance(value, str)
+        else value
+        for name, value in change.items()
+    }
+    with pytest.raises(SystemExit, match=message) as ended:
+        run(**{**given, **change})
+    assert "\n" not in str(ended.value)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,160 @@
+"""Pieces added to a SentencePiece model: preferred where they fit, and unseen elsewhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import sentencepiece
+
+from albert_tf.text import sentence_piece_file
+from albert_tf.text.added_pieces import ExtensibleModel
+from albert_tf.text.sentence_piece_file import CONTROL, Piece, model_type, read_pieces
+from albert_tf.text.tokenization import Tokenizer
+
+# In "myocardial" and "cardial" one contains the other; "qzjx" is of rare letters, so its split has
+# a lower score than any piece; the small model knows neither "µ" nor Greek letters.
+NEW = ["▁myocardial", "cardial", "▁qzjxqzjxvvq", "βλ", "▁harbour", "ographic"]
+
+
+@pytest.fixture(scope="module")
+def content(golden):
+    return (golden / "spm/en_small.model").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def model(content):
+    return ExtensibleModel(content, "spm.model")
+
+
+@pytest.fixture(scope="module")
+def tokenizers(golden, model, tmp_path_factory):
+    """Returns the tokenizers before and after."""
+    path = tmp_path_factory.mktemp("extended") / "spm.model"
+    path.write_bytes(model.add(NEW))
+    return Tokenizer(str(golden / "spm/en_small.model")), Tokenizer(str(path))
+
+
+def trained(**options):
+    model = io.BytesIO()
+    sentences = iter([f"the ship {i} saw the harbour of {i * 7919}" for i in range(200)])
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=sentences, model_writer=model, minloglevel=2, **options
+    )
+    return model.getvalue()
+
+
+def test_pieces_are_read_and_written_as_sentencepiece_does(content):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    pieces = read_pieces(content)
+    ids = range(len(processor))
+    assert [piece.text for piece in pieces] == [processor.id_to_piece(i) for i in ids]
+    assert [piece.score for piece in pieces] == [processor.get_score(i) for i in ids]
+    control = [piece.kind == CONTROL for piece in pieces]
+    assert control == [processor.is_control(i) for i in ids]
+    assert read_pieces(b"".join(piece.encode() for piece in pieces)) == pieces
+
+
+def test_old_pieces_keep_their_ids_and_new_ones_follow(tokenizers):
+    old, new = tokenizers
+    assert new.convert_ids_to_tokens(range(old.vocab_size)) == old.convert_ids_to_tokens(
+        range(old.vocab_size)
+    )
+    assert new.convert_tokens_to_ids(NEW) == list(range(old.vocab_size, new.vocab_size))
+    assert len(NEW) == new.vocab_size - old.vocab_size
+
+
+def test_real_text_changes_only_where_a_new_piece_is(tokenizers, golden):
+    """Of 4,592 lines: those whose split changed have a new piece in it, and fewer pieces."""
+    old, new = tokenizers
+    lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").splitlines()
+    lines += [f"{line} the harbour" for line in lines[:50]]
+    changed = [line for line in lines if new.encode(line) != old.encode(line)]
+    assert 50 <= len(changed) < len(lines) / 2
+    for line in changed:
+        assert max(new.encode(line)) >= old.vocab_size
+        assert len(new.encode(line)) < len(old.encode(line))
+        assert "harbour" in old.preprocess(line) or "ographic" in old.preprocess(line)
+
+
+def test_texts_of_odd_characters_keep_their_split(tokenizers):
+    old, new = tokenizers
+    for text in ("日本 (1990, $5) – ℵ", "λβ é ★", "[MASK] <pad> q z j x", "a" * 3000, ""):
+        assert new.encode(text) == old.encode(text)
+
+
+@pytest.mark.parametrize(
+    "text, pieces",
+    [
+        ("Myocardial", ["▁myocardial"]),
+        ("the myocardial ship", ["▁the", "▁myocardial", "▁ship"]),
+        ("qzjxqzjxvvq", ["▁qzjxqzjxvvq"]),
+        # An unknown piece keeps its text; [UNK] is its id.
+        ("aβλa", ["▁a", "βλ", "a"]),
+        ("the harbour, 1990,", ["▁the", "▁harbour", ",", "▁1990", ","]),
+    ],
+)
+def test_a_whole_piece_is_preferred(tokenizers, text, pieces):
+    old, new = tokenizers
+    assert new.tokenize(new.preprocess(text)) == pieces
+    assert len(new.encode(text)) < len(old.encode(text)) or "β" in text
+
+
+def test_scores_lie_among_those_that_were(model, content):
+    """Beyond them, unknown and user-defined pieces would count otherwise."""
+    old = read_pieces(content)
+    scores = [piece.score for piece in old if piece.kind == sentence_piece_file.NORMAL]
+    added = {piece.text: piece.score for piece in read_pieces(model.add([*NEW, "inging"]))}
+    # "ing", twice: better than its split, and not much.
+    split = sum(old[i].score for i in model.replaced("inging"))
+    assert split < added["inging"] < split + 0.5
+    assert min(scores) < added["inging"] < max(scores)
+    assert all(added[piece] == min(scores) for piece in NEW)
+
+
+def test_what_a_piece_replaces(model, tokenizers):
+    old, _ = tokenizers
+    assert model.replaced("▁harbour") == old.encode("harbour")
+    # Not at the start of a word.
+    split = old.convert_ids_to_tokens(model.replaced("ographic"))
+    assert "".join(split) == "ographic" and len(split) > 1
+    assert model.replaced("βλ") == [old.unk_id]
+
+
+@pytest.mark.parametrize(
+    "piece, accepted",
+    [
+        (Piece("▁myocardial", -9.0), True),
+        (Piece("▁myocardial", 0.0, CONTROL), False),
+        (Piece("▁the", -3.0), False),
+        (Piece("▁of▁the", -3.0), False),
+        (Piece("▁1990,", -9.0), False),
+        (Piece("▁x-ray", -9.0), False),
+    ],
+)
+def test_candidates(model, piece, accepted):
+    assert model.accepts(piece) == accepted
+
+
+def test_the_pieces_chosen_are_those_that_save_most(model):
+    pieces = ["▁harbour", "▁myocardial", "βλ", "▁unused"]
+    saved = [len(model.replaced(piece)) - 1 for piece in pieces[:2]]
+    texts = ["the harbour"] * 2 + ["myocardial"] * (3 * max(saved)) + ["aβλ"]
+    candidates = model.add(pieces)
+    assert model.choose(candidates, texts, 9) == ["▁myocardial", "▁harbour", "βλ"]
+    assert model.choose(candidates, texts, 1) == ["▁myocardial"]
+
+
+@pytest.mark.parametrize("options", [{"model_type": "bpe"}, {"byte_fallback": True}])
+def test_models_of_another_type_are_refused(options):
+    content = trained(vocab_size=290 if "byte_fallback" in options else 40, **options)
+    with pytest.raises(ValueError, match="^spm.model is not a Unigram model without byte fallback"):
+        ExtensibleModel(content, "spm.model")
+
+
+def test_a_model_that_tests_itself_is_extended():
+    content = trained(vocab_size=40, self_test_sample_size=20)
+    model = ExtensibleModel(content, "spm.model")
+    extended = sentencepiece.SentencePieceProcessor(model_proto=model.add(["▁harbour", "▁theship"]))
+    assert extended.encode("the harbour")[-1] == len(model)
+    assert model_type(content) == sentence_piece_file.UNIGRAM
