@@ -50,7 +50,7 @@ def list_settings(study: Study, scale: Scale) -> list[tuple[str, str, dict[str, 
     """Returns where each section stands, its name, and what it sets: a whole config, or flags."""
     rows = [(f"{scale.path}: {name}", name, flags) for name, flags in scale.settings.items()]
     for arm, level in study.arms.items():
-        sections = {name: flags for name, flags in level.items() if name != "start"}
+        sections = {name: flags for name, flags in level.items() if isinstance(flags, dict)}
         sections["config"] = {**scale.settings["config"], **sections.get("config", {})}
         rows += [(f"{study.path}: {arm}.{name}", name, sections[name]) for name in sections]
     for name, flags in study.tests.items():
@@ -90,13 +90,15 @@ def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:
 
 
 def _definitions() -> dict[str, Any]:
-    from albert_tf.cli import finetune_flags, pretrain_flags
+    from albert_tf.cli import extend_vocabulary_flags, finetune_flags, pretrain_flags
     from albert_tf.generator import flags as generator_flags
     from albert_tf.generator import sentencepiece
-    from experiments import measure
+    from experiments import measure, part
 
     return {
+        "part": part.define_flags,
         "vocabulary": sentencepiece.define_flags,
+        "extend": extend_vocabulary_flags.define_flags,
         "records": generator_flags.define_flags,
         "pretrain": pretrain_flags.define_flags,
         "evaluate": pretrain_flags.define_flags,

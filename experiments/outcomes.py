@@ -68,7 +68,7 @@ class Row:
 
 def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
     """Returns a row for each cell of a plan, run or not."""
-    return [_row(cell, kept) for cell in plan.cells]
+    return [_row(cell, kept, plan.gap) for cell in plan.cells]
 
 
 def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
@@ -97,7 +97,7 @@ def _over_documents(claim: Claim, pairs: Sequence[tuple[Row, Row]]) -> tuple[flo
     return resample(better, worse, claim.sign)
 
 
-def _row(cell: Cell, kept: pathlib.Path) -> Row:
+def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:
     records = {key: _read(kept / key / "metrics.json") for key in cell.step_keys()}
     trained = records[cell.pretrain or cell.finetune] or {}
     metrics: dict[str, float] = {}
@@ -107,6 +107,11 @@ def _row(cell: Cell, kept: pathlib.Path) -> Row:
         for part, target in (("metrics", metrics), ("documents", documents)):
             found = (records[key] or {}).get(part, {})
             target |= {f"{test}.{name}" if test else name: found[name] for name in found}
+    for test, key in cell.words.items():
+        _add_word_loss(metrics, documents, f"{test}." if test else "", records[key])
+    losses = [metrics.get(f"{test}.masked_lm_loss") for test in gap]
+    if losses and None not in losses:
+        metrics["gap_loss"] = losses[0] - losses[1]
     first = next(iter(cell.unigram.values()), None)
     unigram = (records[first] or {}).get("metrics", {}) if first else {}
     return Row(
@@ -120,6 +125,21 @@ def _row(cell: Cell, kept: pathlib.Path) -> Row:
         trained.get("seconds"),
         trained.get("machine", {}).get("processor", ""),
     )
+
+
+def _add_word_loss(
+    metrics: dict[str, float],
+    documents: dict[str, list[list[float]]],
+    test: str,
+    counted: dict[str, Any] | None,
+) -> None:
+    """Adds nats per word: a masked piece's, times the pieces of a word of the held-out text."""
+    piece, word = f"{test}masked_lm_loss", f"{test}word_loss"
+    if counted and piece in metrics:
+        ratio = counted["metrics"]["pieces"] / counted["metrics"]["words"]
+        metrics[word] = metrics[piece] * ratio
+        if piece in documents:
+            documents[word] = [[total * ratio, weight] for total, weight in documents[piece]]
 
 
 def _read(path: pathlib.Path) -> dict[str, Any] | None:

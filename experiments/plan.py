@@ -8,8 +8,9 @@ import os
 import re
 from typing import Any
 
+from experiments.arms import merge
 from experiments.steps import Step
-from experiments.study import Scale, Study, merge
+from experiments.study import Scale, Study
 
 # The reported ones begin with 1.
 TRIAL_SEED = 0
@@ -19,7 +20,7 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 
 @dataclasses.dataclass
 class Cell:
-    """The steps of an arm and a seed: keys of its training, by test of its results and measures.
+    """The steps of an arm and a seed: keys of its training, and by test of what judges it.
 
     Of a study of fine-tuning only that is set. Records of packed examples get no measures.
     """
@@ -30,11 +31,13 @@ class Cell:
     results: dict[str, str] = dataclasses.field(default_factory=dict)
     unigram: dict[str, str] = dataclasses.field(default_factory=dict)
     measures: dict[str, str] = dataclasses.field(default_factory=dict)
+    words: dict[str, str] = dataclasses.field(default_factory=dict)
     finetune: str | None = None
 
     def step_keys(self) -> list[str]:
         """Returns the steps whose metrics a report reads."""
-        tests = [*self.results.values(), *self.unigram.values(), *self.measures.values()]
+        by_test = (self.results, self.unigram, self.measures, self.words)
+        tests = [key for keys in by_test for key in keys.values()]
         return [key for key in (self.pretrain, *tests, self.finetune) if key]
 
 
@@ -44,6 +47,7 @@ class Plan:
     Attributes:
       steps: By key.
       cells: Arm by arm, seed by seed.
+      gap: The study's.
 
     Args:
       study, scale: What to plan.
@@ -53,6 +57,7 @@ class Plan:
     def __init__(self, study: Study, scale: Scale, trial: bool = False) -> None:
         self.steps: dict[str, Step] = {}
         self.cells: list[Cell] = []
+        self.gap = study.gap
         self._study, self._scale, self._trial = study, scale, trial
         seeds = range(1, min(study.seeds, scale.most_seeds) + 1)
         for arm in list(study.arms)[: scale.most_arms]:
@@ -65,7 +70,13 @@ class Plan:
 
     def settings(self, arm: str) -> dict[str, Any]:
         """Returns all that an arm sets, with the scale's values for the rest."""
-        return merge(self._scale.settings, self._study.arms[arm])
+        found = merge(self._scale.settings, self._study.arms[arm])
+        if "start" in found:
+            size = self.settings(found["start"])["config"]["vocab_size"]
+            size += found.get("extend", {}).get("num_pieces", 0)
+            found = merge(found, {"config": {"vocab_size": size}})
+        steps = found["pretrain"]["num_train_steps"] * found.get("share_of_steps", 1)
+        return merge(found, {"pretrain": {"num_train_steps": max(1, round(steps))}})
 
     def _cell(self, arm: str, seed: int) -> Cell:
         cell, settings = Cell(arm, seed), self.settings(arm)
@@ -76,8 +87,8 @@ class Plan:
         for name, flags in (self._study.tests or {"": settings["records"]}).items():
             common = merge(self._scale.settings, {"records": flags})
             judged = {**settings, "records": common["records"]}
-            dev = self._records(judged, "dev")
-            train = self._records(settings, "train")
+            dev = self._records(judged, "dev", seed)
+            train = self._records(settings, "train", seed)
             sizes = {key: settings["pretrain"][key] for key in _SIZES}
             cell.unigram[name] = self._unigram(sizes, train, dev)
             flags = {
@@ -94,11 +105,15 @@ class Plan:
             cell.results[name] = self._add("evaluate", flags, needs, settings["config"])
             packed = self.steps[dev].flags.get("max_examples_per_row", 1) > 1
             if not (packed or self._trial):
-                cell.measures[name] = self._measure(flags, needs, judged)
+                cell.measures[name] = self._measure(flags, needs, judged, seed)
+            if self._study.per_word:
+                made = self.steps[dev]
+                counted = {**made.flags, "words_file": "{out}/words.json"}
+                cell.words[name] = self._add("words", counted, made.needs)
         return cell
 
     def _measure(
-        self, flags: dict[str, Any], needs: dict[str, str], settings: dict[str, Any]
+        self, flags: dict[str, Any], needs: dict[str, str], settings: dict[str, Any], seed: int
     ) -> str:
         """Adds what measures a cell's results on a test once more, by document and by a probe."""
         dev = self.steps[needs["dev"]]
@@ -110,7 +125,7 @@ class Plan:
             "measures_file": "{out}/measures.json",
         }
         if self._study.probe:
-            needs["probe"] = self._records(settings, "train")
+            needs["probe"] = self._records(settings, "train", seed)
             flags["probe_train_file"] = "{probe}/records.tfrecord"
             flags |= settings.get("measure", {})
         return self._add("measure", flags, needs, settings["config"])
@@ -126,8 +141,11 @@ class Plan:
 
     def _pretrain(self, arm: str, seed: int) -> str:
         settings = self.settings(arm)
-        needs, flags = {"records": self._records(settings, "train")}, {}
-        if "start" in settings:
+        needs, flags = {"records": self._records(settings, "train", seed)}, {}
+        if "extend" in settings:
+            needs["start"] = self._vocabulary(settings, seed)
+            flags["init_checkpoint"] = "{start}/model"
+        elif "start" in settings:
             needs["start"] = self._pretrain(settings["start"], seed)
             flags["init_checkpoint"] = "{start}/run"
         flags |= {
@@ -150,11 +168,10 @@ class Plan:
             **settings["finetune"],
         }
         used = _references(flags)
-        needs = {}
-        if "text" in used:
-            needs["text"] = self._text()
+        needs = self._texts(flags, settings)
         if "vocabulary" in used:
-            needs["vocabulary"] = self._vocabulary(settings)
+            needs["vocabulary"] = self._vocabulary(settings, seed)
+            flags = self._with_vocabulary(flags, needs)
         if "pretrain" in used:
             needs["pretrain"] = self._pretrain(arm, seed)
         config = settings["config"] if flags.get("from_scratch") else {}
@@ -162,19 +179,39 @@ class Plan:
             flags["albert_config_file"] = "{out}/albert_config.json"
         return self._add("finetune", flags, needs, config)
 
-    def _text(self) -> str:
-        return self._add("text", {"output_dir": "{out}"}, {})
-
-    def _vocabulary(self, settings: dict[str, Any]) -> str:
+    def _vocabulary(self, settings: dict[str, Any], seed: int) -> str:
+        """Adds the vocabulary: of a start, if there is one, perhaps extended; or a fresh one."""
+        if "start" in settings:
+            begun = self._vocabulary(self.settings(settings["start"]), seed)
+            return self._extend(settings, seed, begun) if "extend" in settings else begun
         flags = {
             "input_file": settings["text"]["train"],
             "model_prefix": "{out}/spm",
             "vocab_size": settings["config"]["vocab_size"],
             **settings.get("vocabulary", {}),
         }
-        return self._add("vocabulary", flags, self._text_if_used(flags))
+        return self._add("vocabulary", flags, self._texts(flags, settings))
 
-    def _records(self, settings: dict[str, Any], split: str) -> str:
+    def _extend(self, settings: dict[str, Any], seed: int, vocabulary: str) -> str:
+        start = self._pretrain(settings["start"], seed)
+        flags = {
+            "init_checkpoint": "{start}/run",
+            "spm_model_file": "{vocabulary}/spm.model",
+            "input_file": settings["text"]["train"],
+            "output_dir": "{out}/model",
+            **settings["extend"],
+        }
+        needs = {"start": start, "vocabulary": vocabulary, **self._texts(flags, settings)}
+        return self._add("extend", self._with_vocabulary(flags, needs), needs)
+
+    def _with_vocabulary(self, flags: dict[str, Any], needs: dict[str, str]) -> dict[str, Any]:
+        """Returns flags that find the vocabulary where an extended one is, if it is that."""
+        if self.steps[needs["vocabulary"]].kind != "extend":
+            return flags
+        old, new = "{vocabulary}/", "{vocabulary}/model/"
+        return {k: v.replace(old, new) if isinstance(v, str) else v for k, v in flags.items()}
+
+    def _records(self, settings: dict[str, Any], split: str, seed: int) -> str:
         flags = {
             "input_file": settings["text"][split],
             "output_file": "{out}/records.tfrecord",
@@ -183,11 +220,23 @@ class Plan:
             **settings.get("records", {}),
             **settings.get(f"{split}_records", {}),
         }
-        needs = {"vocabulary": self._vocabulary(settings), **self._text_if_used(flags)}
-        return self._add("records", flags, needs)
+        vocabulary = self._vocabulary(settings, seed)
+        needs = {"vocabulary": vocabulary, **self._texts(flags, settings)}
+        return self._add("records", self._with_vocabulary(flags, needs), needs)
 
-    def _text_if_used(self, flags: dict[str, Any]) -> dict[str, str]:
-        return {"text": self._text()} if "text" in _references(flags) else {}
+    def _texts(self, flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, str]:
+        """Adds the steps that make the text that flags name."""
+        found, used = {}, _references(flags)
+        if "text" in used:
+            found["text"] = self._text()
+        if "part" in used:
+            chosen = {"addresses_file": "{text}/addresses.jsonl", "output_dir": "{out}"}
+            chosen |= settings.get("part", {})
+            found["part"] = self._add("part", chosen, {"text": self._text()})
+        return found
+
+    def _text(self) -> str:
+        return self._add("text", {"output_dir": "{out}"}, {})
 
     def _add(
         self,

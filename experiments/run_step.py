@@ -152,8 +152,9 @@ def _execute(
 
 
 def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
-    if step.kind == "unigram":
-        return {"metrics": json.loads((directory / "unigram.json").read_text(encoding="utf-8"))}
+    if step.kind in ("unigram", "words"):
+        text = (directory / f"{step.kind}.json").read_text(encoding="utf-8")
+        return {"metrics": json.loads(text)}
     if step.kind == "pretrain":
         return {"curve": read_curve(directory / "run", step.flags)}
     if step.kind == "measure":

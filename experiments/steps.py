@@ -9,12 +9,15 @@ from typing import Any
 
 SCRIPTS = {
     "text": "data/prepare_sotu.py",
+    "part": "experiments/part.py",
     "vocabulary": "data/train_sentencepiece.py",
+    "extend": "data/extend_vocabulary.py",
     "records": "data/create_pretraining_data.py",
     "unigram": "experiments/unigram.py",
     "pretrain": "run_pretraining.py",
     "evaluate": "run_pretraining.py",
     "documents": "experiments/documents.py",
+    "words": "experiments/words.py",
     "measure": "experiments/measure.py",
     "finetune": "run_finetune.py",
 }

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tomllib
 
+from experiments.arms import Settings, check_settings, cross, read_arm, require
+
 HERE = pathlib.Path(__file__).parent
-# What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
-SECTIONS = (
-    *("text", "vocabulary", "records", "train_records", "dev_records"),
-    *("config", "pretrain", "evaluate", "measure", "finetune"),
-)
-Settings = dict[str, dict[str, Any]]
 # What a scale must set: other steps or the report need it.
 _SIZES = {
     "text": ("train", "dev"),
@@ -77,9 +72,12 @@ class Study:
       name, path: The file's.
       question, paper: In words.
       seeds: Number of seeds of each arm.
-      arms: What each sets, by name; `start` names the arm whose weights it starts from.
+      arms: What each sets, by name; `start` names the arm whose weights it starts from, and
+        `share_of_steps` says how long it trains.
       tests: Sets to judge each cell on, by name: flags of their records.
       probe: Whether a fresh linear probe of each test's order labels judges the cells, too.
+      per_word: Whether losses are given by word, too: `word_loss`.
+      gap: Two tests, or none: `gap_loss` is the first one's masked-LM loss less the second's.
       tuning: How its learning rates are chosen, or None.
       claims: In the file's order.
     """
@@ -92,6 +90,8 @@ class Study:
     arms: dict[str, dict[str, Any]]
     tests: dict[str, dict[str, Any]]
     probe: bool
+    per_word: bool
+    gap: tuple[str, ...]
     tuning: Tuning | None
     claims: tuple[Claim, ...]
 
@@ -131,14 +131,14 @@ def read_study(name: str) -> Study:
     """
     path, values = _read("studies", name)
     try:
-        base = _settings(values.pop("base", {}), "base")
+        base = check_settings(values.pop("base", {}), "base")
         factors, arms = values.pop("factors", {}), values.pop("arms", {})
-        _require(factors or arms, "[factors] or [arms]", "at least one arm", None)
-        crossed = {} if not factors else _cross(factors)
-        arms = {arm: _arm(base, level, arm) for arm, level in {**crossed, **arms}.items()}
+        require(factors or arms, "[factors] or [arms]", "at least one arm", None)
+        crossed = {} if not factors else cross(factors)
+        arms = {arm: read_arm(base, level, arm) for arm, level in {**crossed, **arms}.items()}
         for arm, level in arms.items():
             start = level.get("start")
-            _require(start is None or start in arms, f"{arm}.start", f"one of {list(arms)}", start)
+            require(start is None or start in arms, f"{arm}.start", f"one of {list(arms)}", start)
         claims = tuple(_claim(row, arms) for row in values.pop("claims", []))
         study = Study(
             path.stem,
@@ -146,12 +146,14 @@ def read_study(name: str) -> Study:
             *(_take(values, key, str) for key in ("question", "paper")),
             seeds=_take(values, "seeds", int),
             arms=arms,
-            tests=_tests(values.pop("tests", {})),
+            tests=(tests := _tests(values.pop("tests", {}))),
             probe=_take({"probe": values.pop("probe", False)}, "probe", bool),
+            per_word=_take({"per_word": values.pop("per_word", False)}, "per_word", bool),
+            gap=_gap(values.pop("gap", []), tests),
             tuning=_tuning(values.pop("tuning"), arms) if "tuning" in values else None,
             claims=claims,
         )
-        _require(not values, "the file", "no other keys", sorted(values))
+        require(not values, "the file", "no other keys", sorted(values))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return study
@@ -170,22 +172,13 @@ def read_scale(name: str) -> Scale:
             key: _take(values, key, int)
             for key in ("cells_at_a_time", "threads", "most_seeds", "most_arms")
         }
-        settings = _settings(values, path.stem)
+        settings = check_settings(values, path.stem)
         for section, flags in _SIZES.items():
             missing = sorted(set(flags) - set(settings.get(section, {})))
-            _require(not missing, f"[{section}]", f"{', '.join(flags)}", f"without {missing}")
+            require(not missing, f"[{section}]", f"{', '.join(flags)}", f"without {missing}")
         return Scale(path.stem, str(path), about, settings=settings, **counts)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def merge(*settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings section by section; the later ones win."""
-    merged: dict[str, Any] = {}
-    for one in settings:
-        for name, value in one.items():
-            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
-    return merged
 
 
 def published(table: str) -> dict[str, dict[str, str]]:
@@ -212,74 +205,54 @@ def _read(folder: str, name: str) -> tuple[pathlib.Path, dict[str, Any]]:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _cross(factors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the product of the factors' levels, named by the levels."""
-    products = itertools.product(*(factor.items() for factor in factors.values()))
-    return {
-        ", ".join(name for name, _ in product): merge(*(level for _, level in product))
-        for product in products
-    }
-
-
-def _arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]:
-    _require(isinstance(level, dict), name, "a table", level)
-    start = {"start": level["start"]} if "start" in level else {}
-    sections = {key: value for key, value in level.items() if key != "start"}
-    return {**merge(base, _settings(sections, name)), **start}
-
-
-def _settings(values: dict[str, Any], where: str) -> Settings:
-    for section, flags in values.items():
-        _require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)
-        _require(isinstance(flags, dict), f"{where}.{section}", "a table", flags)
-        known = section != "text" or set(flags) <= {"train", "dev"}
-        _require(known, f"{where}.text", "only train and dev", sorted(flags))
-        for flag, value in flags.items():
-            plain = isinstance(value, (str, int, float))
-            _require(plain, f"{where}.{section}.{flag}", "one value", value)
-    return values
-
-
 def _tests(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for name, flags in values.items():
-        _settings({"records": flags}, f"tests.{name}")
+        check_settings({"records": flags}, f"tests.{name}")
     return values
+
+
+def _gap(names: Any, tests: Mapping[str, Any]) -> tuple[str, ...]:
+    right = names == [] or (
+        isinstance(names, list) and len(names) == 2 and set(names) <= set(tests)
+    )
+    require(right, "gap", f"two of the tests {list(tests)}", names)
+    return tuple(names)
 
 
 def _tuning(values: dict[str, Any], arms: Mapping[str, dict[str, Any]]) -> Tuning:
     keys = {"learning_rate", "share_of_steps"}
-    _require(set(values) <= keys, "tuning", f"only {sorted(keys)}", sorted(values))
+    require(set(values) <= keys, "tuning", f"only {sorted(keys)}", sorted(values))
     rates = values.get("learning_rate")
     several = isinstance(rates, list) and len(set(rates)) == len(rates) > 1
     right = several and all(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
-    _require(right, "tuning.learning_rate", "a list of different numbers above 0", rates)
+    require(right, "tuning.learning_rate", "a list of different numbers above 0", rates)
     share = values.get("share_of_steps", 1.0)
     right = isinstance(share, (int, float)) and 0 < share <= 1
-    _require(right, "tuning.share_of_steps", "a number above 0, up to 1", share)
+    require(right, "tuning.share_of_steps", "a number above 0, up to 1", share)
     for arm, level in arms.items():
-        _require("finetune" not in level, arm, "pre-training alone, as [tuning] is of it", None)
+        require("finetune" not in level, arm, "pre-training alone, as [tuning] is of it", None)
         own = level.get("pretrain", {}).get("learning_rate")
-        _require(own is None, f"{arm}.pretrain.learning_rate", "none beside [tuning]", own)
+        require(own is None, f"{arm}.pretrain.learning_rate", "none beside [tuning]", own)
     return Tuning(tuple(map(float, rates)), share)
 
 
 def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
     known = {field.name for field in dataclasses.fields(Claim)}
     needed = known - {"equal", "paper"}
-    _require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
+    require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
     claim = Claim(**row)
     for arm in (claim.better, claim.worse):
-        _require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
-    _require(claim.effect > 0, f"claim {claim.text!r}: effect", "above 0", claim.effect)
+        require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
+    require(claim.effect > 0, f"claim {claim.text!r}: effect", "above 0", claim.effect)
     if claim.paper:
         table = published(str(claim.paper["table"]))
         numbers = []
         for row_name in (claim.paper["better"], claim.paper["worse"]):
             known = f"a row of table {claim.paper['table']}: {list(table)}"
-            _require(row_name in table, f"claim {claim.text!r}: paper", known, row_name)
+            require(row_name in table, f"claim {claim.text!r}: paper", known, row_name)
             numbers.append(float(table[row_name][claim.paper["column"]]))
         right = claim.equal or numbers[0] > numbers[1]
-        _require(
+        require(
             right,
             f"claim {claim.text!r}",
             "a direction that agrees with the paper's numbers",
@@ -293,11 +266,5 @@ def _take(values: dict[str, Any], key: str, kind: type) -> Any:
     value = values.pop(key, None)
     right = isinstance(value, kind) and (kind is not int or value > 0)
     kinds = {str: "a string", int: "a positive integer", bool: "true or false"}
-    _require(right, key, kinds[kind], value)
+    require(right, key, kinds[kind], value)
     return value
-
-
-def _require(condition: object, where: str, expected: str, received: Any) -> None:
-    if not condition:
-        got = "" if received is None else f", not {received!r}"
-        raise ValueError(f"{where}: expected {expected}{got}")

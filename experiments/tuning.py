@@ -10,8 +10,9 @@ import math
 import pathlib
 
 from experiments import outcomes
+from experiments.arms import merge
 from experiments.plan import Plan
-from experiments.study import Scale, Study, merge
+from experiments.study import Scale, Study
 
 
 def trials(study: Study, scale: Scale) -> dict[float, Plan]:

@@ -53,7 +53,7 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
     "old, new, message",
     [
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
-        ("config =", "confg =", "with: expected only text, .* not 'confg'"),
+        ("config =", "confg =", "with: expected only part, .* not 'confg'"),
         ('worse = "with"', 'worse = "witout"', "arms among .*, not 'witout'"),
         ("effect = 0.05", "effect = 0", "effect: expected above 0"),
         ('better = "without dropout"', 'better = "no dropout"', "a row of table 8"),

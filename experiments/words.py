@@ -1,0 +1,53 @@
+"""Counts the pieces and words of the text that create_pretraining_data.py makes records of.
+
+python experiments/words.py --words_file=words.json FLAGS
+
+with the flags that made the records. Words are what white space separates: whatever the vocabulary,
+a text has the same number.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+from absl import flags
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from albert_tf import errors, files, quiet, scripts
+from albert_tf.generator import create, workers
+from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.blocks import Place
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the generator's flags, and the name of the file to write."""
+    generator_flags.define_flags(values)
+    scripts.FlagGroup(values, "Words").string(
+        "words_file", None, "JSON file to write.", required=True
+    )
+
+
+def count(plan: workers.Plan) -> dict[str, int]:
+    """Returns how many pieces and words the text of a plan has."""
+    tokenizer = workers.load_tokenizer(plan.vocabulary)
+    pieces = words = 0
+    for block in plan.cut_blocks(Place(), 0):
+        tokens, _ = workers.tokenize_block(block, tokenizer, plan.recipe)
+        pieces += len(tokens.tokens)
+        words += sum(len(line.split()) for document in block.documents for line in document)
+    return {"pieces": pieces, "words": words}
+
+
+def main(values: flags.FlagValues) -> None:
+    """Writes the counts as JSON."""
+    quiet.import_tensorflow()
+    with errors.in_one_line(flags=values):
+        plan, _ = create.make_plan(values)
+        files.replace(values.words_file, json.dumps(count(plan)) + "\n")
+
+
+if __name__ == "__main__":
+    scripts.run_script(main, define_flags, __doc__)

@@ -1,0 +1,1 @@
+"""Stands for a script that makes a directory's files in a moment."""

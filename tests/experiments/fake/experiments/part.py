@@ -1,0 +1,1 @@
+"""Stands for the project's: a directory's file in a moment."""

@@ -1,0 +1,8 @@
+"""Stands for the project's: three pieces in two words."""
+
+import json
+import pathlib
+import sys
+
+flags = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[1:])
+pathlib.Path(flags["words_file"]).write_text(json.dumps({"pieces": 3, "words": 2}))

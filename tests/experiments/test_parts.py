@@ -1,0 +1,149 @@
+"""Parts of the text, pieces added to a start's vocabulary, losses by word, gaps between tests."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+from absl import flags
+
+from albert_tf import scripts
+from experiments import outcomes, part, study, words
+from experiments.plan import Plan
+from tests.experiments.test_run_step import run_all
+
+ADDRESSES = [
+    {"id": f"{year}", "year": year, "split": split, "text": [f"Words of {year}.", "More."]}
+    for year, split in [(y, "train") for y in range(1900, 1980)] + [(1905, "dev"), (1975, "dev")]
+]
+STUDY = """
+question = "?"
+paper = "-"
+seeds = 2
+per_word = true
+gap = ["dev", "other"]
+[base.text]
+train = "{part}/train.txt"
+dev = "{part}/dev.txt"
+[arms]
+old = { part = { last_year = 1940 } }
+more = { start = "old", share_of_steps = 0.5, part = { first_year = 1941 } }
+new = { start = "old", extend = { num_pieces = 70 }, part = { first_year = 1941 } }
+[tests]
+dev = {}
+other = { input_file = "{part}/train.txt" }
+[[claims]]
+text = "Pieces help"
+metric = "dev.word_loss"
+better = "new"
+worse = "more"
+effect = 0.05
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    return Plan(read(tmp_path_factory.mktemp("study"), STUDY), study.read_scale("smoke"))
+
+
+def read(folder, text):
+    path = folder / "own.toml"
+    path.write_text(text)
+    return study.read_study(str(path))
+
+
+def parse(define, **given):
+    values = flags.FlagValues()
+    define(values)
+    arguments = [f"--{name}={value}" for name, value in given.items()]
+    scripts.parse_in_one_line(values, ["script.py", *arguments])
+    return values
+
+
+def test_a_part_is_of_its_years_and_evenly_spread(tmp_path):
+    source = tmp_path / "addresses.jsonl"
+    source.write_text("".join(json.dumps(address) + "\n" for address in ADDRESSES))
+    out = tmp_path / "out"
+    given = {"first_year": 1900, "last_year": 1939, "share": 0.25, "judged_first_year": 1970}
+    part.main(parse(part.define_flags, addresses_file=source, output_dir=out, **given))
+    lines = (out / "train.txt").read_text().splitlines()
+    years = [int(line[-5:-1]) for line in lines if line.startswith("Words")]
+    assert years == list(range(1903, 1940, 4))
+    assert "1975" in (out / "dev.txt").read_text() and "1905" not in (out / "dev.txt").read_text()
+    rows = [json.loads(line) for line in (out / "passages_train.jsonl").read_text().splitlines()]
+    assert len(rows) == 10 and {row["decade"] for row in rows} == {"1970s"}
+
+
+def test_a_part_without_addresses_is_refused(tmp_path):
+    source = tmp_path / "addresses.jsonl"
+    source.write_text("".join(json.dumps(address) + "\n" for address in ADDRESSES))
+    given = {"addresses_file": source, "output_dir": tmp_path / "out", "first_year": 1990}
+    with pytest.raises(SystemExit, match="error: no train address is left of the years 1990 to "):
+        part.main(parse(part.define_flags, **given))
+    assert not (tmp_path / "out").exists()
+
+
+def test_pieces_and_words_of_a_text(tmp_path):
+    """Words are what spaces separate: "cat." has two pieces, and "rat" one, which is unknown."""
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\ncat\nc\n##at\n.\n")
+    (tmp_path / "text.txt").write_text("a cat.\ncat a\n\na  rat\n")
+    words.main(
+        parse(
+            words.define_flags,
+            input_file=tmp_path / "text.txt",
+            output_file=tmp_path / "none",
+            vocab_file=tmp_path / "vocab.txt",
+            max_unknown_share=1,
+            words_file=tmp_path / "words.json",
+        )
+    )
+    assert json.loads((tmp_path / "words.json").read_text()) == {"pieces": 7, "words": 6}
+
+
+def test_an_arm_has_the_vocabulary_of_its_start(plan):
+    steps = {cell.arm: plan.steps[cell.pretrain] for cell in plan.cells}
+    records = {arm: plan.steps[step.needs["records"]] for arm, step in steps.items()}
+    assert records["more"].needs["vocabulary"] == records["old"].needs["vocabulary"]
+    assert records["more"].needs["part"] != records["old"].needs["part"]
+    extended = plan.steps[records["new"].needs["vocabulary"]]
+    assert extended.kind == "extend" and extended.flags["num_pieces"] == 70
+    assert extended.needs["vocabulary"] == records["old"].needs["vocabulary"]
+    assert records["new"].flags["spm_model_file"] == "{vocabulary}/model/spm.model"
+    assert steps["new"].needs["start"] == records["new"].needs["vocabulary"]
+    assert steps["new"].flags["init_checkpoint"] == "{start}/model"
+    sizes = {arm: step.config["vocab_size"] for arm, step in steps.items()}
+    assert sizes == {"old": 2000, "more": 2000, "new": 2070}
+    trained = {arm: step.flags["num_train_steps"] for arm, step in steps.items()}
+    assert trained == {"old": 40, "more": 20, "new": 40}
+
+
+def test_losses_by_word_and_gaps(plan, tmp_path):
+    """The fake text has 3 pieces in 2 words, and the fake model the same loss on each test."""
+    kept: pathlib.Path = tmp_path / "kept"
+    run_all(plan, tmp_path / "work", kept)
+    row, *others = outcomes.read(plan, kept)
+    loss = row.metrics["dev.masked_lm_loss"]
+    assert row.metrics["dev.word_loss"] == pytest.approx(1.5 * loss)
+    assert row.metrics["gap_loss"] == 0 and len(others) == 5
+    by_word, by_piece = (row.documents[f"dev.{name}_loss"] for name in ("word", "masked_lm"))
+    assert by_word == [pytest.approx([1.5 * total, weight]) for total, weight in by_piece]
+    path = kept / plan.cells[0].results["other"] / "metrics.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": loss - 0.25}}))
+    assert outcomes.read(plan, kept)[0].metrics["gap_loss"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ('start = "old", extend', "extend", "new.extend: expected a start, whose vocabulary"),
+        ("num_pieces = 70", "num_piece = 70", "new.extend.num_pieces: expected an integer"),
+        ("share_of_steps = 0.5", "share_of_steps = 0", "more.share_of_steps: expected a number ab"),
+        ('"other"]', '"others"]', r"gap: expected two of the tests \['dev', 'other'\], not"),
+    ],
+)
+def test_wrong_settings(tmp_path, old, new, message):
+    assert old in STUDY
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, STUDY.replace(old, new))
