@@ -94,6 +94,9 @@ def _prepare(step: Step, directory: pathlib.Path, needed: dict[str, pathlib.Path
     if step.config:
         text = json.dumps(step.config, indent=2, sort_keys=True) + "\n"
         (directory / "albert_config.json").write_text(text, encoding="utf-8")
+    if step.kind == "extend":
+        # Its script writes only to a new directory; a killed step may have left one.
+        shutil.rmtree(directory / "model", ignore_errors=True)
     if step.kind in ("evaluate", "measure"):
         # Results of several tests of one model must not share a directory.
         shutil.rmtree(directory / "run", ignore_errors=True)

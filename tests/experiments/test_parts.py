@@ -9,9 +9,9 @@ import pytest
 from absl import flags
 
 from albert_tf import scripts
-from experiments import outcomes, part, study, words
+from experiments import outcomes, part, run_step, study, words
 from experiments.plan import Plan
-from tests.experiments.test_run_step import run_all
+from tests.experiments.test_run_step import FAKE, run_all
 
 ADDRESSES = [
     {"id": f"{year}", "year": year, "split": split, "text": [f"Words of {year}.", "More."]}
@@ -20,7 +20,7 @@ ADDRESSES = [
 STUDY = """
 question = "?"
 paper = "-"
-seeds = 2
+seeds = 1
 per_word = true
 gap = ["dev", "other"]
 [base.text]
@@ -125,13 +125,23 @@ def test_losses_by_word_and_gaps(plan, tmp_path):
     row, *others = outcomes.read(plan, kept)
     loss = row.metrics["dev.masked_lm_loss"]
     assert row.metrics["dev.word_loss"] == pytest.approx(1.5 * loss)
-    assert row.metrics["gap_loss"] == 0 and len(others) == 5
+    assert row.metrics["gap_loss"] == 0 and len(others) == 2
     by_word, by_piece = (row.documents[f"dev.{name}_loss"] for name in ("word", "masked_lm"))
     assert by_word == [pytest.approx([1.5 * total, weight]) for total, weight in by_piece]
     path = kept / plan.cells[0].results["other"] / "metrics.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": loss - 0.25}}))
     assert outcomes.read(plan, kept)[0].metrics["gap_loss"] == pytest.approx(0.25)
+
+
+def test_an_extended_vocabulary_that_a_killed_step_left_is_made_anew(plan, tmp_path):
+    """The script refuses a directory that exists."""
+    (key,) = [key for key, step in plan.steps.items() if step.kind == "extend"][:1]
+    step = run_step.Step("extend", plan.steps[key].flags, {})
+    (tmp_path / key / "model").mkdir(parents=True)
+    (tmp_path / key / "model/spm.model").touch()
+    run_step.run(step, key, tmp_path, FAKE, threads=1)
+    assert not (tmp_path / key / "model").exists() and (tmp_path / key / "metrics.json").exists()
 
 
 @pytest.mark.parametrize(
