@@ -92,8 +92,8 @@ class Trainer:
     ) -> bool:
         """Trains up to a given step, saving checkpoints on the way and at the end.
 
-        SIGINT and SIGTERM end it early, after a checkpoint. If there is nothing to save, while the
-        first step compiles or `after_save` runs, they end the process with exit code 0.
+        SIGINT and SIGTERM end it early, after a checkpoint; or, if there is nothing to save, the
+        process with exit code 0.
 
         Args:
           source: Makes a host's dataset, from the Trainer's current step.
@@ -102,12 +102,11 @@ class Trainer:
           steps_per_loop: Maximum number of steps per on-device loop.
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
-          after_save: Called after each checkpoint except one requested by a signal. It may change
-            weights, moments and step if it restores that checkpoint. If it returns True, the
-            training is over.
+          after_save: Called after each checkpoint except one requested by a signal; True ends the
+            training. It may change weights, moments and step if it restores that checkpoint.
 
         Returns:
-          Whether the training is over: the step was reached, or `after_save` said so.
+          Whether the training is over.
 
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.
@@ -127,8 +126,7 @@ class Trainer:
                 seconds, stop = self._agree((time.monotonic() - start) / count, signals)
                 self._check_finite(stats, step, saved)
                 step += count
-                means = self._by_name(stats.mean(axis=0))
-                progress.report(step, means, seconds, compiled=step_seconds is None)
+                progress.report(step, self._by_name(stats.mean(0)), seconds, step_seconds is None)
                 step_seconds = seconds
                 is_over = step >= num_train_steps
                 if step % save_steps == 0 or is_over or stop:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
-import sys
 
 import h5py
 import keras
@@ -390,13 +389,10 @@ def test_the_command_says_one_line_and_writes_nothing(source, arguments, message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_says_what_it_did(golden, tmp_path, capsys, monkeypatch):
+def test_the_command_says_what_it_did(golden, tmp_path, capsys):
     target = tmp_path / "target"
     source = golden / "encoder" / "base"
-    monkeypatch.setattr(
-        sys, "argv", ["", f"--from={source}", "--to=keras", f"--output_dir={target}"]
-    )
-    command.main()
+    command.main([f"--from={source}", "--to=keras", f"--output_dir={target}"])
     said = capsys.readouterr().out
     assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary\n"
     model = albert_tf.AlbertForPreTraining(goldens.config("base"))
