@@ -35,7 +35,7 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
     """
     path = hub.local(path)
     config = conversion.load_config(path)
-    names = inspect.signature(model_class).parameters
+    names = inspect.signature(model_class.__init__).parameters
     if "num_labels" in names and "num_labels" not in arguments:
         arguments["num_labels"] = labels.count(path)
         if not arguments["num_labels"]:

@@ -7,6 +7,7 @@ import concurrent.futures
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
@@ -67,6 +68,10 @@ def map_in_order(
         ) from error
     finally:
         sender.close()
+        # What nobody takes any more must not hold up the thread that sends it. Later versions of
+        # Python do the same by themselves (CPython's gh-94777).
+        if sys.version_info < (3, 11, 5) and pool._call_queue:
+            pool._call_queue._reader.close()
         pool.shutdown(cancel_futures=True)
         receiver.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -30,6 +31,14 @@ def _die_at_three(number):
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+def _die(content):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait(content):
+    time.sleep(60)
 
 
 def _sleep(seconds):
@@ -107,3 +116,35 @@ def _is_alive(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize(("function", "end"), [("_die", "ChildProcessError"), ("_wait", "done")])
+def test_items_that_no_process_takes_do_not_hold_up_the_end(function, end):
+    """They are larger than a pipe holds: the thread that sends them waits for a reader."""
+    program = f"""
+import contextlib, threading, time
+from albert_tf.generator import processes
+from tests.generator import test_processes
+
+if __name__ == "__main__":
+    items = (bytes(1 << 20) for _ in range(9))
+    results = processes.map_in_order(test_processes.{function}, items, 2)
+    if "{end}" == "done":
+        # Abandoned by a signal, as by Ctrl-C.
+        import signal
+        def stop(*_): raise SystemExit("done")
+        signal.signal(signal.SIGALRM, stop)
+        signal.alarm(4)
+    with contextlib.closing(results):
+        list(results)
+"""
+    root = str(pathlib.Path(__file__).parents[2])
+    path = os.pathsep.join([root, *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1 and end in ended.stderr
