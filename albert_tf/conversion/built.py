@@ -39,7 +39,7 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
     if "num_labels" in names and "num_labels" not in arguments:
         arguments["num_labels"] = labels.count(path)
         if not arguments["num_labels"]:
-            raise ValueError(f"{path} has no classifier: say how many classes with `num_labels`")
+            raise ValueError(f"{path} has no classifier: set `num_labels` to the number of classes")
     model = model_class(config, **arguments)
     report = conversion.load_weights(model, path, replace_heads=True)
     lacking = conversion.lacking(model, report)

@@ -70,8 +70,9 @@ def map_in_order(
         sender.close()
         # What nobody takes any more must not hold up the thread that sends it. Later versions of
         # Python do the same by themselves (CPython's gh-94777).
-        if sys.version_info < (3, 11, 5) and pool._call_queue:
-            pool._call_queue._reader.close()
+        queue = getattr(pool, "_call_queue", None)
+        if sys.version_info < (3, 11, 5) and queue:
+            queue._reader.close()
         pool.shutdown(cancel_futures=True)
         receiver.close()
 
