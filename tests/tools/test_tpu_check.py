@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -17,13 +18,22 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.train_step import TrainStep
 from tests import goldens
+from tools.tpu_check import reports
 from tools.tpu_check.pure import without_variables
 from tools.tpu_check.steps import TASKS, features, make_step
 
 ROOT = pathlib.Path(__file__).parents[2]
 PYTHON = pathlib.Path(os.environ.get("ALBERT_TPU_PYTHON", ROOT / ".venv-tpu/bin/python"))
+JAX_PYTHON = pathlib.Path(
+    os.environ.get("ALBERT_TPU_JAX_PYTHON", ROOT / ".venv-tpu-jax/bin/python")
+)
 needs_libtpu = pytest.mark.skipif(
-    not PYTHON.exists(), reason="tensorflow-tpu and libtpu aren't there: run make tpu-check once"
+    not PYTHON.exists(),
+    reason="tensorflow-tpu and libtpu are not installed: run make tpu-check once",
+)
+needs_libtpu_of_jax = pytest.mark.skipif(
+    not JAX_PYTHON.exists(),
+    reason="libtpu is not installed beside JAX: run make tpu-check BACKEND=jax once",
 )
 
 
@@ -121,3 +131,39 @@ def test_steps_that_cannot_run_on_a_tpu_are_refused():
     assert len(lines) == len(STEPS), process.stderr[-3000:]
     for line, (name, (_, expected)) in zip(lines, STEPS.items(), strict=True):
         assert expected in line, f"{name}: {line}"
+
+
+def test_a_refusal_is_said_in_one_line():
+    # Of libtpu 0.0.30.
+    too_large = reports.refusal(
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
+        "hbm. Used 18.40G of 15.75G hbm. Exceeded hbm capacity by 2.66G.\n\nTotal hbm usage"
+    )
+    assert reports.failure(too_large) == "too large: needs 18.40G of 15.75G"
+    unsupported = NotImplementedError("no such operation\nfor TPU")
+    assert reports.failure(unsupported) == "FAILED: no such operation"
+
+
+def on_jax(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [JAX_PYTHON, "-m", "tools.tpu_check.on_jax", "--chips", "v5e", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@needs_libtpu_of_jax
+def test_a_step_on_jax_compiles_and_its_memory_is_reported():
+    process = on_jax("--tasks", "classification", "--batch", "2", "--length", "16")
+    assert process.returncode == 0, process.stderr[-3000:]
+    titles, line = process.stdout.splitlines()
+    assert titles.split()[-1] == "sums" and line.startswith("classification  tiny ")
+    used, available = re.search(r" (\S+) of (\S+) ", line).groups()
+    # The word embeddings and their two moments alone, whatever the batch.
+    config = reports.Step("", "tiny", "", False, 0, 0).config
+    least = 3 * 4 * config.vocab_size * config.embedding_size / 2**30
+    assert round(least, 2) <= float(used) < float(available) == 15.75
+    # The gradients of all devices are summed.
+    assert int(line.split()[-1]) >= 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from jax._src.lib import _jax, xla_client
 from jax.experimental import topologies
 from jaxlib.mlir import ir
 
+from tools.tpu_check import reports
 from tools.tpu_check.lowering import Program
 
 
@@ -44,7 +44,7 @@ class Compiled:
     """What libtpu reports about a compiled program.
 
     Attributes:
-      hbm_gib: Memory that a core uses: weights, moments, batch, activations and code.
+      hbm_gib: Memory that a core uses; see reports.
       gflop: GFLOP of a step, as XLA counts them; a loop's body counts once.
       seconds: Compilation time.
       all_reduces: All-reduces left after XLA has combined them.
@@ -56,15 +56,11 @@ class Compiled:
     all_reduces: int
 
 
-class DoesNotFitError(ValueError):
-    """The program needs more memory than the chip has."""
-
-
 def compile_for(chip: Chip, program: Program) -> Compiled:
     """Compiles a program ahead of time for the replicas that it was lowered for.
 
     Raises:
-      DoesNotFitError: If it needs more memory than the chip has.
+      reports.DoesNotFitError: If it needs more memory than the chip has.
       ValueError: If libtpu refuses it for another reason.
     """
     topology = topologies.get_topology_desc(chip.topology, platform="tpu")
@@ -83,25 +79,17 @@ def compile_for(chip: Chip, program: Program) -> Compiled:
                 compile_options=options,
             )
         except _jax.JaxRuntimeError as error:
-            raise _refusal(str(error)) from None
+            raise reports.refusal(str(error)) from None
     seconds = time.monotonic() - start
-    memory = executable.get_compiled_memory_stats()
-    hbm = (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-        + memory.generated_code_size_in_bytes
-    )
-    hbm_gib = hbm / 2**30
+    hbm_gib = reports.hbm_gib(executable.get_compiled_memory_stats())
     if hbm_gib > chip.hbm_gib:  # libtpu does not refuse it for a v3.
-        raise DoesNotFitError(f"needs {hbm_gib:.2f}G of {chip.hbm_gib}G")
+        raise reports.DoesNotFitError(f"needs {hbm_gib:.2f}G of {chip.hbm_gib}G")
     (module,) = executable.hlo_modules()
     return Compiled(
         hbm_gib,
         executable.cost_analysis()["flops"] / 1e9,
         seconds,
-        len(re.findall(r" all-reduce(?:-start)?\(", module.to_string())),
+        reports.count_all_reduces(module.to_string()),
     )
 
 
@@ -121,11 +109,3 @@ def _module(program: Program) -> Any:
         ]
     )
     return module
-
-
-def _refusal(message: str) -> ValueError:
-    used = re.search(r"Used (\S+) of (\S+) hbm", message)
-    if used:
-        return DoesNotFitError(f"needs {used[1]} of {used[2]}")
-    reason = message.splitlines()[0]
-    return (DoesNotFitError if "RESOURCE_EXHAUSTED" in reason else ValueError)(reason)

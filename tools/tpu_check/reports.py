@@ -1,0 +1,102 @@
+"""What both checks share: which step is compiled, what libtpu says of it, how that is printed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from albert_tf.config import AlbertConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+DTYPES = ("float32", "bfloat16")
+TITLES = f"{'task':<15} {'model':<11} {'dtype':<9} {'recompute':<9} {'B x S':>9} {'chip':<4}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A training step; its text is the beginning of a line, below TITLES."""
+
+    task: str
+    model: str
+    dtype: str
+    recompute: bool
+    batch: int
+    length: int
+
+    def __str__(self) -> str:
+        recompute = "yes" if self.recompute else "no"
+        size = f"{self.batch} x {self.length}"
+        return f"{self.task:<15} {self.model:<11} {self.dtype:<9} {recompute:<9} {size:>9}"
+
+    @property
+    def config(self) -> AlbertConfig:
+        """The model's config."""
+        return AlbertConfig.from_json_file(str(CONFIGS / f"albert_{self.model}.json"))
+
+
+class DoesNotFitError(ValueError):
+    """The program needs more memory than the chip has."""
+
+
+def hbm_gib(memory: Any) -> float:
+    """Returns the memory that a program uses on a device, from libtpu's statistics of it.
+
+    It holds weights, moments, batch, activations and code.
+    """
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes
+    ) / 2**30
+
+
+def count_all_reduces(hlo: str) -> int:
+    """Returns how many all-reduces a compiled program has, from its text."""
+    return len(re.findall(r" all-reduce(?:-start)?\(", hlo))
+
+
+def refusal(message: str) -> ValueError:
+    """Returns the error of one line that stands for libtpu's message."""
+    used = re.search(r"Used (\S+) of (\S+) hbm", message)
+    if used:
+        return DoesNotFitError(f"needs {used[1]} of {used[2]}")
+    reason = message.splitlines()[0]
+    return (DoesNotFitError if "RESOURCE_EXHAUSTED" in reason else ValueError)(reason)
+
+
+def failure(error: Exception) -> str:
+    """Returns how a line ends whose step can't be compiled."""
+    shown = error if isinstance(error, DoesNotFitError) else refusal(str(error))
+    return f"{'too large' if isinstance(shown, DoesNotFitError) else 'FAILED'}: {shown}"
+
+
+def parser(
+    description: str, tasks: Iterable[str], chips: Iterable[str], dtypes: Iterable[str] = DTYPES
+) -> argparse.ArgumentParser:
+    """Returns a parser of the flags that both checks have; by default they check all of each."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(tasks))
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        type=_model,
+        default=["tiny"],
+        help="models, by their name in configs/albert_*.json, such as base_v2",
+    )
+    parser.add_argument("--dtypes", nargs="+", default=list(dtypes), choices=DTYPES)
+    parser.add_argument("--batch", type=int, default=8, help="examples per core")
+    parser.add_argument("--length", type=int, default=128, help="tokens per example")
+    parser.add_argument("--chips", nargs="+", default=list(chips), choices=list(chips))
+    return parser
+
+
+def _model(name: str) -> str:
+    if not (CONFIGS / f"albert_{name}.json").exists():
+        raise argparse.ArgumentTypeError(f"there is no configs/albert_{name}.json")
+    return name
