@@ -29,7 +29,9 @@ def choose(values: flags.FlagValues) -> None:
         os.environ["KERAS_BACKEND"] = values.backend
     name = os.environ.get("KERAS_BACKEND")
     if name == "jax" and importlib.util.find_spec(name) is None:
-        sys.exit("error: --backend=jax needs JAX, which is not here: pip install 'albert_tf[jax]'")
+        sys.exit(
+            "error: --backend=jax needs JAX, which is not installed: pip install 'albert_tf[jax]'"
+        )
 
 
 def create_devices(values: flags.FlagValues) -> Devices:

@@ -7,9 +7,7 @@ import os
 
 from absl import flags
 
-from albert_tf.cli import finetune_flags, shared_flags
-
-_EXPORTS = ("export_dir", "span_model_dir")
+from albert_tf.cli import finetune_export, finetune_flags, shared_flags
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -18,7 +16,7 @@ def check_flags(values: flags.FlagValues) -> None:
     Raises:
       ValueError: If they contradict each other.
     """
-    exports = [name for name in _EXPORTS if values[name].value]
+    exports = [name for name in finetune_export.EXPORTS if values[name].value]
     if not (values.do_train or values.do_eval or values.do_predict or exports):
         raise ValueError(
             "nothing to do: set --do_train, --do_eval, --do_predict, --export_dir or "

@@ -51,7 +51,7 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
     Raises:
       ValueError: If it holds anything else, or can't be made.
     """
-    for flag, (is_there, _) in _EXPORTS.items():
+    for flag, (is_there, _) in EXPORTS.items():
         directory, path = values[flag].value, _to_export(values)
         if directory and not (
             _is_trained(values, num_train_steps) and path and is_there(directory, path)
@@ -75,7 +75,7 @@ def _is_trained(values: flags.FlagValues, num_train_steps: int) -> bool:
 
 def export_best(values: flags.FlagValues, run: SupervisedRun) -> None:
     """Writes the best checkpoint as the flags say, unless it is there."""
-    for flag, (is_there, write) in _EXPORTS.items():
+    for flag, (is_there, write) in EXPORTS.items():
         directory, path = values[flag].value, _to_export(values)
         if directory and is_there(directory, path):
             logging.info("%s already contains the export of %s", directory, path)
@@ -124,7 +124,7 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
 
 
 # A flag -> whether its directory holds the export of a checkpoint, and what writes it.
-_EXPORTS = {
+EXPORTS = {
     "export_dir": (layouts.holds_weights_of, _export_saved_model),
     "span_model_dir": (span_model.holds_span_model_of, _export_span_model),
 }

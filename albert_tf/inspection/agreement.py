@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.inspection import inputs
+from albert_tf.inspection import inputs, tables
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
@@ -169,10 +167,11 @@ def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
 
 def table(found: Mapping[str, Sequence[tuple]]) -> str:
     """Returns what was measured of models by name as the text of a .csv file."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for name, measures in found.items():
-        for *counts, right in measures:
-            rows.writerow([name, *counts, f"{right:.4f}"])
-    return text.getvalue()
+    return tables.csv_text(
+        COLUMNS,
+        (
+            [name, *counts, f"{right:.4f}"]
+            for name, measures in found.items()
+            for *counts, right in measures
+        ),
+    )

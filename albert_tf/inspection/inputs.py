@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -19,6 +20,12 @@ from albert_tf.text_files import utf8_lines
 Row = dict[str, np.ndarray]
 _Item = TypeVar("_Item")
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
+# Names on disk in records of other kinds -> what to do about these.
+_STRANGERS = {
+    "starts": "has no masks: give records that the generator made with `masking=static`",
+    "cls_positions": "packs several examples into a row: give records that the generator made "
+    "with `max_examples_per_row=1`",
+}
 
 
 def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
@@ -98,6 +105,7 @@ def record_rows(
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
+    spec = dataclasses.replace(spec, strangers=_STRANGERS)
     input_files.check_features(paths, spec)
     with input_files.naming_bad_records(paths, spec):
         kept = sample(tf.data.TFRecordDataset(list(paths)).as_numpy_iterator(), most)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 
 import numpy as np
 
 from albert_tf import figures
-from albert_tf.inspection import inputs, models
+from albert_tf.inspection import inputs, models, tables
 from albert_tf.inspection.linear_probe import probe_hits
 from albert_tf.inspection.probe_data import Labelled
 from albert_tf.model.albert import AlbertModel
@@ -80,16 +78,14 @@ def majority(data: Labelled, seed: int) -> float:
 
 def table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: int) -> str:
     """Returns what was measured of models by name, on data, as the text of a .csv file."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
+    rows = []
     for name, accuracies in found.items():
         test = held_out(data[name], seed)
         sizes = (np.sum(~test), np.sum(test))
         for layer, pair in enumerate(accuracies):
             values = (*pair, majority(data[name], seed))
-            rows.writerow([name, layer, *sizes, *(f"{value:.4f}" for value in values)])
-    return text.getvalue()
+            rows.append([name, layer, *sizes, *(f"{value:.4f}" for value in values)])
+    return tables.csv_text(COLUMNS, rows)
 
 
 def draw(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: int) -> bytes:

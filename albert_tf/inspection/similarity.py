@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf import figures
-from albert_tf.inspection import inputs, models
+from albert_tf.inspection import inputs, models, tables
 from albert_tf.model.albert import AlbertModel
 
 COLUMNS = ("model", "layer", "is_extra", "l2_distance", "angle_degrees")
@@ -49,14 +47,12 @@ def _distance_and_angle(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 def table(found: Mapping[str, np.ndarray], extra_layers: int) -> str:
     """Returns the measures `<float64>[L, 2]` of models by name as the text of a .csv file."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
+    rows = []
     for name, measures in found.items():
         for layer, values in enumerate(measures, start=1):
             is_extra = int(layer > len(measures) - extra_layers)
-            rows.writerow([name, layer, is_extra, *(f"{value:.8g}" for value in values)])
-    return text.getvalue()
+            rows.append([name, layer, is_extra, *(f"{value:.8g}" for value in values)])
+    return tables.csv_text(COLUMNS, rows)
 
 
 def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:

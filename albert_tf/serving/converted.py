@@ -55,11 +55,8 @@ def check_format(file_format: str) -> None:
     if file_format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if file_format.startswith("onnx"):
-        runtimes.loader(is_onnx=True)
-        try:
-            import tf2onnx  # noqa: F401
-        except ImportError as error:
-            raise runtimes.missing(error) from None
+        for package in ("onnxruntime", "tf2onnx"):
+            runtimes.check_installed(package)
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:

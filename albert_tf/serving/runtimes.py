@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import warnings
 from collections.abc import Callable
 
@@ -29,6 +30,16 @@ class Runner:
     run: Callable[[Features], Features]
 
 
+def check_installed(package: str) -> None:
+    """Checks up front that a package of the onnx extra is installed.
+
+    Raises:
+      ValueError: If it is not.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"the package {package!r} is not installed: pip install 'albert_tf[onnx]'")
+
+
 def loader(is_onnx: bool) -> Callable[[bytes], Runner]:
     """Returns what loads a file's content; of a damaged one, it raises whatever the runtime does.
 
@@ -36,10 +47,7 @@ def loader(is_onnx: bool) -> Callable[[bytes], Runner]:
       ValueError: If the runtime is not installed.
     """
     if is_onnx:
-        try:
-            import onnxruntime  # noqa: F401
-        except ImportError as error:
-            raise missing(error) from None
+        check_installed("onnxruntime")
     return _load_onnx if is_onnx else _load_tflite
 
 
@@ -74,8 +82,3 @@ def _load_tflite(content: bytes) -> Runner:
     }
     inputs = tuple(runner.get_input_details())
     return Runner(inputs, outputs, lambda features: runner(**features))
-
-
-def missing(error: ImportError) -> ValueError:
-    """Returns the error that names a package of the onnx extra which is not installed."""
-    return ValueError(f"{error}: pip install 'albert_tf[onnx]'")

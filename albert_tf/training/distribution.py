@@ -1,4 +1,4 @@
-"""Creates the tf.distribute strategy, and answers the training loop's questions about it."""
+"""tf.distribute's strategy for a machine: made, and this process' part in it."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContex
     """Returns which part of the input this process feeds to its replicas."""
     hosts, host = 1, 0
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        resolver = strategy.cluster_resolver
-        hosts = cluster.num_workers()
-        host = resolver.task_id + (cluster.has_chief() and resolver.task_type == "worker")
+        hosts, host = cluster.num_workers(), cluster.index()
     return tf.distribute.InputContext(hosts, host, strategy.num_replicas_in_sync)
 
 

@@ -286,6 +286,6 @@ def test_what_jax_cannot_do_is_said_in_one_line(folder, monkeypatch, changes, me
 def test_without_jax(monkeypatch, folder):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    with pytest.raises(SystemExit, match="needs JAX, which is not here: pip install 'albert_tf"):
+    with pytest.raises(SystemExit, match="needs JAX, which is not installed: pip install 'alb"):
         backend.choose(runs.parse(flags(folder, "none", backend="jax")))
     monkeypatch.delenv("KERAS_BACKEND")

@@ -113,6 +113,8 @@ def test_records_are_read_with_their_masks(tmp_path):
         ({"input_file": "empty.txt"}, "empty.txt: expected lines of text, got none"),
         ({"input_file": "empty.txt,a.tfrecord"}, "some are records and some are not"),
         ({"input_file": "a.tfrecord"}, "set --max_seq_length=23"),
+        ({"input_file": "compact.tfrecord"}, "record 0 has no masks: give records that the gener"),
+        ({"input_file": "packed.tfrecord"}, "record 0 packs several examples into a row: give r"),
         ({"model": "groups", "extra_layers": 1}, "--extra_layers applies the block that all"),
     ],
 )
@@ -122,6 +124,8 @@ def test_bad_input_is_one_line(stored, text_file, tmp_path, monkeypatch, changes
     (tmp_path / "full" / "file").touch()
     (tmp_path / "empty.txt").write_text("\n \n")
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(1))
+    runs.write_compact_records(tmp_path / "compact.tfrecord", runs.compact_examples(1))
+    runs.write_records(tmp_path / "packed.tfrecord", runs.packed(runs.examples(2), 2))
     (tmp_path / "groups").mkdir()
     groups = albert_tf.AlbertModel(peer_models.CONFIGS["groups2"])
     groups.save(tmp_path / "groups" / "model.keras")

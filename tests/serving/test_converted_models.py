@@ -29,9 +29,9 @@ CASES = [
 
 
 def need_peers():
-    """Skips a test of some seconds, unless the packages are there that `make test-peers` brings."""
+    """Skips a test of some seconds, unless what `make test-peers` installs is there."""
     for name in ("onnxruntime", "tf2onnx"):
-        pytest.importorskip(name, reason=f"{name} is not there: runs with `make test-peers`")
+        pytest.importorskip(name, reason=f"{name} is not installed: runs with `make test-peers`")
 
 
 @pytest.fixture(scope="module")
