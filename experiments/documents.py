@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from albert_tf import errors, files, quiet, scripts
 from albert_tf.generator import create, instances, workers
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator.blocks import Place
+from experiments import blocks
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -41,10 +41,8 @@ def documents_of_records(plan: workers.Plan) -> np.ndarray:
     """
     if plan.recipe.max_examples_per_row > 1:
         raise ValueError("`max_examples_per_row` packs examples of several documents: leave it out")
-    tokenizer = workers.load_tokenizer(plan.vocabulary)
     found = []
-    for block in plan.cut_blocks(Place(), 0):
-        tokens, _ = workers.tokenize_block(block, tokenizer, plan.recipe)
+    for _, tokens in blocks.tokenized(plan):
         if tokens.documents:
             first_tokens = instances.draw_instances(tokens, plan.recipe).pairs[:, 0]
             ends = [bounds[-1] for bounds in tokens.documents]

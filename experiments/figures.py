@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from albert_tf import figures
 from experiments.intervals import Verdict
 from experiments.outcomes import Row
 from experiments.study import Study
 
 
-def draw(
-    path: pathlib.Path, study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]
-) -> None:
-    """Writes the figure as a PNG: on the left what the cells are, on the right the claims."""
-    figure = Figure(figsize=(11, 1.2 + max(3.2, 0.5 * len(study.claims))), layout="constrained")
+def draw(study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> bytes:
+    """Returns the figure, as a PNG: on the left what the cells are, on the right the claims."""
+    figure = figures.new_figure(11, 1.2 + max(3.2, 0.5 * len(study.claims)))
     left, right = figure.subplots(1, 2)
     if any(row.curve for row in rows):
         _draw_curves(left, rows)
@@ -42,7 +39,7 @@ def draw(
         "paired difference, above 0 as claimed; thin: for other documents, too; "
         "red: the effect to detect"
     )
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    return figures.png(figure)
 
 
 def _draw_curves(axes, rows: Sequence[Row]) -> None:

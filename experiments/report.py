@@ -43,7 +43,7 @@ def write(
         for claim, verdict in zip(study.claims, verdicts, strict=True)
     ]
     (directory / "claims.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    figures.draw(directory / "figure.png", study, rows, verdicts)
+    (directory / "figure.png").write_bytes(figures.draw(study, rows, verdicts))
     lines = [*_lines(study, scale, plan, rows, verdicts), *_rates(study, scale, kept)]
     text = "\n".join(lines) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from albert_tf import errors, files, quiet, scripts
 from albert_tf.generator import create, workers
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator.blocks import Place
+from experiments import blocks
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -32,10 +32,8 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def count(plan: workers.Plan) -> dict[str, int]:
     """Returns how many pieces and words the text of a plan has."""
-    tokenizer = workers.load_tokenizer(plan.vocabulary)
     pieces = words = 0
-    for block in plan.cut_blocks(Place(), 0):
-        tokens, _ = workers.tokenize_block(block, tokenizer, plan.recipe)
+    for block, tokens in blocks.tokenized(plan):
         pieces += len(tokens.tokens)
         words += sum(len(line.split()) for document in block.documents for line in document)
     return {"pieces": pieces, "words": words}

@@ -7,25 +7,16 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 
-from albert_tf import scripts
 from albert_tf.generator import create
 from albert_tf.records.specs import compact_spec
 from experiments import documents, measure
 from tests import pretraining_runs as runs
+from tests.experiments.scripts import parse
 
 # Of 37 records, of which an evaluation of three batches of 12 sees 36.
 DOCUMENTS = np.arange(37) % 5
 YEARS = 9
-
-
-def parse(define, **given):
-    values = flags.FlagValues()
-    define(values)
-    arguments = [f"--{name}={value}" for name, value in given.items()]
-    scripts.parse_in_one_line(values, ["script.py", *arguments])
-    return values
 
 
 @pytest.fixture(scope="module")

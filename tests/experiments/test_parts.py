@@ -6,11 +6,10 @@ import json
 import pathlib
 
 import pytest
-from absl import flags
 
-from albert_tf import scripts
 from experiments import outcomes, part, run_step, study, words
 from experiments.plan import Plan
+from tests.experiments.scripts import parse
 from tests.experiments.test_run_step import FAKE, run_all
 
 ADDRESSES = [
@@ -51,14 +50,6 @@ def read(folder, text):
     path = folder / "own.toml"
     path.write_text(text)
     return study.read_study(str(path))
-
-
-def parse(define, **given):
-    values = flags.FlagValues()
-    define(values)
-    arguments = [f"--{name}={value}" for name, value in given.items()]
-    scripts.parse_in_one_line(values, ["script.py", *arguments])
-    return values
 
 
 def test_a_part_is_of_its_years_and_evenly_spread(tmp_path):
