@@ -50,6 +50,17 @@ def read_arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]
     return found
 
 
+def check_starts(arms: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ValueError unless each arm's start is another arm, and no arm leads back to itself."""
+    for arm in arms:
+        way = [arm]
+        while (start := arms[way[-1]].get("start")) is not None:
+            known = isinstance(start, str) and start in arms
+            require(known, f"{way[-1]}.start", f"one of {list(arms)}", start)
+            require(start not in way, f"{arm}.start", "an arm that does not lead back", start)
+            way.append(start)
+
+
 def check_settings(values: dict[str, Any], where: str) -> Settings:
     """Returns the tables of an arm, a study or a scale; raises ValueError if they are none."""
     for section, flags in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import pathlib
@@ -10,7 +11,7 @@ from typing import Any
 
 import tomllib
 
-from experiments.arms import Settings, check_settings, cross, read_arm, require
+from experiments.arms import Settings, check_settings, check_starts, cross, read_arm, require
 
 HERE = pathlib.Path(__file__).parent
 # What a scale must set: other steps or the report need it.
@@ -22,6 +23,8 @@ _SIZES = {
         *("num_train_steps", "save_checkpoints_steps"),
     ),
 }
+# What a claim says of the paper's numbers.
+_PAPER = {"table", "column", "better", "worse"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,9 +139,7 @@ def read_study(name: str) -> Study:
         require(factors or arms, "[factors] or [arms]", "at least one arm", None)
         crossed = {} if not factors else cross(factors)
         arms = {arm: read_arm(base, level, arm) for arm, level in {**crossed, **arms}.items()}
-        for arm, level in arms.items():
-            start = level.get("start")
-            require(start is None or start in arms, f"{arm}.start", f"one of {list(arms)}", start)
+        check_starts(arms)
         claims = tuple(_claim(row, arms) for row in values.pop("claims", []))
         study = Study(
             path.stem,
@@ -243,14 +244,20 @@ def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
     claim = Claim(**row)
     for arm in (claim.better, claim.worse):
         require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
-    require(claim.effect > 0, f"claim {claim.text!r}: effect", "above 0", claim.effect)
+    right = isinstance(claim.effect, (int, float)) and claim.effect > 0
+    require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
     if claim.paper:
+        where, given = f"claim {claim.text!r}: paper", set(claim.paper)
+        require(given == _PAPER, where, f"the keys {sorted(_PAPER)}", sorted(given))
         table = published(str(claim.paper["table"]))
         numbers = []
         for row_name in (claim.paper["better"], claim.paper["worse"]):
             known = f"a row of table {claim.paper['table']}: {list(table)}"
-            require(row_name in table, f"claim {claim.text!r}: paper", known, row_name)
-            numbers.append(float(table[row_name][claim.paper["column"]]))
+            require(row_name in table, where, known, row_name)
+            column, numeric = claim.paper["column"], _numeric(table[row_name])
+            known = f"a column with a number for {row_name!r}: {list(numeric)}"
+            require(column in numeric, where, known, column)
+            numbers.append(numeric[column])
         right = claim.equal or numbers[0] > numbers[1]
         require(
             right,
@@ -260,6 +267,15 @@ def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
         )
         claim.paper["numbers"] = numbers
     return claim
+
+
+def _numeric(row: Mapping[str, str]) -> dict[str, float]:
+    """Returns the cells of a published row that are numbers."""
+    found = {}
+    for column in row.keys() - {"table", "row"}:
+        with contextlib.suppress(ValueError):
+            found[column] = float(row[column])
+    return dict(sorted(found.items()))
 
 
 def _take(values: dict[str, Any], key: str, kind: type) -> Any:
