@@ -24,10 +24,15 @@ _TENSORFLOWS = {
 
 
 def choose(values: flags.FlagValues) -> None:
-    """Has Keras start on what --backend names; a missing package ends the process with a line."""
+    """Has Keras start on what --backend names; if it can't, ends the process with one line."""
     if values.backend:
         os.environ["KERAS_BACKEND"] = values.backend
-    name = os.environ.get("KERAS_BACKEND")
+    name = os.environ.get("KERAS_BACKEND") or None
+    if name not in (None, *BACKENDS):
+        sys.exit(
+            f"error: KERAS_BACKEND is {name!r}: unset it, or set --backend to one of "
+            f"{', '.join(BACKENDS)}"
+        )
     if name == "jax" and importlib.util.find_spec(name) is None:
         sys.exit(
             "error: --backend=jax needs JAX, which is not installed: pip install 'albert_tf[jax]'"

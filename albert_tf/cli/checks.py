@@ -83,7 +83,7 @@ def check_predictions(max_predictions_per_seq: int, max_seq_length: int) -> None
     if max_predictions_per_seq > max_seq_length:
         raise ValueError(
             f"--max_predictions_per_seq {max_predictions_per_seq} is more than --max_seq_length "
-            f"{max_seq_length}"
+            f"{max_seq_length}: lower it"
         )
 
 

@@ -51,7 +51,7 @@ def _extend(values: flags.FlagValues) -> str:
     pieces = model.choose(domain, sentences, values.num_pieces)
     if len(pieces) < values.num_pieces:
         raise ValueError(
-            f"--num_pieces={values.num_pieces} is too many: {', '.join(texts)} has {len(pieces)} "
+            f"--num_pieces={values.num_pieces} is too many: {values.input_file} has {len(pieces)} "
             f"useful pieces that {old.path} lacks; lower it to that, or give more text"
         )
     with (

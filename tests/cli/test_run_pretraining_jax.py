@@ -289,3 +289,9 @@ def test_without_jax(monkeypatch, folder):
     with pytest.raises(SystemExit, match="needs JAX, which is not installed: pip install 'alb"):
         backend.choose(runs.parse(flags(folder, "none", backend="jax")))
     monkeypatch.delenv("KERAS_BACKEND")
+
+
+def test_another_framework_of_keras_is_refused(monkeypatch, folder):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    with pytest.raises(SystemExit, match="^error: KERAS_BACKEND is 'torch': unset it, or set"):
+        backend.choose(runs.parse(flags(folder, "none")))

@@ -193,11 +193,8 @@ def _judge_text(evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
         return "an unpaired surrogate"
     if evidence.suffix.endswith(".gz") and evidence.result != evidence.expected:
-        return (
-            None
-            if evidence.result == evidence.expected * 2
-            else ("different text despite checksums")
-        )
+        alike = evidence.result == evidence.expected * 2
+        return None if alike else "different text despite checksums"
     return None
 
 
