@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.claims import Claim
 from experiments.intervals import Verdict, judge, resample
 from experiments.plan import Cell, Plan
-from experiments.study import Claim
 
 # A masked LM that is not this much better (in nats) than guessing by frequency has not learned.
 LEARNED_NATS = 0.3

@@ -11,10 +11,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from experiments import figures, outcomes, tuning
+from experiments.claims import Claim
 from experiments.intervals import CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
-from experiments.study import Claim, Scale, Study
+from experiments.study import Scale, Study
 
 PAPER_TOKENS = 125_000 * 4096 * 512
 

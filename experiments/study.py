@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tomllib
 
+from experiments import claims
 from experiments.arms import Settings, check_settings, check_starts, cross, read_arm, require
 
 HERE = pathlib.Path(__file__).parent
@@ -23,35 +22,6 @@ _SIZES = {
         *("num_train_steps", "save_checkpoints_steps"),
     ),
 }
-# What a claim says of the paper's numbers.
-_PAPER = {"table", "column", "better", "worse"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """What the paper says of two arms.
-
-    Attributes:
-      text: The claim, in words.
-      metric: One of a cell's metrics, such as "masked_lm_loss". Of losses the lower is better.
-      better, worse: The arms' names.
-      effect: The smallest difference worth seeing, in the metric's unit.
-      equal: Whether they are claimed to differ by less than that instead.
-      paper: The two published numbers with their table and column; empty if it prints none.
-    """
-
-    text: str
-    metric: str
-    better: str
-    worse: str
-    effect: float
-    equal: bool = False
-    paper: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def sign(self) -> int:
-        """1 if a higher metric is better, -1 if a lower one is."""
-        return -1 if self.metric.endswith("loss") else 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +66,7 @@ class Study:
     per_word: bool
     gap: tuple[str, ...]
     tuning: Tuning | None
-    claims: tuple[Claim, ...]
+    claims: tuple[claims.Claim, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +110,7 @@ def read_study(name: str) -> Study:
         crossed = {} if not factors else cross(factors)
         arms = {arm: read_arm(base, level, arm) for arm, level in {**crossed, **arms}.items()}
         check_starts(arms)
-        claims = tuple(_claim(row, arms) for row in values.pop("claims", []))
+        claimed = tuple(claims.read(row, arms) for row in values.pop("claims", []))
         study = Study(
             path.stem,
             str(path),
@@ -152,9 +122,11 @@ def read_study(name: str) -> Study:
             per_word=_take({"per_word": values.pop("per_word", False)}, "per_word", bool),
             gap=_gap(values.pop("gap", []), tests),
             tuning=_tuning(values.pop("tuning"), arms) if "tuning" in values else None,
-            claims=claims,
+            claims=claimed,
         )
         require(not values, "the file", "no other keys", sorted(values))
+        if not any("finetune" in level for level in arms.values()):
+            claims.check_metrics(claimed, tests, study.probe, study.per_word, study.gap)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return study
@@ -180,15 +152,6 @@ def read_scale(name: str) -> Scale:
         return Scale(path.stem, str(path), about, settings=settings, **counts)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def published(table: str) -> dict[str, dict[str, str]]:
-    """Returns the rows of one of the paper's tables of downstream results, by their first cell."""
-    with open(HERE / "published/downstream.csv", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] == table]
-    for row in rows:
-        row.update(pair.split("=") for pair in row["extra"].split(";") if "=" in pair)
-    return {row["row"]: row for row in rows}
 
 
 def _read(folder: str, name: str) -> tuple[pathlib.Path, dict[str, Any]]:
@@ -235,47 +198,6 @@ def _tuning(values: dict[str, Any], arms: Mapping[str, dict[str, Any]]) -> Tunin
         own = level.get("pretrain", {}).get("learning_rate")
         require(own is None, f"{arm}.pretrain.learning_rate", "none beside [tuning]", own)
     return Tuning(tuple(map(float, rates)), share)
-
-
-def _claim(row: dict[str, Any], arms: Sequence[str]) -> Claim:
-    known = {field.name for field in dataclasses.fields(Claim)}
-    needed = known - {"equal", "paper"}
-    require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
-    claim = Claim(**row)
-    for arm in (claim.better, claim.worse):
-        require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
-    right = isinstance(claim.effect, (int, float)) and claim.effect > 0
-    require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
-    if claim.paper:
-        where, given = f"claim {claim.text!r}: paper", set(claim.paper)
-        require(given == _PAPER, where, f"the keys {sorted(_PAPER)}", sorted(given))
-        table = published(str(claim.paper["table"]))
-        numbers = []
-        for row_name in (claim.paper["better"], claim.paper["worse"]):
-            known = f"a row of table {claim.paper['table']}: {list(table)}"
-            require(row_name in table, where, known, row_name)
-            column, numeric = claim.paper["column"], _numeric(table[row_name])
-            known = f"a column with a number for {row_name!r}: {list(numeric)}"
-            require(column in numeric, where, known, column)
-            numbers.append(numeric[column])
-        right = claim.equal or numbers[0] > numbers[1]
-        require(
-            right,
-            f"claim {claim.text!r}",
-            "a direction that agrees with the paper's numbers",
-            numbers,
-        )
-        claim.paper["numbers"] = numbers
-    return claim
-
-
-def _numeric(row: Mapping[str, str]) -> dict[str, float]:
-    """Returns the cells of a published row that are numbers."""
-    found = {}
-    for column in row.keys() - {"table", "row"}:
-        with contextlib.suppress(ValueError):
-            found[column] = float(row[column])
-    return dict(sorted(found.items()))
 
 
 def _take(values: dict[str, Any], key: str, kind: type) -> Any:

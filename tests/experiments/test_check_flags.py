@@ -33,7 +33,8 @@ def test_the_studies_here_are_right(name):
         ("hidden_dropout_prob = 0.1", "hidden_dropout_prob = 1.5", "with.config: "),
         ("config = { hidden_dropout_prob = 0.1", 'dev_records = { single_segment = "cut"',
          "with.dev_records.single_segment: data/create_pretraining_data.py does not take 'cut'"),
-        ("[[claims]]", "[tests]\nnsp = { random_next = true }\n[[claims]]",
+        ('[[claims]]\ntext = "Removing it helps"\nmetric = "',
+         '[tests]\nnsp = { random_next = true }\n[[claims]]\ntext = ""\nmetric = "nsp.',
          "tests.nsp.random_next: data/create_pretraining_data.py has no such flag"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.generator import create
 from albert_tf.records.specs import compact_spec
-from experiments import documents, measure
+from experiments import claims, documents, measure
 from tests import pretraining_runs as runs
 from tests.experiments.scripts import parse
 
@@ -55,6 +55,7 @@ def test_sums_by_document_are_the_evaluations(trained):
         sums, weights = np.transpose(found["documents"][name])
         assert len(sums) == 5
         np.testing.assert_allclose(sums.sum() / weights.sum(), evaluated[name], rtol=1e-4)
+    assert set(claims.METRICS) <= {*evaluated, *found["metrics"]}
     rows = runs.examples(37)[:36]
     pieces = np.bincount(DOCUMENTS[:36], [row["masked_lm_weights"].sum() for row in rows])
     assert np.transpose(found["documents"]["masked_lm_loss"])[1].tolist() == pieces.tolist()

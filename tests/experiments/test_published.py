@@ -7,7 +7,7 @@ import csv
 import pytest
 
 from albert_tf.config import AlbertConfig
-from experiments import study
+from experiments import claims, study
 
 SCORES = ("squad1_f1", "squad1_em", "squad2_f1", "squad2_em", "mnli", "sst2", "race", "avg")
 # Rows of the same model in several tables.
@@ -55,7 +55,7 @@ def test_a_printed_average_is_that_of_its_row(row):
 def test_where_the_paper_contradicts_itself():
     found = set()
     for model, places in SAME.items():
-        same = [study.published(table)[row] for table, row in places]
+        same = [claims.published(table)[row] for table, row in places]
         found |= {(model, name) for name in SCORES if len({row[name] for row in same}) > 1}
     assert found == CONTRADICTIONS
 

@@ -22,7 +22,7 @@ def run_all(plan, work, kept=None):
     for key, step in plan.steps.items():
         run_step.run(step, key, work, FAKE, threads=1)
     for key in plan.kept() if kept else ():
-        (kept / key).mkdir(parents=True)
+        (kept / key).mkdir(parents=True, exist_ok=True)
         (kept / key / "metrics.json").write_bytes((work / key / "metrics.json").read_bytes())
 
 

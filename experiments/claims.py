@@ -1,0 +1,107 @@
+"""What the paper says of two arms, as a study claims it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.arms import require
+
+_PUBLISHED = pathlib.Path(__file__).parent / "published/downstream.csv"
+# Of each test of a pre-trained model; a probe, and losses by word, are asked for.
+METRICS = (
+    *("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "sentence_order_accuracy"),
+    *("loss", "sentence_order_majority"),
+)
+# What a claim says of the paper's numbers.
+_PAPER = {"table", "column", "better", "worse"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What the paper says of two arms.
+
+    Attributes:
+      text: The claim, in words.
+      metric: One of a cell's metrics, such as "masked_lm_loss". Of losses the lower is better.
+      better, worse: The arms' names.
+      effect: The smallest difference worth seeing, in the metric's unit.
+      equal: Whether they are claimed to differ by less than that instead.
+      paper: The two published numbers with their table and column; empty if it prints none.
+    """
+
+    text: str
+    metric: str
+    better: str
+    worse: str
+    effect: float
+    equal: bool = False
+    paper: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def sign(self) -> int:
+        """1 if a higher metric is better, -1 if a lower one is."""
+        return -1 if self.metric.endswith("loss") else 1
+
+
+def published(table: str) -> dict[str, dict[str, str]]:
+    """Returns the rows of one of the paper's tables of downstream results, by their first cell."""
+    with open(_PUBLISHED, encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == table]
+    for row in rows:
+        row.update(pair.split("=") for pair in row["extra"].split(";") if "=" in pair)
+    return {row["row"]: row for row in rows}
+
+
+def check_metrics(
+    claims: Iterable[Claim], tests: Iterable[str], probe: bool, per_word: bool, gap: Sequence[str]
+) -> None:
+    """Raises ValueError unless all claims of a study of pre-training are of what it measures."""
+    names = [*METRICS, *["probe_accuracy"] * probe, *["word_loss"] * per_word]
+    known = [f"{test}.{name}" for test in tests for name in names] or names
+    known += ["gap_loss"] * bool(gap)
+    for claim in claims:
+        right = claim.metric in known
+        require(right, f"claim {claim.text!r}: metric", f"one of {known}", claim.metric)
+
+
+def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:
+    """Reads a claim about some arms; raises ValueError if it is not valid."""
+    known = {field.name for field in dataclasses.fields(Claim)}
+    needed = known - {"equal", "paper"}
+    require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
+    claim = Claim(**row)
+    for arm in (claim.better, claim.worse):
+        require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
+    right = isinstance(claim.effect, (int, float)) and claim.effect > 0
+    require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
+    if claim.paper:
+        where, given = f"claim {claim.text!r}: paper", set(claim.paper)
+        require(given == _PAPER, where, f"the keys {sorted(_PAPER)}", sorted(given))
+        table = published(str(claim.paper["table"]))
+        numbers = []
+        for row_name in (claim.paper["better"], claim.paper["worse"]):
+            known = f"a row of table {claim.paper['table']}: {list(table)}"
+            require(row_name in table, where, known, row_name)
+            column, numeric = claim.paper["column"], _numeric(table[row_name])
+            known = f"a column with a number for {row_name!r}: {list(numeric)}"
+            require(column in numeric, where, known, column)
+            numbers.append(numeric[column])
+        right = claim.equal or numbers[0] > numbers[1]
+        expected = "a direction that agrees with the paper's numbers"
+        require(right, f"claim {claim.text!r}", expected, numbers)
+        claim.paper["numbers"] = numbers
+    return claim
+
+
+def _numeric(row: Mapping[str, str]) -> dict[str, float]:
+    """Returns the cells of a published row that are numbers."""
+    found = {}
+    for column in row.keys() - {"table", "row"}:
+        with contextlib.suppress(ValueError):
+            found[column] = float(row[column])
+    return dict(sorted(found.items()))
