@@ -31,13 +31,13 @@ def draw(study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> byte
         right.plot([claim.effect], [i], "|", color="C3", markersize=14)
     right.set_yticks(
         range(len(study.claims)),
-        [f"{claim.better}\nover {claim.worse}" for claim in study.claims],
-        fontsize=8,
+        [f"{claim.better}\nover {claim.worse}\n{claim.metric}" for claim in study.claims],
+        fontsize=7,
     )
     right.set_ylim(len(study.claims) - 0.5, -0.5)
     right.set_xlabel(
-        "paired difference, above 0 as claimed; thin: for other documents, too; "
-        "red: the effect to detect"
+        "paired difference, above 0 as claimed\n"
+        "thin: for other documents, too; red: the effect to detect"
     )
     return figures.png(figure)
 

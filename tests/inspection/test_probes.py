@@ -114,7 +114,8 @@ def test_features_are_those_of_numpy(encoder):
         [*long, *short], np.array([0, 1]), np.array([33, 34]), np.array([2, 5])
     )
     expected = np.stack([states[:, 0, 2], states[:, 1, 5]], axis=1)
-    np.testing.assert_allclose(probes.features(encoder, words), expected, atol=1e-5)
+    found = probes.features(encoder, words)
+    np.testing.assert_allclose(found, expected, atol=tolerances.INSPECTED)
 
 
 def test_a_probe_reads_what_is_there_and_no_more(encoder, config, monkeypatch):
