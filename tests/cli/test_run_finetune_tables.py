@@ -177,7 +177,7 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
         # Ends at step 5, as if a signal had stopped it there: that evaluation doesn't count.
         runs.main([*command, "--train_step=5", "--export_dir="])
         assert "class weights: a 0.6667, b 2" in caplog.text
-        assert Trial.read(str(out)).last_step == 5 and "over: " not in caplog.text
+        assert Trial.read(str(out)).last_step == 5 and "stopped early" not in caplog.text
         runs.main([*command, "--train_step=100"])
     assert "stopped early: 2 evaluations without a better macro_f1" in caplog.text
     trial = Trial.read(str(out))
