@@ -51,13 +51,14 @@ def read_arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]
 
 
 def check_starts(arms: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ValueError unless each arm's start is another arm, and no arm leads back to itself."""
+    """Raises ValueError unless starts are arms, and none of them starts from itself in the end."""
     for arm in arms:
         way = [arm]
         while (start := arms[way[-1]].get("start")) is not None:
             known = isinstance(start, str) and start in arms
             require(known, f"{way[-1]}.start", f"one of {list(arms)}", start)
-            require(start not in way, f"{arm}.start", "an arm that does not lead back", start)
+            expected = "an arm that does not start from this one"
+            require(start not in way, f"{way[-1]}.start", expected, start)
             way.append(start)
 
 

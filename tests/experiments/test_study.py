@@ -72,7 +72,7 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
         ('"with" = {', '"with" = { start = "none",', "with.start: expected one of"),
         ('"without" = {}', '"without" = { start = "without" }', "without.start: expected an arm"),
         ('out" = {}\n"with" = {', 'out" = { start = "with" }\n"with" = { start = "without",',
-         "without.start: expected an arm that does not lead back, not 'without'"),
+         "with.start: expected an arm that does not start from this one, not 'without'"),
         ("question", "queston", "question: expected a string"),
         ("effect =", "efect =", "a claim: expected the keys .* not .*efect"),
         ("\"without\" = {}", "\"without\" = 0", "without: expected a table, not 0"),
