@@ -14,9 +14,6 @@ import numpy as np
 
 # Most rows in all batches of a run: a plan takes 12 bytes for each, and 24 while it is made.
 MOST_ROWS = 100_000_000
-# A chunk of this many batches is sorted by length: short enough that the order stays random, long
-# enough that few of its batches hold two lengths.
-_BATCHES_A_CHUNK = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,38 +32,32 @@ class LengthBatches:
 
 
 def choose_static_lengths(
-    row_lengths: np.ndarray, max_seq_length: int, count: int = 6, multiple: int = 4
+    row_lengths: np.ndarray, max_seq_length: int, count: int = 6
 ) -> tuple[int, ...]:
     """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
 
     Args:
-      row_lengths: `<int>[N]`, positions of each row, at most `max_seq_length`.
+      row_lengths: `<int>[N]`, positions of each row.
       max_seq_length: The longest length allowed.
       count: Maximum number of lengths: each is compiled once.
-      multiple: All lengths but `max_seq_length` are multiples of this.
 
     Returns:
       The lengths in ascending order; no row is longer than the last.
     """
-    candidates = np.unique(
-        np.minimum(-(-np.asarray(row_lengths) // multiple) * multiple, max_seq_length)
-    )
+    candidates, rows = np.unique(np.minimum(row_lengths, max_seq_length), return_counts=True)
     # fitting[i]: rows that fit into the first i candidates.
-    fitting = np.searchsorted(np.sort(row_lengths), candidates, side="right")
-    fitting = np.concatenate([[0], fitting])
+    fitting = np.concatenate([[0], np.cumsum(rows)])
     # least[i]: fewest positions for the first fitting[i] rows, and the lengths that achieve them;
     # each iteration allows one more length.
-    least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    least += [(np.inf, ())] * len(candidates)
+    least = np.where(fitting == 0, 0.0, np.inf)
+    chosen: list[tuple[int, ...]] = [()] * len(least)
     for _ in range(min(count, len(candidates))):
-        least = [least[0]] + [
-            min(
-                (least[j][0] + (fitting[i] - fitting[j]) * length, (*least[j][1], int(length)))
-                for j in range(i)
-            )
-            for i, length in enumerate(candidates, start=1)
-        ]
-    return least[-1][1]
+        positions, previous = least.copy(), list(chosen)
+        for i, length in enumerate(candidates.tolist(), start=1):
+            totals = positions[:i] + (fitting[i] - fitting[:i]) * length
+            j = int(np.argmin(totals))
+            least[i], chosen[i] = totals[j], (*previous[j], length)
+    return chosen[-1]
 
 
 def training_batches(
@@ -78,8 +69,8 @@ def training_batches(
 ) -> LengthBatches:
     """Plans a training run: every row once per epoch, without the last, incomplete batch.
 
-    Each epoch shuffles all rows, cuts them into chunks of many batches, sorts each chunk by static
-    length, cuts it into batches and shuffles these. Rows of one static length stay in random order.
+    Each epoch shuffles all rows, sorts them by static length, cuts them into batches and shuffles
+    these. Rows of one static length stay in random order.
 
     Args:
       row_lengths: `<int>[N]`, positions of each row.
@@ -159,9 +150,8 @@ def _epoch(
     """Returns the rows of an epoch's batches, `<int64>[steps_an_epoch, B]`."""
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(buckets))[: steps_an_epoch * batch_size]
-    # By chunk, then by length; stable, so that rows of one length stay in the order drawn.
-    chunks = np.arange(len(order)) // (_BATCHES_A_CHUNK * batch_size)
-    batches = order[np.lexsort((buckets[order], chunks))].reshape(-1, batch_size)
+    # Stable: rows of one length stay in the order drawn.
+    batches = order[np.argsort(buckets[order], kind="stable")].reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 
 
