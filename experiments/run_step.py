@@ -8,6 +8,7 @@ Snakemake starts it, with the project's own Python.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import json
 import os
@@ -26,7 +27,9 @@ from experiments.steps import SCRIPTS, Step
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
 _DIVERGED = "is not finite"
-_DISTRIBUTIONS = ("tensorflow", "keras", "numpy", "sentencepiece", "scikit-learn")
+# Those that are installed are in metrics.json.
+_TENSORFLOW = ("tensorflow", "tensorflow-cpu")
+_DISTRIBUTIONS = (*_TENSORFLOW, "keras", "numpy", "sentencepiece", "scikit-learn")
 _POINTS_DIGITS = 5
 
 
@@ -224,7 +227,11 @@ def _event_files(directory: pathlib.Path) -> list[list[tuple[int, float]]]:
 
 
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in _DISTRIBUTIONS}
+    found = {}
+    for name in _DISTRIBUTIONS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _processor() -> str:
