@@ -58,9 +58,12 @@ class Devices(abc.ABC):
         """Waits until every process calls it."""
         self.mean_over_processes(0.0)
 
+    @abc.abstractmethod
     def host_values(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns what a process can write of variables and arrays; every process calls it."""
-        return tensors
+        """Returns the values of variables and arrays, which no later step changes.
+
+        Every process calls it.
+        """
 
     @abc.abstractmethod
     def iterator(self, input_fn: InputFn) -> Any:

@@ -71,6 +71,7 @@ class JaxDevices(Devices):
         value = getattr(tensor, "value", tensor)
         if isinstance(value, jax.Array) and not value.is_fully_replicated:
             return multihost_utils.process_allgather(value, tiled=True)
+        # On a CPU it is the value's own memory, in which JAX then lets no step write.
         return np.asarray(value)
 
     # --- batches ----------------------------------------------------------------------------

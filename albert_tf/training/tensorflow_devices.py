@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -38,6 +38,14 @@ class TensorFlowDevices(Devices):
     def mean_over_processes(self, *values: float) -> list[float]:
         """See Devices."""
         return distribution.mean_over_workers(self._strategy, *values)
+
+    def host_values(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """See Devices."""
+        # On a CPU it is the variable's own memory, in which TensorFlow then updates nothing.
+        with tf.device("CPU"):
+            return {
+                name: tf.identity(tf.convert_to_tensor(tensor)) for name, tensor in tensors.items()
+            }
 
     # --- batches ----------------------------------------------------------------------------
 

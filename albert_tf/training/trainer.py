@@ -14,6 +14,7 @@ from keras import ops
 
 from albert_tf import checkpoint, conversion
 from albert_tf.training import state
+from albert_tf.training.checkpoint_writer import CheckpointWriter
 from albert_tf.training.devices import Devices, InputFn, stat_names
 from albert_tf.training.feeding import InputByLength, StepIterators
 from albert_tf.training.progress import ProgressLog
@@ -60,6 +61,7 @@ class Trainer:
         self.task = task
         self.devices = devices
         self.output_dir = output_dir
+        self._writer = CheckpointWriter(output_dir)
         keras.utils.set_random_seed(seed)
         with devices.scope():
             self.model = task.build_model()
@@ -88,12 +90,12 @@ class Trainer:
         steps_per_loop: int,
         save_steps: int,
         keep_max: int,
-        after_save: Callable[[], bool] = lambda: False,
+        after_save: Callable[[], bool] | None = None,
     ) -> bool:
         """Trains up to a given step, saving checkpoints on the way and at the end.
 
-        SIGINT and SIGTERM end it early, after a checkpoint; or, if there is nothing to save, the
-        process with exit code 0.
+        Steps go on while one is written; whatever ends the run waits for it. SIGINT and SIGTERM end
+        it early, after a checkpoint; or, if there is nothing to save, the process with exit code 0.
 
         Args:
           source: Makes a host's dataset, from the Trainer's current step.
@@ -102,7 +104,7 @@ class Trainer:
           steps_per_loop: Maximum number of steps per on-device loop.
           save_steps: Steps between checkpoints.
           keep_max: Checkpoints to keep; 0 keeps all.
-          after_save: Called after each checkpoint except one requested by a signal; True ends the
+          after_save: Called when a checkpoint is written that no signal asked for; True ends the
             training. It may change weights, moments and step if it restores that checkpoint.
 
         Returns:
@@ -114,16 +116,16 @@ class Trainer:
         iterators = StepIterators(self.devices, source, self.step, num_train_steps)
         step, saved, step_seconds = self.step, self.step, None
         stop, is_over = False, self.step >= num_train_steps
-        with StopSignals() as signals:
+        with StopSignals() as signals, self._writer:
             while not (is_over or stop):
                 until_save = save_steps - step % save_steps
-                # A single step first: it triggers compilation and gives the step time.
-                quick_enough = max(1, int(_LOOP_SECONDS / step_seconds)) if step_seconds else 1
-                count = min(steps_per_loop, until_save, num_train_steps - step, quick_enough)
+                most = min(steps_per_loop, until_save, num_train_steps - step)
+                count = _quick_enough(most, step_seconds)
                 start = time.monotonic()
                 stats = self._train_runs(iterators.runs(step, count))
                 signals.set_unsaved(True)
                 seconds, stop = self._agree((time.monotonic() - start) / count, signals)
+                self._writer.check()
                 self._check_finite(stats, step, saved)
                 step += count
                 progress.report(step, self._by_name(stats.mean(0)), seconds, step_seconds is None)
@@ -132,20 +134,35 @@ class Trainer:
                 if step % save_steps == 0 or is_over or stop:
                     self.save(keep_max)
                     saved = step
-                    if not stop:
-                        signals.set_unsaved(False)
-                        is_over = after_save() or is_over
-                        signals.set_unsaved(True)
+                    if after_save and not stop:
+                        is_over = self._after_save(after_save, signals) or is_over
+            self.wait_until_saved()
+            signals.set_unsaved(stop)
         if not is_over:
             logging.info("stopped at step %d: the same command resumes from there", step)
         return is_over
 
+    def _after_save(self, after_save: Callable[[], bool], signals: StopSignals) -> bool:
+        self.wait_until_saved()
+        signals.set_unsaved(False)
+        is_over = after_save()
+        signals.set_unsaved(True)
+        return is_over
+
     def save(self, keep_max: int) -> None:
-        """Writes a checkpoint of weights, moments and step; all workers wait for the chief."""
+        """Starts to write a checkpoint of weights, moments and step; see `wait_until_saved`.
+
+        Only while the state is copied to the host, and the checkpoint before is written, does it
+        hold up the devices. An error in writing is raised by a later call.
+        """
+        self._writer.wait()  # First: the host need not hold two states.
         tensors = self.devices.host_values(state.tensors(self.model, self.optimizer))
         if self.devices.is_chief:
-            prefix = checkpoint.save(self.output_dir, self.step, tensors, keep_max)
-            logging.info("saved %s", prefix)
+            self._writer.start(self.step, tensors, keep_max)
+
+    def wait_until_saved(self) -> None:
+        """Waits, on all workers, until the chief has written its checkpoint."""
+        self._writer.wait()
         self.devices.wait_for_all()
 
     def _check_finite(self, stats: np.ndarray, step: int, saved: int) -> None:
@@ -248,3 +265,9 @@ class Trainer:
         """Returns sum and weight of each metric, `<float32>[2]`."""
         metrics = self.task.metrics(self.model(features, training=False), features)
         return {name: ops.stack(pair) for name, pair in metrics.items()}
+
+
+def _quick_enough(most: int, step_seconds: float | None) -> int:
+    """Returns how many steps a loop shall have."""
+    # A single step first: it triggers compilation and gives the step time.
+    return min(most, max(1, int(_LOOP_SECONDS / step_seconds))) if step_seconds else 1

@@ -104,6 +104,7 @@ def test_killed_shared_and_evaluated_runs_see_the_same_masks(folder, tmp_path):
     two = runs.start(flags("two"), tmp_path / "two.log", cpus=2)
     killed = runs.start(flags("killed"), tmp_path / "killed.log", hold=(REPORT, 7))
     killed.wait_until_held()
+    killed.wait_until(lambda: "saved" in killed.log)
     killed.process.kill()
     assert killed.wait() == -signal.SIGKILL
     again = runs.start(flags("killed"), tmp_path / "again.log")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 from collections.abc import Callable, Collection
 from typing import Any
@@ -103,6 +104,7 @@ def go_on(command: str, to_save: str) -> None:
     with contextlib.ExitStack() as held:
         trainer, _ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
         trainer.save(0)
+        trainer.wait_until_saved()
     as_script(command)
 
 
@@ -156,7 +158,7 @@ def outputs(folder) -> pathlib.Path:
         (with_dropout(folder, "straight"), 1, 0, 0),
         (flags(folder, "nan", init_checkpoint=folder / "weights/too_large"), 1, 0, 0),
         (with_dropout(folder, "stopped", **one_by_one), 1, 5, signal.SIGTERM),
-        (with_dropout(folder, "killed", **one_by_one), 1, 6, signal.SIGKILL),
+        (with_dropout(folder, "killed", **one_by_one), 1, 9, signal.SIGKILL),
     ]
     file = folder / "commands.json"
     file.write_text(json.dumps(commands))
@@ -167,7 +169,8 @@ def outputs(folder) -> pathlib.Path:
     copy(folder / "static_tensorflow/model.ckpt-5", folder / "read")
     resumed = with_dropout(folder, "killed"), flags(folder, "read", **SAME["static"])
     written = jax_process.finish(jax_process.start(go_on, *map(json.dumps, resumed)))
-    assert "resume: step 4 of" in written
+    # The second checkpoint, of step 8, may have been under way.
+    assert re.search(r"resume: step [48] of", written)
     changes = {**start, **SAME["static"], "shard_optimizer_state": True}
     command = json.dumps(flags(folder, "workers", **changes))
     workers = [

@@ -107,7 +107,10 @@ def take_seed_steps(folder: str) -> None:
     run = devices.train_steps(task, model, optimizer, SEED, False, PARTS // 2)
     batch = {"number": np.arange(PARTS, dtype="int32"), "ones": np.ones(PARTS, "float32")}
     stats = run([(iter([batch]), 1)])
-    weights = {"a": model.a.numpy(), "unused": model.unused.numpy()}
+    weights = {"a": model.a.numpy().copy(), "unused": model.unused.numpy()}
+    kept = devices.host_values({"a": model.a})["a"]
+    run([(iter([batch]), 1)])
+    weights |= {"kept": kept, "later": model.a.numpy()}
     moments = optimizer.adam_m[1].value
     part = moments.sharding.shard_shape(moments.shape)
     np.savez(pathlib.Path(folder) / "seeds.npz", stats=stats, moments=moments, part=part, **weights)
@@ -153,6 +156,11 @@ def test_dropout_seeds_are_those_on_tensorflow(folder):
     assert found["stats"][0, 1 : 1 + PARTS].tolist() == [seed[0] % 2**20 for seed in expected]
     assert found["stats"][0, 1 + PARTS : 1 + 2 * PARTS].tolist() == [0] * PARTS
     assert found["a"] != 1 and np.all(found["unused"] == 1)
+
+
+def test_values_on_the_host_stay_when_a_step_follows(folder):
+    found = goldens.arrays(folder / "seeds.npz")
+    assert found["kept"] == found["a"] != found["later"]
 
 
 def test_a_device_holds_its_share_of_the_optimizers_state(folder):

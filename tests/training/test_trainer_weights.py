@@ -38,6 +38,11 @@ def weights(trainer: Trainer) -> dict[str, np.ndarray]:
     return {k: v.numpy() for k, v in conversion.named_weights(trainer.model).items()}
 
 
+def save(trainer: Trainer) -> None:
+    trainer.save(keep_max=1)
+    trainer.wait_until_saved()
+
+
 def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     config, theirs = goldens.config("base"), checkpoint.read(goldens.checkpoint("base"))
@@ -59,7 +64,7 @@ def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
         moment.assign(np.random.default_rng(0).normal(size=moment.shape))
     trainer.optimizer.iterations.assign(7)
     trainer.model.weights[0].assign_add(np.ones(trainer.model.weights[0].shape))
-    trainer.save(keep_max=1)
+    save(trainer)
     other = trainer_of(config, tmp_path, seed=1)
     assert other.initialise(goldens.checkpoint("base")) == "resume"
     assert f"resume: step 7 of {tmp_path}/model.ckpt-7" in caplog.text
@@ -109,7 +114,7 @@ def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
 
 def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
     trainer = trainer_of(runs.config(), tmp_path)
-    trainer.save(keep_max=1)
+    save(trainer)
     (tmp_path / "albert_config.json").write_text(runs.config().to_json())
     opened, read = [], checkpoint.read
     monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
@@ -120,7 +125,7 @@ def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
 
 def test_a_restore_compares_configs(tmp_path):
     trainer = trainer_of(runs.config(), tmp_path)
-    trainer.save(keep_max=1)
+    save(trainer)
     other = dataclasses.replace(runs.config(), num_attention_heads=1)
     (tmp_path / "albert_config.json").write_text(other.to_json())
     with pytest.raises(ValueError, match="contradicts the model's .num_attention_heads 1 there"):
@@ -131,7 +136,7 @@ def test_a_restore_compares_configs(tmp_path):
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path, of, value):
     trainer = trainer_of(runs.config(), tmp_path)
-    trainer.save(keep_max=1)
+    save(trainer)
     tensors, name = checkpoint.read(str(tmp_path)), f"bert/pooler/dense/kernel{of}"
     tensors[name][1, 2] = value
     checkpoint.save(str(tmp_path), 1, tensors, keep_max=1)
@@ -146,7 +151,7 @@ def test_workers_that_see_different_checkpoints_are_stopped(tmp_path, monkeypatc
         return [(number + 0.0) / 2]
 
     trainer = trainer_of(runs.config(), tmp_path)
-    trainer.save(keep_max=1)
+    save(trainer)
     monkeypatch.setattr(TensorFlowDevices, "mean_over_processes", mean_with_one_that_sees_none)
     with pytest.raises(ValueError, match="the workers see different checkpoints in .*ckpt-0"):
         trainer.initialise()
