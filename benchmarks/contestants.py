@@ -39,18 +39,20 @@ def albert_tf(shape: Shape, dtype: str, jit_compile: bool = False) -> Step:
     )
 
 
-def albert_tf_on_jax(shape: Shape, dtype: str) -> Step:
-    """This project on JAX: the step that the Trainer runs there."""
+def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) -> Step:
+    """This project on JAX, on its first device: the step that the Trainer runs there."""
+    import jax
+
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.training.jax_devices import JaxDevices
     from albert_tf.training.optimizers import create_optimizer
 
-    config = AlbertConfig.from_json_file(CONFIG_FILE)
+    config = AlbertConfig.from_json_file(config_file)
     task = PretrainingTask(config, {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype])
     model = task.build_model()
     optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
-    run = JaxDevices().train_steps(task, model, optimizer, 0, False, 1)
+    run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, 0, False, 1)
     batch = synthetic_batch(shape, config.vocab_size)
     return lambda: float(run([(iter([batch]), 1)])[0, 0])
 

@@ -3,17 +3,17 @@
     python benchmarks/gpu.py
     python benchmarks/gpu.py --models base_v2 --shapes 64x128x20 16x512x77
 
-This project runs on Keras' JAX backend, Hugging Face's AlbertForPreTraining on torch (compiled,
-SDPA, fused AdamW), each in its own process, one after the other, on one batch. A step is forward,
-backward, clip to a global norm of 1 and AdamW, dropout as in the config. Theirs scores all
-positions, ours the predicted ones; MFU counts for both what the model needs. Without a GPU it runs
-on the CPU, which only shows that it runs: it was written without access to a GPU.
+This project's contestant is the step that the Trainer runs on JAX; Hugging Face's
+AlbertForPreTraining runs on torch (compiled, SDPA, fused AdamW); each in its own process, one after
+the other, on one batch. A step is forward, backward, clip to a global norm of 1 and AdamW, dropout
+as in the config. Theirs scores all positions, ours the predicted ones; MFU counts for both what the
+model needs. Without a GPU it runs on the CPU, which only shows that it runs: it was written without
+access to a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import re
@@ -29,6 +29,7 @@ from contestants import (
     CLIP_NORM,
     CONFIGS,
     LEARNING_RATE,
+    albert_tf_on_jax,
     hugging_face_inputs,
     step_gflop,
 )
@@ -46,49 +47,10 @@ Step = Callable[[], float]
 
 
 def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
-    """This project on JAX: the step, its peak memory in bytes, the device's name."""
+    """This project on JAX: a step, its peak memory in bytes, the device's name."""
     import jax
-    import jax.numpy as jnp
 
-    from albert_tf.config import AlbertConfig
-    from albert_tf.model.heads import AlbertForPreTraining
-    from albert_tf.training.optimizers import create_optimizer
-
-    config = AlbertConfig.from_json_file(str(CONFIGS / f"albert_{model}.json"))
-    network = AlbertForPreTraining(config, dtype="mixed_bfloat16")
-    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, clip_norm=CLIP_NORM)
-    optimizer.build(network.trainable_variables)
-    batch = {
-        name: jnp.asarray(value)
-        for name, value in synthetic_batch(shape, config.vocab_size).items()
-    }
-    fixed = [variable.value for variable in network.non_trainable_variables]
-
-    def loss(weights: Any, number: Any) -> Any:
-        outputs, _ = network.stateless_call(
-            weights, fixed, batch, training=True, dropout_seed=jnp.stack([number, number])
-        )
-        pieces = jax.nn.log_softmax(outputs["masked_lm_logits"])
-        orders = jax.nn.log_softmax(outputs["sentence_order_logits"])
-        chosen = jnp.take_along_axis(pieces, batch["masked_lm_ids"][..., None], -1)
-        order = jnp.take_along_axis(orders, batch["sentence_order_labels"][:, None], -1)
-        return -chosen.mean() - order.mean()
-
-    @functools.partial(jax.jit, donate_argnums=(0, 1))
-    def update(weights: Any, state: Any, number: Any) -> Any:
-        value, gradients = jax.value_and_grad(loss)(weights, number)
-        return value, *optimizer.stateless_apply(state, gradients, weights)
-
-    weights = [variable.value for variable in network.trainable_variables]
-    state = [variable.value for variable in optimizer.variables]
-    number = 0
-
-    def step() -> float:
-        nonlocal weights, state, number
-        number += 1
-        value, weights, state = update(weights, state, jnp.uint32(number))
-        return float(value)
-
+    step = albert_tf_on_jax(shape, "bfloat16", CONFIGS / f"albert_{model}.json")
     device = jax.devices()[0]
 
     def peak() -> int:
