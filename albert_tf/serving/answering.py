@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.tables import dense
+from albert_tf.serving.tables import dense, from_rows
 from albert_tf.serving.windows import Windows, make_windows, run_in_parts
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
@@ -172,7 +172,7 @@ class QuestionAnswerer(ServedModel):
 
         def of_examples(values: tf.Tensor, default: float | int) -> tf.Tensor:
             """From `[W, P]` to `[B, all of an example]`, at least N wide."""
-            rows = tf.RaggedTensor.from_value_rowids(values, windows.examples, batch)
+            rows = from_rows(values, windows.examples, batch)
             return dense(rows.merge_dims(1, 2), default, least=self.n_best_size)
 
         # More than wanted: some have the same text. First per window: an example may have

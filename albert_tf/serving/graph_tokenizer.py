@@ -91,15 +91,19 @@ class _Graph(tf.Module):
             ids = self.ids_of(tf.where(is_whole, heads, tf.where(goes_on, cut, words)))
             return ids, is_whole | goes_on | (ids.row_lengths() >= most)
 
-        def grow(
+        def read(
             sizes: tf.Tensor, _: tf.RaggedTensor, known: tf.Tensor
         ) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
-            sizes = tf.where(known, sizes, sizes * GROWTH)
-            return sizes, *ids_of(sizes)
+            ids, known = ids_of(sizes)
+            return tf.where(known, sizes, sizes * GROWTH), ids, known
 
         sizes = tf.fill(tf.shape(texts), CHARACTERS_PER_PIECE * most)
+        # Any ids do: none is known before the first turn.
+        ids = tf.RaggedTensor.from_row_lengths(sizes, tf.ones_like(sizes, tf.int64), validate=False)
         _, ids, _ = tf.while_loop(
-            lambda sizes, ids, known: ~tf.reduce_all(known), grow, (sizes, *ids_of(sizes))
+            lambda sizes, ids, known: ~tf.reduce_all(known),
+            read,
+            (sizes, ids, tf.zeros_like(sizes, tf.bool)),
         )
         return first(ids, most)
 

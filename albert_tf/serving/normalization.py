@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.tables import RowTable, keep, of_rows, with_origins
+from albert_tf.serving.tables import RowTable, keep, of_rows, rows_of, with_origins
 
 _PAGE_SIZE = 256
 # Table entry of a character that stays as it is.
@@ -89,7 +89,7 @@ class Normalizer:
             found = tf.reduce_any(codes.values == ord(SIGMA))
             lowered = tf.cond(
                 found,
-                lambda: self._sigmas.lower(codes.values, codes.value_rowids()),
+                lambda: self._sigmas.lower(codes.values, rows_of(codes)),
                 lambda: codes.values,
             )
             codes = codes.with_values(lowered)
@@ -101,7 +101,7 @@ def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
     is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
     # A space stays where a word has just ended and another one follows.
     letters = tf.cast(~is_space, tf.int32)
-    rows = codes.value_rowids()
+    rows = rows_of(codes)
     of_row = tf.math.unsorted_segment_sum(letters, rows, codes.nrows())
     before = tf.cumsum(letters, exclusive=True)
     before -= of_rows(codes, tf.cumsum(of_row, exclusive=True))

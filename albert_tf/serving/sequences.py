@@ -63,7 +63,7 @@ class Joiner:
         rows, is_pair = ids_a.nrows(), tf.cast(is_pair, tf.int64)
         cls, sep = tf.fill([rows, 1], self.cls_id), tf.fill([rows, 1], self.sep_id)
         end = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(is_pair)], self.sep_id), is_pair
+            tf.fill([tf.reduce_sum(is_pair)], self.sep_id), is_pair, validate=False
         )
         ids = tf.concat([cls, ids_a, sep, ids_b, end], axis=1)
         in_second = places(ids) >= of_rows(ids, ids_a.row_lengths() + 2)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.sequences import FEATURES, Joiner, parse_examples
-from albert_tf.serving.tables import RowTable, dense, of_rows, places, with_origins
+from albert_tf.serving.tables import RowTable, dense, from_rows, of_rows, places, with_origins
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_starts import SPACE_MARK
 from albert_tf.types import Features
@@ -185,9 +185,8 @@ class MaskFiller(ServedModel):
         """See the class."""
         is_mask = features["input_ids"] == self.mask_id
         masked = tf.where(is_mask)
-        rows = tf.RaggedTensor.from_value_rowids(
-            tf.cast(masked[:, 1], tf.int32), masked[:, 0], tf.shape(is_mask, tf.int64)[0]
-        )
+        columns = tf.cast(masked[:, 1], tf.int32)
+        rows = from_rows(columns, masked[:, 0], tf.shape(is_mask, tf.int64)[0])
         positions = rows.to_tensor()
         outputs = self.apply({**features, "masked_lm_positions": positions})
         probabilities = tf.nn.softmax(outputs["masked_lm_logits"])

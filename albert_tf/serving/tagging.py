@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.conversion.labels import check_labels
 from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.tables import dense
+from albert_tf.serving.tables import dense, from_rows, rows_of
 from albert_tf.serving.windows import make_word_windows, run_in_parts
 from albert_tf.serving.word_splitter import Words, WordSplitter
 from albert_tf.tasks import tags
@@ -77,7 +77,7 @@ class Tagger(ServedModel):
         probabilities = self._of_words(words)
         chosen = tf.argmax(probabilities, axis=1, output_type=tf.int32)
         best = tf.reduce_max(probabilities, axis=1)
-        rows = words.starts.value_rowids()
+        rows = rows_of(words.starts)
         starts, ends = words.starts.values, words.ends.values
         if self._are_entities:
             begins, entities = self._entities(chosen, rows)
@@ -96,7 +96,7 @@ class Tagger(ServedModel):
         }
         number = words.starts.nrows()
         return {
-            name: dense(tf.RaggedTensor.from_value_rowids(values, rows, number), padding)
+            name: dense(from_rows(values, rows, number), padding)
             for name, (values, padding) in flat.items()
         }
 
@@ -104,7 +104,7 @@ class Tagger(ServedModel):
         """Returns the probabilities `<float32>[M, C]` of all words' tags."""
         room = self.joiner.max_seq_length - 2
         starts = words.starts
-        strings = words.texts(starts.value_rowids(), starts.values, words.ends.values)
+        strings = words.texts(rows_of(starts), starts.values, words.ends.values)
         ids = self.tokenizer.first(strings, room)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         firsts, limits = make_word_windows(starts.with_values(lengths), room)

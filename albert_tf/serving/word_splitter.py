@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.tables import places
+from albert_tf.serving.tables import keep, places, rows_of
 from albert_tf.text.words import APOSTROPHES, Kind, runs_of_kinds
 
 
@@ -45,7 +45,7 @@ class WordSplitter:
         """Splits texts."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         raw = tf.strings.unicode_decode(texts, "UTF-8")
-        codes, rows = raw.values, raw.value_rowids()
+        codes, rows = raw.values, rows_of(raw)
         runs = tf.searchsorted(self._codes, codes, side="right") - 1
         kinds = tf.gather(self._kinds, runs)
         alone = kinds == Kind.ALONE
@@ -54,14 +54,8 @@ class WordSplitter:
         is_word = kinds != Kind.SPACE
         goes_on = is_word & ~begins & (rows == _before(rows, -1))
         ends = is_word & ~_after(goes_on, False)
-        characters = tf.cast(places(raw), tf.int32)
-
-        def where(chosen: tf.Tensor, offset: int) -> tf.RaggedTensor:
-            values = tf.boolean_mask(characters, chosen) + offset
-            of_texts = tf.boolean_mask(rows, chosen)
-            return tf.RaggedTensor.from_value_rowids(values, of_texts, raw.nrows(), validate=False)
-
-        return Words(raw, where(begins, 0), where(ends, 1))
+        characters = raw.with_values(tf.cast(places(raw), tf.int32))
+        return Words(raw, keep(characters, begins), keep(characters, ends) + 1)
 
     def _starts(self, codes: tf.Tensor, kinds: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Returns which of the letters and marks begin a word, `<bool>[M]`."""
