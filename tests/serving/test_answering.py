@@ -43,8 +43,8 @@ def reference(model, examples, vocabulary, settings, predict):
     return predict(examples, windows, outputs, N_BEST, MAX_ANSWER)
 
 
-def exported(model, vocabulary, settings, **arguments):
-    served = export.QuestionAnswerer(
+def serve(model, vocabulary, settings, **arguments):
+    return export.QuestionAnswerer(
         model,
         vocabulary,
         **settings,
@@ -52,7 +52,6 @@ def exported(model, vocabulary, settings, **arguments):
         max_answer_length=MAX_ANSWER,
         **arguments,
     )
-    return served.signatures()["serving_default"]
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -71,7 +70,7 @@ def test_answers_are_those_of_the_evaluation(golden, vocabulary, version):
         # Between two questions, as the last digits differ.
         middle = sorted(expected.null_odds.values())[len(examples) // 2 :][:2]
         threshold = {"null_threshold": sum(middle) / 2}
-    signature = exported(model, vocabulary, settings, **threshold)
+    signature = serve(model, vocabulary, settings, **threshold).text_signature()
     answers = signature(
         question=tf.constant([example.question for example in examples]),
         context=tf.constant([example.paragraph for example in examples]),
@@ -108,9 +107,11 @@ def test_answers_are_those_of_the_evaluation(golden, vocabulary, version):
 def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary):
     model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
     settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
-    signature = exported(model, vocabulary, settings)
+    served = serve(model, vocabulary, settings)
     context = "  the" + " " * 300 + "bridge"
-    answers = signature(question=tf.constant(["what?", ""]), context=tf.constant([context, ""]))
+    answers = served.answer_texts(
+        question=tf.constant(["what?", ""]), context=tf.constant([context, ""])
+    )
     first, empty = (text.decode() for text in answers["answer"].numpy())
     assert first
     assert first in context
@@ -121,11 +122,11 @@ def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary):
 def test_a_beam_may_be_wider_than_a_text(vocabulary):
     model = randomized(albert_tf.AlbertForQuestionAnsweringV2, vocabulary, start_n_top=40)
     settings = {"max_seq_length": 40, "doc_stride": 20, "max_query_length": 12}
-    signature = exported(model, vocabulary, settings, null_threshold=np.inf)
-    answers = signature(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
+    served = serve(model, vocabulary, settings, null_threshold=np.inf)
+    answers = served.answer_texts(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
     assert answers["answer"][0].numpy() in (b"a", b"cat", b"a cat")
     with pytest.raises(ValueError, match="must be from 1 to 39 .*max_seq_length.*, got 40 and 5"):
-        exported(model, vocabulary, {**settings, "max_seq_length": 39})
+        serve(model, vocabulary, {**settings, "max_seq_length": 39})
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -176,4 +177,4 @@ def test_what_leaves_no_room_is_refused(vocabulary, arguments, message):
     model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
     settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12, **arguments}
     with pytest.raises(ValueError, match=message):
-        exported(model, vocabulary, settings)
+        serve(model, vocabulary, settings)

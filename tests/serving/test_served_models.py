@@ -102,11 +102,10 @@ def test_examples_whose_features_differ_in_length_are_refused(pair_classifier):
         )
 
 
-def test_single_texts_and_their_threshold(config, vocabulary, tmp_path):
+def test_single_texts_and_their_threshold(config, vocabulary):
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
     served = export.Classifier(model, vocabulary, ("no", "yes"), threshold=0.0)
-    signature = saved(served, tmp_path / "model").signatures["serving_default"]
-    answers = signature(text=tf.constant(TEXTS))
+    answers = served.text_signature()(text=tf.constant(TEXTS))
     # Whatever the probabilities are, no second one is below 0.
     assert answers["label"].numpy().tolist() == [b"yes"] * len(TEXTS)
     assert answers["threshold"].numpy().tolist() == [0.0] * len(TEXTS)
@@ -117,10 +116,10 @@ def test_single_texts_and_their_threshold(config, vocabulary, tmp_path):
         )
 
 
-def test_a_regression_answers_its_score(config, vocabulary, tmp_path):
+def test_a_regression_answers_its_score(config, vocabulary):
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=1))
-    signature = saved(export.Classifier(model, vocabulary), tmp_path / "model").signatures
-    answers = signature["serving_default"](text=tf.constant(["a text"]))
+    served = export.Classifier(model, vocabulary)
+    answers = served.text_signature()(text=tf.constant(["a text"]))
     features = sequence_features.pair_features(vocabulary.tokenizer, "a text", None, 64)
     assert set(answers) == {"score"}
     np.testing.assert_allclose(
@@ -128,9 +127,14 @@ def test_a_regression_answers_its_score(config, vocabulary, tmp_path):
     )
 
 
-def test_masks_are_filled_and_texts_embedded(pretrained, vocabulary, tmp_path):
+@pytest.fixture(scope="module")
+def filler(pretrained, vocabulary, tmp_path_factory):
     served = export.MaskFiller(pretrained, vocabulary, top_k=3)
-    signature = saved(served, tmp_path / "model").signatures["serving_default"]
+    return saved(served, tmp_path_factory.mktemp("served") / "masks")
+
+
+def test_masks_are_filled_and_texts_embedded(filler, pretrained, vocabulary):
+    signature = filler.signatures["serving_default"]
     tokenizer = vocabulary.tokenizer
     encode = tokenizer.encode
     mask = tokenizer.mask_id
@@ -154,6 +158,15 @@ def test_masks_are_filled_and_texts_embedded(pretrained, vocabulary, tmp_path):
         }
         exponentials = np.exp(outputs["masked_lm_logits"].astype(np.float64))
         probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+        of_features = filler.signatures["features"](
+            **{name: tf.constant(value[None], tf.int32) for name, value in features.items()}
+        )
+        assert set(of_features) == set(answers)
+        for name in ("probabilities", "mean", "pooled", "swapped"):
+            found, of_text = of_features[name][0], answers[name][row]
+            if name == "probabilities":
+                of_text = of_text[: len(places)]
+            np.testing.assert_allclose(found, of_text, atol=tolerances.OUTPUT)
         best = np.argsort(-probabilities, axis=1)[:, :3]
         for slot in range(2):
             pieces = [piece.decode() for piece in answers["pieces"][row, slot].numpy()]
@@ -175,8 +188,8 @@ def test_masks_are_filled_and_texts_embedded(pretrained, vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\v"])
-def test_any_white_space_parts_a_mask_from_a_word(space, pretrained, vocabulary):
-    signature = export.MaskFiller(pretrained, vocabulary).signatures()["serving_default"]
+def test_any_white_space_parts_a_mask_from_a_word(space, filler):
+    signature = filler.signatures["serving_default"]
     texts = tf.constant([f"[MASK]{gap}dog" for gap in (" ", space, "")])
     spaced, parted, glued = signature(text=texts)["pooled"].numpy()
     np.testing.assert_allclose(parted, spaced, atol=tolerances.OUTPUT)
