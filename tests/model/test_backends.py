@@ -34,7 +34,7 @@ import keras
 import albert_tf
 from albert_tf import config, optimization
 from albert_tf.model import albert, heads, layers
-weights, inputs, packed, outputs = sys.argv[2:]
+weights, inputs, packed, outputs = sys.argv[2:6]
 model = albert_tf.AlbertForPreTraining(albert_tf.AlbertConfig.from_json_file(sys.argv[1]))
 with np.load(weights) as stored:
     for variable in model.weights:
@@ -80,6 +80,21 @@ for _ in range(20):
 assert losses[-1] < 0.8 * losses[0], losses
 """
 
+# The largest of the heads for fine-tuning: the others are one of its dense maps.
+ANSWERS = """
+config, weights, inputs, outputs = sys.argv[6:]
+config = albert_tf.AlbertConfig.from_json_file(config)
+model = albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=4, end_n_top=3)
+with np.load(weights) as stored:
+    for variable in model.weights:
+        variable.assign(stored[variable.path.replace("/", "|")])
+inputs = dict(np.load(inputs))
+run = jax.jit(lambda features: model(features))
+trained = run(inputs)
+del inputs["start_positions"]
+np.savez(outputs, **{name: np.asarray(v) for name, v in {**trained, **run(inputs)}.items()})
+"""
+
 
 def run(code: str, *arguments: object, **environment: str) -> str:
     """Returns what a program prints, which must not fail."""
@@ -100,8 +115,12 @@ def run(code: str, *arguments: object, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> pathlib.Path:
     """The weights of the release by the paths of ours, read once for all backends."""
-    file = tmp_path_factory.mktemp("weights") / "weights.npz"
-    model = goldens.pretrained("base")
+    return write_weights(
+        goldens.pretrained("base"), tmp_path_factory.mktemp("weights") / "weights.npz"
+    )
+
+
+def write_weights(model, file: pathlib.Path) -> pathlib.Path:
     np.savez(file, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
     return file
 
@@ -116,13 +135,16 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path):
     folder = goldens.FOLDER / "base"
     np.savez(tmp_path / "packed.npz", **goldens.packed(goldens.inputs("base")))
+    # One process for all of a backend: it imports Keras for seconds.
+    in_jax = backend == "jax"
     run(
-        PRELUDE + FORWARD + (JAX_STEP if backend == "jax" else ""),
+        PRELUDE + FORWARD + (JAX_STEP + ANSWERS if in_jax else ""),
         folder / "albert_config.json",
         weights,
         folder / "inputs.npz",
         tmp_path / "packed.npz",
         tmp_path / "outputs.npz",
+        *(files_of_answers(tmp_path) if in_jax else ()),
         KERAS_BACKEND=backend,
         JAX_PLATFORMS="cpu",
     )
@@ -141,42 +163,25 @@ def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path)
         np.testing.assert_allclose(
             value, expected[name], rtol=0, atol=tolerances.OUTPUT, err_msg=name
         )
+    if in_jax:
+        check_answers(goldens.arrays(tmp_path / "answers.npz"))
 
 
-FINETUNED = """
-import sys
-sys.modules["tensorflow"] = None
-import numpy as np
-import albert_tf
-from albert_tf.model import finetuning
-config = albert_tf.AlbertConfig.from_json_file(sys.argv[1])
-model = albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=4, end_n_top=3)
-with np.load(sys.argv[2]) as stored:
-    for variable in model.weights:
-        variable.assign(stored[variable.path.replace("/", "|")])
-with np.load(sys.argv[3]) as stored:
-    inputs = {name: stored[name] for name in stored.files}
-trained = model(inputs)
-del inputs["start_positions"]
-beam = model(inputs)
-np.savez(sys.argv[4], **{name: np.asarray(value) for name, value in {**trained, **beam}.items()})
-"""
+SQUAD = goldens.FOLDER.parent / "heads" / "squad_v2"
 
 
-def test_answers_are_the_releases_on_jax(tmp_path):
-    """The largest of the heads, not compiled: the others are one of its dense maps."""
-    pytest.importorskip("jax")
-    folder = goldens.FOLDER.parent / "heads" / "squad_v2"
-    config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
-    model = albert_tf.AlbertForQuestionAnsweringV2(config)
-    albert_tf.load_weights(model, str(folder / "model.ckpt-best"))
-    weights = tmp_path / "weights.npz"
-    np.savez(weights, **{v.path.replace("/", "|"): v.numpy() for v in model.weights})
-    files = (folder / "albert_config.json", weights, folder / "inputs.npz", tmp_path / "out.npz")
-    run(FINETUNED, *files, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
-    actual = goldens.arrays(tmp_path / "out.npz")
+def files_of_answers(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """Returns what ANSWERS reads, and the file that it writes."""
+    config = SQUAD / "albert_config.json"
+    model = albert_tf.AlbertForQuestionAnsweringV2(albert_tf.AlbertConfig.from_json_file(config))
+    albert_tf.load_weights(model, str(SQUAD / "model.ckpt-best"))
+    weights = write_weights(model, folder / "weights.npz")
+    return config, weights, SQUAD / "inputs.npz", folder / "answers.npz"
+
+
+def check_answers(actual: dict[str, np.ndarray]) -> None:
     for file in ("outputs_train.npz", "outputs_predict.npz"):
-        for name, expected in goldens.arrays(folder / file).items():
+        for name, expected in goldens.arrays(SQUAD / file).items():
             if name.endswith("_loss"):
                 continue
             np.testing.assert_allclose(
