@@ -87,18 +87,20 @@ def biased_activation(x: Array, bias: Array, name: str) -> Array:
     return ops.cast(get_activation(name)(x_and_bias), x.dtype)
 
 
-def split_heads(x: Any, shape: tuple[Any, ...], count: int, heads: int) -> Any:
-    """Splits `<float>[B * S, count * H]` into `count` arrays `<float>[B, N, S, D]`.
+def project(x: Any, kernel: Any, bias: Any, heads: int) -> Any:
+    """Returns a projection for each H columns of a kernel, `<float>[B, N, S, D]`.
 
     Args:
-      x: Projections, one beside the other.
-      shape: That of their input, (B, S, H).
-      count: Their number.
+      x: `<float>[B, S, H]`.
+      kernel: `<float>[H, count * H]`: several side by side are one product.
+      bias: `<float>[count * H]`.
       heads: N.
     """
-    batch, length, width = shape
-    x = ops.reshape(x, (batch, length, count, heads, width // heads))
-    return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), count)
+    batch, length, width = ops.shape(x)
+    count = kernel.shape[1] // width
+    y = ops.matmul(ops.reshape(x, (-1, width)), kernel) + bias
+    y = ops.reshape(y, (batch, length, count, heads, width // heads))
+    return ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)), count)
 
 
 def attention_probs(
