@@ -1,6 +1,7 @@
 """run_pretraining.py on packed rows: the run that it makes of the same examples one a row.
 
-A batch is all examples, so that both runs see the same ones at every step.
+A batch is all examples, so that both runs see the same ones at every step. On several replicas:
+tests/training/test_replica_combinations.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def short_examples() -> list[dict[str, np.ndarray]]:
 
 
 def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
-    """Five updates and an evaluation, packed on two replicas with two parts each."""
+    """Five updates in two parts each, and an evaluation."""
     alone = short_examples()
     packed = runs.packed(alone, SLOTS)
     assert sorted({row["sentence_order_weights"].sum() for row in packed}) == [1, 2, 3]
@@ -50,14 +51,8 @@ def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
 
     flags = {"max_examples_per_row": SLOTS, "gradient_accumulation_steps": 2}
     # The evaluation fills up its last batch, of 6, with 4 rows.
-    run = runs.start(
-        command("packed", train_batch_size=len(packed), eval_batch_size=6, **flags),
-        tmp_path / "log",
-        cpus=2,
-    )
+    runs.main(command("packed", train_batch_size=len(packed), eval_batch_size=6, **flags))
     runs.main(command("alone", train_batch_size=COUNT))
-    assert run.wait() == 0, run.log
-    assert "MirroredStrategy with 2 replica(s)" in run.log
 
     stats, expected = runs.scalars(tmp_path / "packed"), runs.scalars(tmp_path / "alone")
     assert list(stats) == list(expected) == [1, 2, 3, 4, 5]
