@@ -26,7 +26,7 @@ CONFIG = {
     "embedding_size": 8,
     "hidden_size": 16,
     "num_attention_heads": 2,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "intermediate_size": 32,
     "max_position_embeddings": 64,
 }
@@ -119,7 +119,7 @@ def test_from_text_to_predictions(commands, tmp_path):
     run("albert-finetune", "--recipe=cola", "--task_name=classification", "--train_file=rows.csv",
         "--eval_file=rows.csv", "--nodo_predict", "--init_checkpoint=pretrained", vocabulary,
         "--output_dir=tuned", "--max_seq_length=16", "--train_step=4", "--warmup_step=1",
-        "--save_checkpoints_steps=4", "--train_batch_size=8", "--export_dir=best")  # fmt: skip
+        "--save_checkpoints_steps=4", "--train_batch_size=8")  # fmt: skip
     run("albert-export", "--model=tuned", "--task=classify", "--export_dir=exported",
         vocabulary)  # fmt: skip
     (tmp_path / "texts.txt").write_text("good and fine\nbad\n")

@@ -76,7 +76,7 @@ def test_speed_is_predicted_from_small_models(capsys, monkeypatch):
 
 
 def test_steps_are_measured():
-    config = runs.config()
+    config = runs.config(num_hidden_layers=1)
     seconds = step_time.measure([(config, Shape(2, 23, 5)), (config, Shape(3, 11, 5))], turns=1)
     assert len(seconds) == 2 and all(0 < each < 10 for each in seconds)
 
