@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ from absl import flags
 from albert_tf import scripts
 from albert_tf.cli import commands, finetune, finetune_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.tasks.squad_text import read_squad
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 CONFIG = {
@@ -95,3 +97,13 @@ def main_of_a_process(arguments: list[str]) -> None:
     """Runs it as `python run_finetune.py` does, for pretraining_runs.start."""
     sys.argv = ["run_finetune.py", *arguments]
     commands.finetune()
+
+
+def check_answers(out: pathlib.Path, version: str) -> None:
+    """Checks that all questions of the tiny file have an answer, and the best of several."""
+    examples = read_squad(GOLDEN / f"features/squad_{version}_dev.json")
+    texts = json.loads((out / "predictions.json").read_text())
+    nbest = json.loads((out / "nbest_predictions.json").read_text())
+    assert list(texts) == list(nbest) == [example.qas_id for example in examples]
+    assert all(0 < len(entries) <= 5 for entries in nbest.values())
+    assert (out / "null_odds.json").exists() == (version == "v2")

@@ -10,12 +10,14 @@ import shlex
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from absl import flags
 
-from albert_tf import AlbertForPreTraining, conversion
+from albert_tf import AlbertForPreTraining, checkpoint, conversion
 from albert_tf.cli import finetune_checks, finetune_flags, pretrain_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles
+from albert_tf.training.evaluation import Trial
 from tests import finetune_runs, pretraining_runs, random_weights
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
@@ -115,13 +117,14 @@ def test_pretraining_parses():
 
 def test_pretraining_runs_small(tmp_path):
     pretraining_runs.write_records(tmp_path / "a.tfrecord", pretraining_runs.examples(24))
-    config = pretraining_runs.write_config(tmp_path / "albert_config.json")
-    model = AlbertForPreTraining(pretraining_runs.config())
+    tiny = pretraining_runs.config(num_hidden_layers=1)
+    config = pretraining_runs.write_config(tmp_path / "albert_config.json", num_hidden_layers=1)
+    model = AlbertForPreTraining(tiny)
     weights = conversion.named_weights(random_weights.randomise(model))
     (tmp_path / "initial").mkdir()
     bundles.write(
         str(tmp_path / "initial"),
-        pretraining_runs.config(),
+        tiny,
         {name: value.numpy() for name, value in weights.items()},
     )
     small = override(
@@ -165,41 +168,66 @@ def test_run_glue_runs_small(tmp_path, released):
         **SMALL,
     }
     (row,) = (row for row in GLUE if "RTE" in row)
-    for command in glue_commands(row, "", str(released / "model.ckpt-best")):
-        finetune_runs.main(override(command, **files))
+    train, evaluate = glue_commands(row, "", str(released / "model.ckpt-best"))
+    finetune_runs.main(override(train, **files))
+    # As the script stands, its second command finds all in output_dir, and its first says:
+    as_it_is, answer = glue_commands(row)
+    finetune_runs.main(override(answer, **files))
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"model.ckpt-best.index", "eval_results.txt", "RTE.tsv"} <= names
-    # As the script stands, its second command finds all in output_dir, and its first says:
-    train, evaluate = glue_commands(row)
-    finetune_runs.main(override(evaluate, **files))
+    before = (tmp_path / "out/eval_results.txt").read_text()
+    finetune_runs.main(override(evaluate, **files, do_predict=False))
+    added = (tmp_path / "out/eval_results.txt").read_text().removeprefix(before)
+    assert added and set(added.splitlines()) <= set(before.splitlines())
     with pytest.raises(
         SystemExit, match=f"error: {MODULE} is a web address, .*: download it, unpack"
     ):
-        finetune_runs.main(override(train, **{**files, "output_dir": tmp_path / "new"}))
+        finetune_runs.main(override(as_it_is, **{**files, "output_dir": tmp_path / "new"}))
 
 
-@pytest.mark.parametrize("script", ["run_race", "run_squad_v2"])
-def test_fine_tuning_runs_small(tmp_path, released, script):
-    features = finetune_runs.GOLDEN / "features"
-    small = {
-        "output_dir": tmp_path / "out",
-        "init_checkpoint": released / "model.ckpt-best",
-        "albert_config_file": released / "albert_config.json",
-        "spm_model_file": finetune_runs.GOLDEN / "spm/en_small.model",
-        **SMALL,
+def run_small(script: str, folder: pathlib.Path, released: pathlib.Path, **changes: Any) -> None:
+    finetune_runs.main(
+        override(
+            shlex.split(FINE_TUNING[script]),
+            output_dir=folder / "out",
+            init_checkpoint=released / "model.ckpt-best",
+            albert_config_file=released / "albert_config.json",
+            spm_model_file=finetune_runs.GOLDEN / "spm/en_small.model",
+            **SMALL,
+            **changes,
+        )
+    )
+
+
+def test_run_race_runs_small(tmp_path, released):
+    """And predicts, which the release's command leaves out."""
+    data = finetune_runs.GOLDEN / "features/race_data"
+    small = {"data_dir": data, "max_seq_length": 37, "max_qa_length": 13, "train_step": 1}
+    run_small("run_race", tmp_path, released, **small, do_predict=True)
+    out = tmp_path / "out"
+    assert "eval_accuracy = " in (out / "eval_results.txt").read_text()
+    scores = (out / "test_scores.txt").read_text()
+    assert "high_accuracy = " in scores and "middle_accuracy = " in scores
+    answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
+    assert {letter for _, letter in answers} <= set("ABCD")
+
+
+def test_run_squad_v2_runs_small(tmp_path, released):
+    """And exports: the beam that predicted is the one that is served."""
+    made = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
+    features, out, exported = finetune_runs.GOLDEN / "features", tmp_path / "out", tmp_path / "best"
+    files = {
+        f"{split}_file": features / f"squad_v2_{name}.json"
+        for split, name in (("train", "train"), ("predict", "dev"))
     }
-    if script == "run_race":
-        small |= {"data_dir": features / "race_data", "max_seq_length": 37, "max_qa_length": 13}
-        small |= {"train_step": 1}
-    else:
-        small |= {
-            f"{split}_file": features / f"squad_v2_{name}.json"
-            for split, name in (("train", "train"), ("predict", "dev"))
-        }
-        made = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
-        small |= {name: tmp_path / name for name in made}
-        small |= {"max_seq_length": 61, "doc_stride": 20, "max_query_length": 12}
-        small |= {"num_train_epochs": 0.1, "start_n_top": 2, "end_n_top": 2}
-    finetune_runs.main(override(shlex.split(FINE_TUNING[script]), **small))
-    result = "eval_results.txt" if script == "run_race" else "predictions.json"
-    assert (tmp_path / "out" / result).exists()
+    files |= {name: tmp_path / name for name in made}
+    small = {**finetune_runs.SQUAD, "num_train_epochs": 0.1, "export_dir": exported}
+    run_small("run_squad_v2", tmp_path, released, **files, **small)
+    finetune_runs.check_answers(out, "v2")
+    scores = tf.saved_model.load(str(exported)).signatures["features"]
+    names = ("input_ids", "input_mask", "segment_ids")
+    outputs = scores(**{name: tf.ones([1, 2], tf.int32) for name in names})
+    assert [outputs[f"{end}_top_index"].shape[1] for end in ("start", "end")] == [3, 3 * 2]
+    assert Trial.read(str(out)).last_step == int(checkpoint.read(str(out))["global_step"]) > 0
+    scores = (out / "eval_results.txt").read_text()
+    assert "\nf1 = " in scores and "best_f1_thresh = " in scores

@@ -1,5 +1,6 @@
-"""run_finetune.py: its flags, what each kind of task writes, where a run starts and goes on.
+"""run_finetune.py: its flags, what it writes, where a run starts and goes on.
 
+RACE and SQuAD 2.0 are trained in test_release_commands.py.
 `main` is called in this process. A kill is an exception here: what a killed process leaves on disk
 is tested with the same Trainer in test_run_pretraining_processes.py.
 """
@@ -20,7 +21,6 @@ from albert_tf.cli import finetune, finetune_tasks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.tasks.glue import read_glue
-from albert_tf.tasks.squad_text import read_squad
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs as runs
@@ -239,15 +239,15 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     )
     runs.main([*command, "--do_train"])
     assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
-    runs.main([*command, "--do_predict"])
+    # Classes keep their ids when the run goes on with another file, whose labels must be known.
+    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
+    runs.main([*command, "--do_train", "--do_predict", "--train_step=2"])
+    assert labels_file.read(str(tmp_path / "out")) == ("neg", "odd", "pos")
     lines = (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:]
     ids, labels = zip(*(line.split("\t") for line in lines), strict=True)
     assert ids == ("2", "3") and set(labels) <= {"neg", "odd", "pos"}
+    assert np.loadtxt(tmp_path / "out/test_results.tsv").shape == (2, 3)
     assert not (tmp_path / "out/eval_results.txt").exists()
-    # Classes keep their ids when the run goes on with another file, whose labels must be known.
-    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
-    runs.main([*command, "--do_train", "--train_step=2"])
-    assert labels_file.read(str(tmp_path / "out")) == ("neg", "odd", "pos")
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
     with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
         runs.main([*command, "--do_train", "--train_step=3"])
@@ -324,40 +324,6 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
 # --- the other kinds ------------------------------------------------------------------------
 
 
-def test_race_reports_levels(tmp_path):
-    runs.main(runs.command("race", tmp_path, do_predict=True, train_step=2, train_batch_size=2))
-    out = tmp_path / "out"
-    assert "eval_accuracy = " in (out / "eval_results.txt").read_text()
-    scores = (out / "test_scores.txt").read_text()
-    assert "high_accuracy = " in scores and "middle_accuracy = " in scores
-    answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
-    assert {letter for _, letter in answers} <= set("ABCD")
-
-
-def check_answers(out: pathlib.Path, version: str) -> None:
-    examples = read_squad(runs.GOLDEN / f"features/squad_{version}_dev.json")
-    texts = json.loads((out / "predictions.json").read_text())
-    nbest = json.loads((out / "nbest_predictions.json").read_text())
-    assert list(texts) == list(nbest) == [example.qas_id for example in examples]
-    assert all(0 < len(entries) <= 5 for entries in nbest.values())
-    assert (out / "null_odds.json").exists() == (version == "v2")
-
-
-def test_squad_v2_trains_evaluates_and_answers(tmp_path):
-    command = runs.command("squad_v2", tmp_path, train_step=2, warmup_step=None)
-    exported = tmp_path / "exported"
-    runs.main([*command, "--do_train", "--do_predict", f"--export_dir={exported}"])
-    check_answers(tmp_path / "out", "v2")
-    # The beam that predicted is the one that is served.
-    scores = tf.saved_model.load(str(exported)).signatures["features"]
-    names = ("input_ids", "input_mask", "segment_ids")
-    outputs = scores(**{name: tf.ones([1, 2], tf.int32) for name in names})
-    assert [outputs[f"{end}_top_index"].shape[1] for end in ("start", "end")] == [3, 3 * 2]
-    assert Trial.read(str(tmp_path / "out")).last_step == 2
-    scores = (tmp_path / "out/eval_results.txt").read_text()
-    assert "\nf1 = " in scores and "best_f1_thresh = " in scores
-
-
 def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
     config = albert_tf.AlbertConfig.from_json_file(runs.write_config(tmp_path))
     model = albert_tf.AlbertForQuestionAnswering(config)
@@ -368,7 +334,7 @@ def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
     checkpoint.write(weights, without)
     command = runs.command("squad_v1", tmp_path, from_scratch=None, init_checkpoint=weights)
     runs.main([*command, "--do_predict", "--do_eval=false"])
-    check_answers(tmp_path / "out", "v1")
+    runs.check_answers(tmp_path / "out", "v1")
     assert "exact_match = " in (tmp_path / "out/test_scores.txt").read_text()
     command = runs.command("squad_v2", tmp_path, from_scratch=None, init_checkpoint=weights)
     with pytest.raises(SystemExit, match="error: .*is not fine-tuned for this task .it lacks"):
