@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from tests import finetune_runs
 from tests import pretraining_runs as runs
 
 
@@ -13,4 +14,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("pretraining")
     runs.write_records(folder / "a.tfrecord", runs.examples(31))
     runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mrpc(tmp_path_factory) -> pathlib.Path:
+    """Four updates on MRPC, two evaluations, a prediction; its folder is not to be written to."""
+    folder = tmp_path_factory.mktemp("mrpc")
+    command = finetune_runs.command("mrpc", folder, do_train=True, do_eval=True, do_predict=True)
+    finetune_runs.main(command)
     return folder

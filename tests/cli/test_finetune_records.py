@@ -13,22 +13,15 @@ from albert_tf.conversion.convert import convert
 from tests import finetune_runs as runs
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> pathlib.Path:
-    """Four updates on MRPC, two evaluations; its folder is not to be written to."""
-    folder = tmp_path_factory.mktemp("records")
-    runs.main(runs.command("mrpc", folder, do_train=True, do_eval=True))
-    return folder
-
-
 @pytest.fixture
-def copy(trained, tmp_path) -> pathlib.Path:
-    return pathlib.Path(shutil.copytree(trained, tmp_path / "copy"))
+def copy(mrpc, tmp_path) -> pathlib.Path:
+    return pathlib.Path(shutil.copytree(mrpc, tmp_path / "copy"))
 
 
 def test_later_runs_need_no_vocabulary(copy):
     again = {"spm_model_file": None, "from_scratch": None, "albert_config_file": None}
-    (copy / "out" / "dev_probabilities.json").unlink()
+    for name in ("dev_probabilities.json", "test_results.tsv"):
+        (copy / "out" / name).unlink()
     runs.main(runs.command("mrpc", copy, do_predict=True, **again))
     assert (copy / "out" / "test_results.tsv").exists()
     found = albert_tf.Preprocessor.from_weights(copy / "out" / "model.ckpt-best")
@@ -48,8 +41,8 @@ def test_a_run_has_one_vocabulary(change, copy, tmp_path):
         runs.main(runs.command("mrpc", copy, do_train=True, **changes))
 
 
-def test_a_model_card_says_what_the_run_was(trained, tmp_path):
-    convert(str(trained / "out" / "model.ckpt-best"), "huggingface", str(tmp_path / "there"))
+def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
+    convert(str(mrpc / "out" / "model.ckpt-best"), "huggingface", str(tmp_path / "there"))
     config = json.loads((tmp_path / "there" / "config.json").read_text())
     assert config["problem_type"] == "single_label_classification"
     names = {path.name for path in (tmp_path / "there").iterdir()}
@@ -58,16 +51,16 @@ def test_a_model_card_says_what_the_run_was(trained, tmp_path):
     header, rest = card.split("---\n")[1:]
     assert "library_name: transformers\n" in header
     assert "pipeline_tag: text-classification\n" in header
-    record = json.loads((trained / "out" / "run.json").read_text())
+    record = json.loads((mrpc / "out" / "run.json").read_text())
     assert record["task_name"] == "mrpc" and record["command"] in rest
     assert "from random initialisation" in rest and "Classes: `0`, `1`." in rest
-    best = (trained / "out" / "best_trial.txt").read_text().split(":")
+    best = (mrpc / "out" / "best_trial.txt").read_text().split(":")
     assert f"| eval_accuracy | {float(best[2]):.4f} |" in rest
 
 
-def test_a_card_without_a_run_claims_nothing(trained, tmp_path):
+def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
     source = tmp_path / "bare"
-    shutil.copytree(trained / "out", source)
+    shutil.copytree(mrpc / "out", source)
     for name in ("run.json", "eval_results.txt", "best_trial.txt"):
         (source / name).unlink()
     convert(str(source), "huggingface", str(tmp_path / "there"))

@@ -69,14 +69,6 @@ def test_what_is_given_replaces_a_tasks_default():
 # --- GLUE -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def mrpc(tmp_path_factory) -> pathlib.Path:
-    """Four updates on MRPC, two evaluations, a prediction; its folder is not to be written to."""
-    folder = tmp_path_factory.mktemp("mrpc")
-    runs.main(runs.command("mrpc", folder, do_train=True, do_eval=True, do_predict=True))
-    return folder
-
-
 def test_what_a_run_on_glue_leaves_behind(mrpc):
     out = mrpc / "out"
     names = {path.name for path in out.iterdir()} - {path.name for path in out.glob("events*")}

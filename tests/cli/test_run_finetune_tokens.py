@@ -1,4 +1,7 @@
-"""run_finetune.py --task_name=token_classification, on a few sentences learned by heart."""
+"""run_finetune.py --task_name=token_classification, on a few sentences learned by heart.
+
+Killed runs: test_run_finetune.py; resumed ones of this task: test_run_finetune_jax.py.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ import tensorflow as tf
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import saved_model
 from albert_tf.training.evaluation import Trial
-from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs as runs
 
 CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
@@ -110,33 +111,6 @@ def test_scores_of_types_and_confusions(trained):
         kind: starts.count(f"B-{kind}") for kind in ("LOC", "PER")
     }
     assert "\nf1 = " in (out / "eval_results.txt").read_text()
-
-
-def test_a_killed_run_goes_on_to_the_bit(trained, tmp_path, monkeypatch):
-    for name in ("train", "dev", "new"):
-        shutil.copy(trained / f"{name}.conll", tmp_path)
-    shutil.copytree(trained / "features", tmp_path / "features")
-    args = command(tmp_path, do_train=True, do_eval=True, iterations_per_loop=1)
-    report = ProgressLog.report
-
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    def killed(self, step, *args, **kwargs):
-        report(self, step, *args, **kwargs)
-        if step == 31:
-            raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(ProgressLog, "report", killed)
-        runs.main(args)
-    assert Trial.read(str(tmp_path / "out")).last_step == 30
-    runs.main(args)
-    whole, mine = (checkpoint.read(str(f / "out/model.ckpt-60")) for f in (trained, tmp_path))
-    assert mine.keys() == whole.keys()
-    for name, value in whole.items():
-        np.testing.assert_array_equal(mine[name], value, err_msg=name)
-    assert Trial.read(str(tmp_path / "out")) == Trial.read(str(trained / "out"))
 
 
 def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
