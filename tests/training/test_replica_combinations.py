@@ -1,7 +1,7 @@
 """Losses do not depend on how a batch is split, whatever else a run does.
 
-Each of one device, two devices and two processes trains three steps for combinations of
-micro-batches, recomputation and kinds of records. Can't see: GPUs, several machines.
+Two devices and two processes train three steps for combinations of micro-batches, recomputation
+and kinds of records. One device does so in test_train_step.py. Can't see: GPUs, several machines.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -29,21 +30,22 @@ from tests import pretraining_runs as runs
 from tests import tolerances, two_workers
 
 COUNT, BATCH, STEPS, SLOTS = 24, 12, 3, 2
-# Any two settings of two of the three meet here, and each setting meets each split: workers take
-# the first three. ALBERT_ALL_COMBINATIONS=1 takes all twelve everywhere, at some five CPU seconds
-# for each and each of the four processes.
+# On one device: the losses that every split must have.
+PLAIN = [("dynamic", 1, "kept"), ("packed", 1, "kept")]
+# Split over replicas: any two settings meet here. Workers take the first two, in which they meet
+# every setting. Records with stored masks are split in test_run_pretraining_processes.py.
 COMBINATIONS = [
-    ("static", 3, "recomputed"),
-    ("dynamic", 1, "recomputed"),
+    ("dynamic", 3, "recomputed"),
     ("packed", 1, "kept"),
-    ("static", 1, "kept"),
-    ("dynamic", 3, "kept"),
+    ("dynamic", 1, "kept"),
     ("packed", 3, "recomputed"),
 ]
-OF_WORKERS = 3
+OF_WORKERS = 2
+# All twelve everywhere, at some five CPU seconds for each and each of the three processes.
 if os.environ.get("ALBERT_ALL_COMBINATIONS"):
-    KINDS, PARTS, BLOCKS = (dict.fromkeys(column) for column in zip(*COMBINATIONS, strict=True))
-    COMBINATIONS = list(itertools.product(KINDS, PARTS, BLOCKS))
+    PLAIN.append(("static", 1, "kept"))
+    KINDS = [kind for kind, *_ in PLAIN]
+    COMBINATIONS = list(itertools.product(KINDS, (1, 3), ("kept", "recomputed")))
     OF_WORKERS = len(COMBINATIONS)
 
 
@@ -101,22 +103,39 @@ def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks:
     return losses.values
 
 
+def train_all(folder: pathlib.Path, combinations: Sequence[tuple]) -> tuple[str, list[list]]:
+    """Returns the name of the strategy here, and the losses of each combination."""
+    devices = TensorFlowDevices(distribution.create_strategy())
+    return devices.name, [train(devices, folder, *combination) for combination in combinations]
+
+
 def _process(
     folder: pathlib.Path, output: pathlib.Path, cpus: int, env: dict[str, str], count: int
 ) -> None:
     os.environ.update(env)
     runs.split_cpu(cpus)
-    devices = TensorFlowDevices(distribution.create_strategy())
-    found = [train(devices, folder, *combination) for combination in COMBINATIONS[:count]]
-    output.write_text(json.dumps({"strategy": devices.name, "losses": found}))
+    output.write_text(json.dumps(train_all(folder, COMBINATIONS[:count])))
 
 
 @pytest.fixture(scope="module")
-def losses(tmp_path_factory):
+def plain(folder) -> dict[str, np.ndarray]:
+    """The losses of each kind of records on one device `<float>[STEPS, 3]`."""
+    strategy, found = train_all(folder, PLAIN)
+    assert strategy == "OneDeviceStrategy"
+    return {kind: np.array(losses) for (kind, *_), losses in zip(PLAIN, found, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("combinations")
     write_records(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def split(folder) -> dict[str, tuple[str, list[list]]]:
     first, second = two_workers.environments()
-    worlds = {"one": (1, {}), "two": (2, {}), "worker0": (1, first), "worker1": (1, second)}
+    worlds = {"two": (2, {}), "worker0": (1, first), "worker1": (1, second)}
     processes = []
     for name, (cpus, env) in worlds.items():
         count = OF_WORKERS if env else len(COMBINATIONS)
@@ -129,9 +148,8 @@ def losses(tmp_path_factory):
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in worlds}
 
 
-def test_the_splits_are_what_they_are_called(losses):
-    assert [found["strategy"] for found in losses.values()] == [
-        "OneDeviceStrategy",
+def test_the_splits_are_what_they_are_called(split):
+    assert [strategy for strategy, _ in split.values()] == [
         "MirroredStrategy",
         "CollectiveAllReduceStrategy",
         "CollectiveAllReduceStrategy",
@@ -139,11 +157,11 @@ def test_the_splits_are_what_they_are_called(losses):
 
 
 @pytest.mark.parametrize("number", range(len(COMBINATIONS)), ids=map(str, COMBINATIONS))
-def test_splits_change_nothing(losses, number):
-    expected = np.array(losses["one"]["losses"][number])
+def test_splits_change_nothing(plain, split, number):
+    expected = plain[COMBINATIONS[number][0]]
     assert expected.shape == (STEPS, 3) and np.all(expected > 0.01)
     assert np.ptp(expected[:, 0]) > 1e-3
-    workers = ("worker0", "worker1") if number < OF_WORKERS else ()
-    for name in ("two", *workers):
-        actual = np.array(losses[name]["losses"][number])
+    names = split if number < OF_WORKERS else ("two",)
+    for name in names:
+        actual = np.array(split[name][1][number])
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
