@@ -6,6 +6,7 @@ Can't see: a TPU, several GPUs, several workers.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import pathlib
 import time
 from typing import Any
@@ -21,6 +22,7 @@ from albert_tf.model import finetuning
 from albert_tf.tasks import losses
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.training import feeding, length_buckets, trainer
+from albert_tf.training.devices import InputFn
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.task import Task
@@ -135,23 +137,24 @@ def train(trainer: Trainer, steps: int = STEPS, padded: bool = False, steps_per_
 
 def evaluate(trainer: Trainer, lengths: tuple[int, ...]) -> tuple[dict[str, float], np.ndarray]:
     """Returns metrics, and the logits of all rows in their order."""
-    rows = table()
-    inputs = rows.evaluation_inputs(
-        length_buckets.evaluation_batches(rows.lengths, BATCH_SIZE, lengths)
-    )
-    logits = np.full((len(rows.lengths), 3), np.nan)
+    inputs = evaluation_inputs(lengths)
+    logits = np.full((len(table().lengths), 3), np.nan)
     for make in inputs:
         for batch in make(tf.distribute.InputContext(1, 0, 1)):
             logits[batch["example_rows"]] = trainer.model(batch)
     return trainer.evaluate(*inputs), logits
 
 
+def evaluation_inputs(lengths: tuple[int, ...]) -> list[InputFn]:
+    rows = table()
+    batches = length_buckets.evaluation_batches(rows.lengths, BATCH_SIZE, lengths)
+    return rows.evaluation_inputs(batches)
+
+
 def predict(trainer: Trainer) -> np.ndarray:
     """Returns the logits of all rows, as RowOutputs puts them together."""
-    rows = table()
-    batches = length_buckets.evaluation_batches(rows.lengths, BATCH_SIZE, LENGTHS)
     outputs = RowOutputs(trainer.devices, trainer.model)
-    return outputs(rows.evaluation_inputs(batches), len(rows.lengths))
+    return outputs(evaluation_inputs(LENGTHS), len(table().lengths))
 
 
 def assert_same_stats(actual, expected) -> None:
@@ -165,15 +168,26 @@ def weights_of(directory: pathlib.Path) -> dict[str, np.ndarray]:
     return checkpoint.read(checkpoint.latest(str(directory)))
 
 
-def test_lengths_change_no_loss_no_metric_and_no_prediction(tmp_path):
-    trainers = {}
-    for name in ("lengths", "padded"):
-        trainers[name] = make_trainer(tmp_path / name)
-    stats = {name: train(trainer, padded=name == "padded") for name, trainer in trainers.items()}
-    assert_same_stats(stats["lengths"], stats["padded"])
+@dataclasses.dataclass
+class Trained:
+    """A trainer on one device, what it reported of its steps, and what it makes of all rows."""
 
-    metrics, logits = evaluate(trainers["padded"], LENGTHS)
-    padded_metrics, padded_logits = evaluate(trainers["padded"], LENGTHS[-1:])
+    trainer: Trainer
+    stats: dict[int, dict[str, float]]
+    metrics: dict[str, float]
+    logits: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory) -> Trained:
+    trainer = make_trainer(tmp_path_factory.mktemp("feeding") / "one")
+    return Trained(trainer, train(trainer), *evaluate(trainer, LENGTHS))
+
+
+def test_lengths_change_no_loss_no_metric_and_no_prediction(one, tmp_path):
+    assert_same_stats(one.stats, train(make_trainer(tmp_path), padded=True))
+    metrics, logits = one.metrics, one.logits
+    padded_metrics, padded_logits = evaluate(one.trainer, LENGTHS[-1:])
     assert metrics == pytest.approx(padded_metrics, abs=tolerances.METRIC)
     np.testing.assert_allclose(logits, padded_logits, rtol=0, atol=tolerances.OUTPUT)
     # The metrics are those of the logits: no filling row counts, and none is left out.
@@ -204,20 +218,18 @@ def _train_on_two_replicas(directory: pathlib.Path) -> Any:
     runs.split_cpu(2)
     devices = TensorFlowDevices(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
     trainer = make_trainer(directory, devices)
-    return train(trainer), evaluate(trainer, LENGTHS)[0], predict(trainer)
+    stats = train(trainer)
+    return stats, trainer.evaluate(*evaluation_inputs(LENGTHS[-1:])), predict(trainer)
 
 
-def test_two_replicas_change_nothing(tmp_path):
+def test_two_replicas_change_nothing(one, tmp_path):
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
-        two = executor.submit(_train_on_two_replicas, tmp_path / "two")
-        trainer = make_trainer(tmp_path / "one")
-        stats = train(trainer)
-        metrics, logits = evaluate(trainer, LENGTHS)
-        two_stats, two_metrics, two_logits = two.result(runs.TIMEOUT_SECONDS)
-    assert_same_stats(two_stats, stats)
-    assert two_metrics == pytest.approx(metrics, abs=tolerances.TRAJECTORY_LOSS)
-    np.testing.assert_allclose(predict(trainer), logits, rtol=0, atol=tolerances.OUTPUT)
-    np.testing.assert_allclose(two_logits, logits, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+        two = executor.submit(_train_on_two_replicas, tmp_path)
+        stats, metrics, logits = two.result(runs.TIMEOUT_SECONDS)
+    assert_same_stats(stats, one.stats)
+    assert metrics == pytest.approx(one.metrics, abs=tolerances.TRAJECTORY_LOSS)
+    np.testing.assert_allclose(predict(one.trainer), one.logits, rtol=0, atol=tolerances.OUTPUT)
+    np.testing.assert_allclose(logits, one.logits, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
 
 
 def test_iterators_end_at_once():
