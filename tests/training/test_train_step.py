@@ -242,8 +242,7 @@ def plain() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     "how",
     [
-        {"accumulation_steps": 3},
-        {"recompute": True},
+        {"accumulation_steps": 3, "recompute": True},
         {"accumulation_steps": 2, "jit_compile": True, "recompute": True},
     ],
     ids=lambda how: " ".join(how),
