@@ -5,6 +5,7 @@ Bundles are compared with what TensorFlow's own reader finds in them.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
@@ -21,13 +22,18 @@ from tests.model.test_backends import run
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 BUNDLES = sorted(str(path.with_suffix("")) for path in GOLDEN.rglob("*.index"))
 
-LOADED = """
+ON_JAX = """
 import sys
 sys.modules["tensorflow"] = None
 import json
+import jax
+import keras
 import numpy as np
 import albert_tf
-inputs, outputs, vocabulary, *sources = sys.argv[1:]
+from albert_tf.optimization import create_optimizer
+
+# --- weights of all layouts
+inputs, vocabulary, small, folder, *sources = sys.argv[1:]
 tokenizer = albert_tf.Tokenizer(spm_model_file=vocabulary)
 with np.load(inputs) as stored:
     inputs = {name: stored[name] for name in ("input_ids", "input_mask", "segment_ids")}
@@ -37,66 +43,86 @@ for source in sources:
     report = albert_tf.load_weights(model, source)
     assert not report.missing, report
     found[source.replace("/", "|")] = np.asarray(model(inputs)["pooled_output"])
-np.savez(outputs, **found)
-print(json.dumps([tokenizer.tokenize("A lite BERT."), "keras" in sys.modules]))
-"""
+np.savez(f"{folder}/outputs.npz", **found)
 
-
-def test_weights_are_loaded_and_used_on_jax(tmp_path):
-    pytest.importorskip("jax")
-    folder, vocabulary = goldens.FOLDER / "base", GOLDEN / "spm/en_small.model"
-    layouts = [tmp_path / name for name in ("huggingface", "keras", "kerashub")]
-    for layout in layouts:
-        convert(str(folder), layout.name, str(layout), drop=["cls/"])
-    sources = (folder, folder / "model.ckpt-best", *layouts, GOLDEN / "tfhub")
-    files = (folder / "inputs.npz", tmp_path / "outputs.npz", vocabulary)
-    printed = run(LOADED, *files, *sources, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
-    tokenizer = albert_tf.Tokenizer(spm_model_file=str(vocabulary))
-    assert json.loads(printed) == [tokenizer.tokenize("A lite BERT."), True]
-    expected = goldens.outputs("base")["pooled_output"]
-    found = goldens.arrays(tmp_path / "outputs.npz")
-    assert set(found) == set(map(str, sources))
-    assert found.pop(str(GOLDEN / "tfhub")).shape == expected.shape  # It is another model.
-    for name, actual in found.items():
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.OUTPUT, err_msg=name)
-
-
-FITTED = """
-import sys
-sys.modules["tensorflow"] = None
-import keras
-import numpy as np
-import albert_tf
-path, outputs = sys.argv[1:]
-preprocess = albert_tf.Preprocessor.from_weights(path, max_seq_length=16)
-model = albert_tf.AlbertForSequenceClassification.from_weights(path, num_labels=2)
+# --- a model fitted to strings
+preprocess = albert_tf.Preprocessor.from_weights(small, max_seq_length=16)
+model = albert_tf.AlbertForSequenceClassification.from_weights(small, num_labels=2)
 texts, labels = ["in the beginning", "the earth was void and without form"] * 3, [0, 1] * 3
 dataset = preprocess.dataset(texts, labels, batch_size=3, static_lengths=1)
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("sgd", loss)
 model.fit(dataset, verbose=0)
 assert len(model.predict(preprocess.dataset(texts, batch_size=3), verbose=0)) == 6
-np.savez(outputs, **preprocess(texts))
+np.savez(f"{folder}/features.npz", **preprocess(texts))
+
+# --- an update
+variables = [keras.Variable(np.ones((2, 3), "float32"), name="kernel"),
+             keras.Variable(np.ones(5, "float32"), name="bias")]
+optimizer = create_optimizer(0.1, 10, 0, "lamb")
+optimizer.build(variables)
+step = jax.jit(optimizer.stateless_apply)
+grads = [np.full((2, 3), 7.0, "float32"), np.full(5, 7.0, "float32")]
+weights, state = step([v.value for v in optimizer.variables], grads, [v.value for v in variables])
+np.savez(f"{folder}/update.npz", kernel=weights[0], bias=weights[1], moment=state[1])
+print(json.dumps(tokenizer.tokenize("A lite BERT.")))
 """
+VOCABULARY = GOLDEN / "spm/en_small.model"
 
 
-def test_strings_are_fitted_on_jax(tmp_path):
+@dataclasses.dataclass
+class OnJax:
+    """What a process on JAX was given, wrote and printed."""
+
+    sources: list[pathlib.Path]
+    small: pathlib.Path
+    folder: pathlib.Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def on_jax(tmp_path_factory) -> OnJax:
     pytest.importorskip("jax")
+    folder, base = tmp_path_factory.mktemp("jax"), goldens.FOLDER / "base"
+    layouts = [folder / name for name in ("huggingface", "keras", "kerashub")]
+    for layout in layouts:
+        convert(str(base), layout.name, str(layout), drop=["cls/"])
+    sources = [base, base / "model.ckpt-best", *layouts, GOLDEN / "tfhub"]
     config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    albert_tf.AlbertModel(config).save(tmp_path / "model.keras")
-    vocabulary = GOLDEN / "spm/en_small.model"
-    model = tmp_path / "model"
-    convert(
-        str(tmp_path / "model.keras"), "huggingface", str(model), spm_model_file=str(vocabulary)
-    )
-    outputs = tmp_path / "outputs.npz"
-    run(FITTED, model, outputs, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    keras_file, small = str(folder / "small.keras"), folder / "small"
+    albert_tf.AlbertModel(config).save(keras_file)
+    convert(keras_file, "huggingface", str(small), spm_model_file=str(VOCABULARY))
+    arguments = (base / "inputs.npz", VOCABULARY, small, folder, *sources)
+    printed = run(ON_JAX, *arguments, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    return OnJax(sources, small, folder, printed)
+
+
+def test_weights_are_loaded_and_used_on_jax(on_jax):
+    tokenizer = albert_tf.Tokenizer(spm_model_file=str(VOCABULARY))
+    assert json.loads(on_jax.printed) == tokenizer.tokenize("A lite BERT.")
+    expected = goldens.outputs("base")["pooled_output"]
+    found = goldens.arrays(on_jax.folder / "outputs.npz")
+    assert set(found) == set(map(str, on_jax.sources))
+    assert found.pop(str(GOLDEN / "tfhub")).shape == expected.shape  # It is another model.
+    for name, actual in found.items():
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.OUTPUT, err_msg=name)
+
+
+def test_strings_are_fitted_on_jax(on_jax):
     texts = ["in the beginning", "the earth was void and without form"] * 3
-    expected = albert_tf.Preprocessor.from_weights(model, max_seq_length=16)(texts)
-    found = goldens.arrays(outputs)
+    expected = albert_tf.Preprocessor.from_weights(on_jax.small, max_seq_length=16)(texts)
+    found = goldens.arrays(on_jax.folder / "features.npz")
     assert set(found) == set(expected)
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_optimizers_update_on_jax(on_jax):
+    """Clipped gradients of 1 / sqrt(11); Lamb moves the kernel by the rate times its weights."""
+    found = goldens.arrays(on_jax.folder / "update.npz")
+    np.testing.assert_allclose(found["moment"], 0.1 / np.sqrt(11), rtol=1e-5)
+    np.testing.assert_allclose(found["kernel"], 0.9, rtol=1e-5)
+    np.testing.assert_allclose(found["bias"], 1 - 0.1 * 0.1 / np.sqrt(0.001), rtol=1e-4)
 
 
 def test_there_are_bundles():

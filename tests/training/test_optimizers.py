@@ -6,11 +6,7 @@ Can't see: a GPU or a TPU, and more than two replicas.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -249,33 +245,3 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer):
     weights = [*model.weights, *model.optimizer.variables]
     for ours, theirs in zip(weights, [*loaded.weights, *loaded.optimizer.variables], strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-_ON_JAX = """
-import sys
-import numpy as np, jax, keras
-from albert_tf.optimization import create_optimizer
-
-variables = [keras.Variable(np.ones((2, 3), "float32"), name="kernel"),
-             keras.Variable(np.ones(5, "float32"), name="bias")]
-optimizer = create_optimizer(0.1, 10, 0, "lamb")
-optimizer.build(variables)
-step = jax.jit(optimizer.stateless_apply)
-grads = [np.full((2, 3), 7.0, "float32"), np.full(5, 7.0, "float32")]
-weights, state = step([v.value for v in optimizer.variables], grads, [v.value for v in variables])
-assert "tensorflow" not in sys.modules
-# Clipped gradients of 1 / sqrt(11); Lamb moves the kernel by the rate times its own weights.
-np.testing.assert_allclose(state[1], 0.1 / np.sqrt(11), rtol=1e-5)
-np.testing.assert_allclose(weights[0], 0.9, rtol=1e-5)
-np.testing.assert_allclose(weights[1], 1 - 0.1 * 0.1 / np.sqrt(0.001), rtol=1e-4)
-"""
-
-
-def test_jax_backend_needs_no_tensorflow():
-    if importlib.util.find_spec("jax") is None:
-        pytest.skip("jax is not installed: pip install jax to run this")
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", _ON_JAX], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
