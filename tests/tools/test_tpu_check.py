@@ -39,7 +39,8 @@ needs_libtpu_of_jax = pytest.mark.skipif(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_step_takes_the_features_of_its_task(task):
-    step = make_step(task, goldens.config("base"), "float32", recompute=False)
+    config = goldens.config("base", num_hidden_layers=1)
+    step = make_step(task, config, "float32", recompute=False)
     traced = tf.function(step).get_concrete_function(features(task, batch=2, length=13))
     assert step.stat_names[0] == "loss"
     assert traced.structured_outputs.shape == [len(step.stat_names)]
@@ -47,7 +48,8 @@ def test_a_step_takes_the_features_of_its_task(task):
 
 def test_a_step_without_variables_makes_the_same_update():
     """Dropout, clip and moments included, bit by bit."""
-    task = PretrainingTask(goldens.config("base", hidden_dropout_prob=0.1))
+    config = goldens.config("base", hidden_dropout_prob=0.1, num_hidden_layers=2)
+    task = PretrainingTask(config)
     model = task.build_model()
     optimizer = create_optimizer(
         1e-2, 1000, 0, optimizer="lamb", poly_power=1.0, sum_over_replicas=False
