@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf.conversion.convert import convert
@@ -48,13 +49,18 @@ def test_the_notebook_runs(tmp_path, golden, monkeypatch, capsys):
     assert "'accuracy': " in printed and "['" in printed
 
     model = albert_tf.AlbertForSequenceClassification.from_weights("sentiment")
-    inputs = albert_tf.Preprocessor.from_weights("sentiment", 128)(["darkness", "the heaven"])
+    texts = ["darkness", "the heaven"]
+    inputs = albert_tf.Preprocessor.from_weights("sentiment", 128)(texts)
     expected = names["model"].predict(inputs, verbose=0)
     np.testing.assert_array_equal(model.predict(inputs, verbose=0), expected)
-    (tmp_path / "lines.txt").write_text("darkness\nthe heaven\n")
+    served = tf.saved_model.load("served").signatures["serving_default"](text=tf.constant(texts))
+    np.testing.assert_allclose(served["logits"], expected, rtol=0, atol=1e-5)
+    labels = [inputs_label(row) for row in expected]
+    assert [label.decode() for label in served["label"].numpy()] == labels
+    (tmp_path / "lines.txt").write_text("\n".join(texts))
     predict.main(["--model=served", "--input_file=lines.txt"])
     answers = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert answers == [inputs_label(row) for row in expected]
+    assert answers == labels
 
 
 def inputs_label(logits: np.ndarray) -> str:

@@ -136,7 +136,8 @@ def test_each_epoch_has_every_text_once_in_batches_of_like_lengths(preprocess):
     assert positions < 1.3 * table.lengths.sum()
 
 
-def test_a_model_is_fitted_saved_and_exported_from_strings(weights, tmp_path):
+def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
+    """It is exported in examples/test_finetune_keras.py."""
     labels = ("bad", "good")
     preprocess = albert_tf.Preprocessor.from_weights(weights, LENGTH, labels)
     model = albert_tf.AlbertForSequenceClassification.from_weights(weights, num_labels=2)
@@ -167,12 +168,6 @@ def test_a_model_is_fitted_saved_and_exported_from_strings(weights, tmp_path):
     again.compile(jit_compile=False)
     found = again.predict(inputs.dataset(texts, batch_size=5), verbose=0)
     np.testing.assert_array_equal(found, expected)
-
-    albert_tf.export_saved_model(model, preprocess, tmp_path / "served")
-    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
-    answers = served(text=tf.constant(texts))
-    np.testing.assert_allclose(answers["logits"], expected, rtol=0, atol=1e-5)
-    assert answers["label"].numpy().tolist() == [b"good", b"bad"] * 12
 
 
 def test_bad_texts_and_labels_are_one_line(preprocess, weights):
