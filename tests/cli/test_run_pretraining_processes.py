@@ -30,14 +30,13 @@ STATS = ("loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """Two files of records, fewer than six batches of 12, and a config."""
+    """Two files of records, fewer than six batches of 12, and configs of one layer."""
     folder = tmp_path_factory.mktemp("pretraining")
     runs.write_records(folder / "a.tfrecord", runs.examples(41, seed=1))
     runs.write_records(folder / "b.tfrecord", runs.examples(29, seed=2))
-    runs.write_config(folder / "albert_config.json")
-    runs.write_config(
-        folder / "with_dropout.json", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
-    )
+    runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    runs.write_config(folder / "with_dropout.json", num_hidden_layers=1, **dropout)
     return folder
 
 

@@ -23,10 +23,11 @@ YEARS = 9
 def trained(tmp_path_factory):
     """Returns flags of a measurement of a model that was trained and evaluated, and its folder."""
     folder = tmp_path_factory.mktemp("trained")
-    runs.write_config(folder / "albert_config.json")
+    runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
     runs.write_records(folder / "a.tfrecord", runs.examples(37))
     runs.write_records(folder / "probe.records", runs.examples(100, seed=1))
-    runs.main(runs.command(folder, num_train_steps=150, do_eval=True, max_eval_steps=3))
+    changes = {"num_train_steps": 150, "iterations_per_loop": 50}
+    runs.main(runs.command(folder, do_eval=True, max_eval_steps=3, **changes))
     (folder / "documents.json").write_text(json.dumps(DOCUMENTS.tolist()))
     given = {
         "albert_config_file": folder / "albert_config.json",
