@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -135,6 +136,7 @@ def with_dropout(folder: pathlib.Path, name: str, **changes: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def outputs(folder) -> pathlib.Path:
     """All runs: those on JAX in one process; the one that is stopped there, resumed in another."""
+    keras.utils.set_random_seed(11)
     model = AlbertForPreTraining(runs.config(num_hidden_layers=1))
     (folder / "weights").mkdir()  # Without a config beside them.
     checkpoint.write(str(folder / "weights/initial"), conversion.named_weights(model))

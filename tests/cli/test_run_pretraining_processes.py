@@ -167,7 +167,7 @@ def kill(run: runs.Run) -> None:
 
 
 def kill_three_times(flags: list[str], out: pathlib.Path, logs: pathlib.Path) -> None:
-    """Before the first step, while its checkpoint is written, when the next is not listed yet."""
+    """Before a step, while the first checkpoint is written, when the second is not listed yet."""
     run = runs.start(flags, logs / "1.log", hold=("albert_tf.training.trainer.Trainer.train", 1))
     run.wait_until_held()
     kill(run)
