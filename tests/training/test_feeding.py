@@ -37,20 +37,14 @@ STEPS = 11
 
 
 class ClassesTask(Task):
-    """Three classes of a tiny model, with dropout if it is asked for."""
+    """Three classes of a tiny model without dropout."""
 
     loss_names = ("class_loss",)
     key_metric = "accuracy"
 
-    def __init__(self, dropout: float) -> None:
-        self.dropout = dropout
-
     def build_model(self) -> keras.Model:
-        rate = self.dropout
-        config = runs.config(
-            num_hidden_layers=1, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
-        )
-        return finetuning.AlbertForSequenceClassification(config, 3, classifier_dropout_prob=rate)
+        config = runs.config(num_hidden_layers=1)
+        return finetuning.AlbertForSequenceClassification(config, 3, classifier_dropout_prob=0.0)
 
     def loss_weights(self, features) -> dict[str, Any]:
         return {"class_loss": ops.sum(self._weights(features))}
@@ -93,13 +87,13 @@ def one_device() -> TensorFlowDevices:
     return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
 
 
-def make_trainer(directory: pathlib.Path, devices=None, dropout: float = 0.0) -> Trainer:
+def make_trainer(directory: pathlib.Path, devices=None) -> Trainer:
     def make_optimizer():
         return create_optimizer(0.003, STEPS, 2, sum_over_replicas=False)
 
     directory.mkdir(exist_ok=True)
     devices = devices or one_device()
-    trainer = Trainer(ClassesTask(dropout), devices, str(directory), make_optimizer, seed=3)
+    trainer = Trainer(ClassesTask(), devices, str(directory), make_optimizer, seed=3)
     trainer.initialise()
     return trainer
 
@@ -195,22 +189,21 @@ def test_lengths_change_no_loss_no_metric_and_no_prediction(one, tmp_path):
     assert metrics["accuracy"] == pytest.approx(np.mean(logits.argmax(-1) == labels))
 
 
-def test_a_resumed_run_ends_with_the_same_bits(tmp_path, monkeypatch):
-    """With dropout; stopped within an epoch, and the loops of another length.
+def test_a_resumed_run_ends_with_the_same_bits(one, tmp_path, monkeypatch):
+    """Stopped within an epoch, and the loops of another length.
 
     What is reported of a loop is the mean of its steps, whatever lengths they have.
     """
     monkeypatch.setattr(trainer, "_LOOP_SECONDS", 1e9)  # Loops of a slow machine are shorter.
-    each = train(make_trainer(tmp_path / "straight", dropout=0.1))
-    loop = train(make_trainer(tmp_path / "stopped", dropout=0.1), steps=6, steps_per_loop=5)
-    resumed = make_trainer(tmp_path / "stopped", dropout=0.1)
+    loop = train(make_trainer(tmp_path), steps=6, steps_per_loop=5)
+    resumed = make_trainer(tmp_path)
     assert resumed.step == 6
     train(resumed)
     assert list(loop) == [1, 6]
-    mean = np.mean([each[step]["loss"] for step in range(2, 7)])
+    mean = np.mean([one.stats[step]["loss"] for step in range(2, 7)])
     assert loop[6]["loss"] == pytest.approx(mean, rel=1e-6)
-    expected = weights_of(tmp_path / "straight")
-    for name, value in weights_of(tmp_path / "stopped").items():
+    expected = weights_of(pathlib.Path(one.trainer.output_dir))
+    for name, value in weights_of(tmp_path).items():
         assert value.tobytes() == expected[name].tobytes(), name
 
 

@@ -48,12 +48,14 @@ def test_schedule_is_the_releases(golden, case):
     settings = cases[case]
     steps, expected = settings.pop("global_step"), settings.pop("learning_rate")
     schedule = WarmupPolynomialDecay(**settings)
-    traced = tf.function(schedule)
+    traced, optimizer = tf.function(schedule), create_optimizer(**settings)
     for step, rate in zip(steps, expected, strict=True):
         limit = tolerances.SCHEDULE_RELATIVE * settings["init_lr"]
         for got in (schedule(step), traced(tf.constant(step, tf.int64))):
             assert got.dtype == tf.float32
             assert abs(float(got) - rate) <= limit, (settings, step)
+        optimizer.iterations.assign(step)
+        assert abs(float(optimizer.learning_rate) - rate) <= limit, (settings, step)
 
 
 def test_schedule_without_warmup_takes_none_or_zero():

@@ -15,8 +15,8 @@ from albert_tf import conversion
 from albert_tf.training.optimizers import create_optimizer
 from tests import tolerances
 
-# lamb_onehot is in test_train_step.py.
-CASES = ["adamw_onehot", "adamw_a", "lamb_a", "adamw_start2", "lamb_nowarm_power2"]
+# lamb_onehot is in test_train_step.py; other schedules are in test_optimizers.py.
+CASES = ["adamw_onehot", "adamw_a", "lamb_a"]
 SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
 
 pytestmark = pytest.mark.usefixtures("every_chain_fused")
@@ -38,11 +38,10 @@ def gradients(model):
 def test_model_goes_the_releases_way(golden, model, gradients, case):
     """The cases without one-hot clip by a norm that is a quirk: theirs clips here by hand."""
     settings = json.loads((golden / f"optim/{case}.json").read_text())
-    settings["start_warmup_step"] = settings.get("start_warmup_step", 0)
     by_hand = not settings["use_one_hot_embeddings"]
     albert_tf.load_weights(model, str(golden / "encoder/base/model.ckpt-best"))
     optimizer = create_optimizer(
-        **{name: settings[name] for name in (*SETTINGS, "start_warmup_step")},
+        **{name: settings[name] for name in SETTINGS},
         clip_norm=None if by_hand else 1.0,
     )
     optimizer.build(model.trainable_variables)
