@@ -22,9 +22,12 @@ pytest.importorskip("jax")
 
 STEPS = {"train_step": 4, "save_checkpoints_steps": 2, "iterations_per_loop": 1}
 FILES = {"train_file": "train.conll", "eval_file": "dev.conll", "predict_file": "new.conll"}
+# A softmax over choices does not see the bias of their logits.
+NOISE = ("self/key/bias", "output_bias")
 # Lengths of batches alternate in the first.
 TASKS: dict[str, dict[str, Any]] = {
     "cola": {"static_lengths": 2, "gradient_accumulation_steps": 3},
+    "race": {},
     "squad_v2": {},
     "token_classification": {**FILES, "data_dir": None, "max_seq_length": 19},
 }
@@ -79,7 +82,8 @@ def test_the_same_as_on_tensorflow(folder, task):
         for name in ("loss", "learning_rate", "grad_norm"):
             limit = tolerances.TRAJECTORY_LOSS * max(1, abs(expected[step][name]))
             assert abs(found[name] - expected[step][name]) <= limit, (step, name)
-    assert_close(out / "model.ckpt-4", other / "model.ckpt-4")
+    noise = NOISE if task == "race" else NOISE[:1]
+    assert_close(out / "model.ckpt-4", other / "model.ckpt-4", noise)
     mine, theirs = (numbers(path / "eval_results.txt") for path in (out, other))
     assert mine["global_step"] == [2, 4] and set(mine) == set(theirs)
     for name, values in theirs.items():

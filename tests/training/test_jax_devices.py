@@ -25,8 +25,7 @@ from tests.training import test_train_step as on_tensorflow
 
 pytest.importorskip("jax")
 
-# AdamW is in test_run_pretraining_jax.py.
-CASE = "lamb_onehot"
+CASES = ("lamb_onehot", "adamw_onehot")
 SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
 STATS = ("loss", "masked_lm_loss", "sentence_order_loss")
 PARTS, SEED = 4, 5
@@ -44,17 +43,18 @@ def take_golden_steps(golden: str, folder: str) -> None:
     batches = goldens.arrays(pathlib.Path(golden) / "batches.npz")
     task = PretrainingTask(goldens.config("base"))
     model = task.build_model()
-    settings = json.loads((pathlib.Path(golden) / f"{CASE}.json").read_text())
-    conversion.load_weights(model, goldens.checkpoint("base"))
-    arguments = {name: settings[name] for name in SETTINGS}
-    optimizer = create_optimizer(**arguments, sum_over_replicas=False)
-    optimizer.build(model.trainable_variables)
-    run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, 0, False, 1)
-    features = [golden_batch(batches, i) for i in range(len(settings["steps"]))]
-    named = conversion.named_weights(model)
-    stats = run([(iter(features), len(features))])
-    weights = {name.replace("/", "|"): v.numpy() for name, v in named.items()}
-    np.savez(pathlib.Path(folder) / f"{CASE}.npz", stats=stats, **weights)
+    for case in CASES:
+        settings = json.loads((pathlib.Path(golden) / f"{case}.json").read_text())
+        conversion.load_weights(model, goldens.checkpoint("base"))
+        arguments = {name: settings[name] for name in SETTINGS}
+        optimizer = create_optimizer(**arguments, sum_over_replicas=False)
+        optimizer.build(model.trainable_variables)
+        run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, 0, False, 1)
+        features = [golden_batch(batches, i) for i in range(len(settings["steps"]))]
+        named = conversion.named_weights(model)
+        stats = run([(iter(features), len(features))])
+        weights = {name.replace("/", "|"): v.numpy() for name, v in named.items()}
+        np.savez(pathlib.Path(folder) / f"{case}.npz", stats=stats, **weights)
 
 
 def golden_batch(batches: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
@@ -131,15 +131,16 @@ def folder(golden, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def test_ten_steps_are_the_releases(golden, folder):
-    found = goldens.arrays(folder / f"{CASE}.npz")
-    settings = json.loads((golden / f"optim/{CASE}.json").read_text())
+@pytest.mark.parametrize("case", CASES)
+def test_ten_steps_are_the_releases(golden, folder, case):
+    found = goldens.arrays(folder / f"{case}.npz")
+    settings = json.loads((golden / f"optim/{case}.json").read_text())
     theirs = ("total_loss", "masked_lm_loss", "sentence_order_loss")
     expected = [[step[name] for name in theirs] for step in settings["steps"]]
     stats = found.pop("stats")
     np.testing.assert_allclose(stats[:, :3], expected, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
     last = f"after{len(expected)}/"
-    params = goldens.arrays(golden / f"optim/{CASE}_params.npz")
+    params = goldens.arrays(golden / f"optim/{case}_params.npz")
     assert {name for name in params if name.startswith(last)} == {last + name for name in found}
     for name, value in found.items():
         on_tensorflow.assert_weight(name, value, params[last + name])
