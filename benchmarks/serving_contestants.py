@@ -6,6 +6,7 @@ otherwise, and are used as their documentation says. A request is `<int32>[B, S]
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -75,8 +76,8 @@ def _vocabulary(folder: str) -> str:
 
 def _signature(folder: str, name: str) -> Callable[..., dict[str, Any]]:
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  The model needs its operations.
 
+    importlib.import_module("tensorflow_text")  # Registers its text operations.
     loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
     # A signature doesn't keep the model's weights alive.
     return lambda **inputs: loaded.signatures[name](

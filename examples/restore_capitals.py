@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib
 import itertools
 import json
 import os
@@ -131,8 +132,8 @@ def print_scores(directory: str, paths: Sequence[str]) -> None:
 def print_restored(directory: str, path: str, count: int = 3) -> None:
     """Prints some passages as the exported model restores them."""
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  # Its operations split the text.
 
+    importlib.import_module("tensorflow_text")  # Registers its text operations.
     serve = tf.saved_model.load(f"{directory}/exported").signatures["serving_default"]
     texts = [" ".join(each["tokens"]) for each in itertools.islice(read_lines(path), count)]
     outputs = serve(text=tf.constant(texts))

@@ -13,10 +13,14 @@ from experiments.arms import require
 
 _PUBLISHED = pathlib.Path(__file__).parent / "published/downstream.csv"
 # Of each test of a pre-trained model; a probe, and losses by word, are asked for.
-METRICS = (
-    *("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "sentence_order_accuracy"),
-    *("loss", "sentence_order_majority"),
-)
+METRICS = [
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "sentence_order_accuracy",
+    "sentence_order_loss",
+    "sentence_order_majority",
+]
 # What a claim says of the paper's numbers.
 _PAPER = {"table", "column", "better", "worse"}
 
@@ -61,9 +65,11 @@ def check_metrics(
     claims: Iterable[Claim], tests: Iterable[str], probe: bool, per_word: bool, gap: Sequence[str]
 ) -> None:
     """Raises ValueError unless all claims of a study of pre-training are of what it measures."""
-    names = [*METRICS, *["probe_accuracy"] * probe, *["word_loss"] * per_word]
+    asked = {"probe_accuracy": probe, "word_loss": per_word}
+    names = METRICS + [name for name, is_asked in asked.items() if is_asked]
     known = [f"{test}.{name}" for test in tests for name in names] or names
-    known += ["gap_loss"] * bool(gap)
+    if gap:
+        known.append("gap_loss")
     for claim in claims:
         right = claim.metric in known
         require(right, f"claim {claim.text!r}: metric", f"one of {known}", claim.metric)
@@ -80,22 +86,26 @@ def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:
     right = isinstance(claim.effect, (int, float)) and claim.effect > 0
     require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
     if claim.paper:
-        where, given = f"claim {claim.text!r}: paper", set(claim.paper)
-        require(given == _PAPER, where, f"the keys {sorted(_PAPER)}", sorted(given))
-        table = published(str(claim.paper["table"]))
-        numbers = []
-        for row_name in (claim.paper["better"], claim.paper["worse"]):
-            known = f"a row of table {claim.paper['table']}: {list(table)}"
-            require(row_name in table, where, known, row_name)
-            column, numeric = claim.paper["column"], _numeric(table[row_name])
-            known = f"a column with a number for {row_name!r}: {list(numeric)}"
-            require(column in numeric, where, known, column)
-            numbers.append(numeric[column])
+        numbers = _numbers(claim.paper, f"claim {claim.text!r}: paper")
         right = claim.equal or numbers[0] > numbers[1]
         expected = "a direction that agrees with the paper's numbers"
         require(right, f"claim {claim.text!r}", expected, numbers)
         claim.paper["numbers"] = numbers
     return claim
+
+
+def _numbers(paper: Mapping[str, Any], where: str) -> list[float]:
+    """Returns the published numbers of the better arm and the worse one."""
+    require(set(paper) == _PAPER, where, f"the keys {sorted(_PAPER)}", sorted(paper))
+    table, column = published(str(paper["table"])), paper["column"]
+    numbers = []
+    for row in (paper["better"], paper["worse"]):
+        require(row in table, where, f"a row of table {paper['table']}: {list(table)}", row)
+        numeric = _numeric(table[row])
+        expected = f"a column with a number for {row!r}: {list(numeric)}"
+        require(column in numeric, where, expected, column)
+        numbers.append(numeric[column])
+    return numbers
 
 
 def _numeric(row: Mapping[str, str]) -> dict[str, float]:

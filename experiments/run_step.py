@@ -28,8 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
 _DIVERGED = "is not finite"
 # Those that are installed are in metrics.json.
-_TENSORFLOW = ("tensorflow", "tensorflow-cpu")
-_DISTRIBUTIONS = (*_TENSORFLOW, "keras", "numpy", "sentencepiece", "scikit-learn")
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "sentencepiece", "scikit-learn")
 _POINTS_DIGITS = 5
 
 
@@ -228,7 +227,7 @@ def _event_files(directory: pathlib.Path) -> list[list[tuple[int, float]]]:
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in _DISTRIBUTIONS:
+    for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

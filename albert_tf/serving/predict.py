@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import itertools
 import json
 import os
@@ -212,8 +213,8 @@ def _load_saved_model(path: str) -> Predictor:
 
 def _load_exported(path: str) -> Any:
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  # Registers its text operations.
 
+    importlib.import_module("tensorflow_text")  # Registers its text operations.
     try:
         return tf.saved_model.load(path)
     # On a truncated file TensorFlow may raise anything, even an IndexError.

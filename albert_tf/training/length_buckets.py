@@ -37,7 +37,7 @@ def choose_static_lengths(
     """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
 
     Args:
-      row_lengths: `<int>[N]`, positions of each row.
+      row_lengths: `<int>[N]`, positions of each row, at most `max_seq_length`.
       max_seq_length: The longest length allowed.
       count: Maximum number of lengths: each is compiled once.
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import flags
 
 import albert_tf
-from albert_tf import checkpoint, scripts
+from albert_tf import checkpoint, export, scripts
 from albert_tf.cli import extend_vocabulary, extend_vocabulary_flags
 from albert_tf.conversion import bundles, named_weights
 from albert_tf.serving import graph_tokenizer
@@ -112,6 +112,19 @@ def test_texts_without_new_pieces_are_the_same_to_the_bit(old, new):
         found[-1] += (words.tokenizer.encode(OTHER),)
     assert found[0][:2] == found[1][:2]
     assert len(found[1][2]) < len(found[0][2])
+
+
+def test_the_graph_for_export_gives_the_same_to_the_bit(old, new):
+    found = []
+    for folder in (old, new):
+        words, model = read(folder)
+        signature = export.MaskFiller(model, words, max_seq_length=24).text_signature()
+        answers = signature(text=tf.constant([*SAME, OTHER]))
+        found.append({key: answers[key].numpy() for key in ("pooled", "mean", "swapped")})
+    for key, before in found[0].items():
+        after = found[1][key]
+        assert before[:-1].tobytes() == after[:-1].tobytes()
+        assert not np.array_equal(before[-1], after[-1])
 
 
 def test_the_graph_for_export_reads_the_same_pieces(old, new):

@@ -57,7 +57,7 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
         ('worse = "with"', 'worse = "witout"', "arms among .*, not 'witout'"),
         ("masked_lm_loss", "masked_lm_los", "metric: expected one of .*, not 'masked_lm_los'"),
         ("masked_lm_loss", "probe_accuracy", "metric: expected one of .*, not 'probe_accuracy'"),
-        ("[arms]", "[tests]\nsop = {}\n[arms]", "metric: expected one of .'sop.masked_lm_loss',"),
+        ("[arms]", "[tests]\nsop = {}\n[arms]", "metric: expected one of .*'sop.masked_lm_loss',"),
         ("effect = 0.05", "effect = 0", "effect: expected a number above 0"),
         ("effect = 0.05", 'effect = "a"', "effect: expected a number above 0, not 'a'"),
         ('column = "avg", ', "", "paper: expected the keys .*'column'.* not"),
