@@ -7,6 +7,9 @@ import pathlib
 
 import pytest
 
+# Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
 
 @pytest.fixture(scope="session")
 def golden() -> pathlib.Path:

@@ -38,7 +38,7 @@ def start(
         "JAX_COMPILATION_CACHE_DIR": _CACHE.name,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     module = pathlib.Path(inspect.getfile(function)).relative_to(ROOT).with_suffix("")
