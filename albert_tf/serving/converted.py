@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from albert_tf import directories
-from albert_tf.serving import converted_models, runtimes
+from albert_tf.serving import converted_models, onnx_graph, runtimes
 from albert_tf.serving.choices import FORMATS
 from albert_tf.serving.sequences import FEATURES
 from albert_tf.serving.served_models import ServedModel
@@ -130,6 +130,7 @@ def _onnx(function: Any, is_int8: bool) -> bytes:
         for size, axis in zip(tensor.type.tensor_type.shape.dim, axes, strict=False):
             if not size.HasField("dim_value"):
                 size.dim_param = axis
+    onnx_graph.fuse_layer_norms(model.graph)
     return _quantised(model) if is_int8 else model.SerializeToString()
 
 

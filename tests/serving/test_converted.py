@@ -90,6 +90,7 @@ def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, golde
 def test_onnx(served, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
+    onnx = pytest.importorskip("onnx")
     drift = converted.save(served, tmp_path / "model", "onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model" / "model.onnx"))
     difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
@@ -98,6 +99,14 @@ def test_onnx(served, tmp_path):
     for tensor in session.get_inputs():
         assert tensor.shape == ["batch", "length"], tensor.name
     assert [output.shape for output in session.get_outputs()] == [["batch", 3]]
+    # One of the embeddings, two in the body of the loop, two in the last layer.
+    names = operations(onnx.load(tmp_path / "model" / "model.onnx").graph)
+    assert (names.count("LayerNormalization"), names.count("Reciprocal")) == (5, 0)
+
+
+def operations(graph):
+    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    return [node.op_type for node in graph.node] + sum(map(operations, inner), [])
 
 
 @pytest.mark.peers
