@@ -1,4 +1,4 @@
-"""Measures an epoch of fine-tuning ALBERT-base on short texts, padded in four ways.
+"""Measures an epoch of fine-tuning ALBERT-base on short texts, padded in several ways.
 
     make bench-finetune     or, with the peers installed,  python benchmarks/finetune.py
 

@@ -52,9 +52,9 @@ class Contestant:
 
 
 def albert_tf(
-    row_lengths: np.ndarray, batch_size: int, max_seq_length: int, by_length: bool
+    row_lengths: np.ndarray, batch_size: int, max_seq_length: int, static_lengths: int
 ) -> Contestant:
-    """This project: the Trainer's step, on its input."""
+    """This project: the Trainer's step, on its input; with so many static lengths."""
     import tensorflow as tf
 
     from albert_tf.tasks.feature_table import FeatureTable
@@ -62,8 +62,8 @@ def albert_tf(
 
     table = FeatureTable.from_rows(_rows(row_lengths))
     allowed = (max_seq_length,)
-    if by_length:
-        allowed = length_buckets.choose_static_lengths(row_lengths, max_seq_length)
+    if static_lengths > 1:
+        allowed = length_buckets.choose_static_lengths(row_lengths, max_seq_length, static_lengths)
     plan = length_buckets.training_batches(
         row_lengths, batch_size, allowed, 0, len(row_lengths) // batch_size
     )
@@ -179,8 +179,9 @@ def _rows(row_lengths: np.ndarray) -> list[dict[str, np.ndarray]]:
 
 # By name, in table order.
 CONTESTANTS: dict[str, Callable[..., Contestant]] = {
-    "albert_tf, by length": partial(albert_tf, by_length=True),
-    "albert_tf, padded": partial(albert_tf, by_length=False),
+    "albert_tf, 6 lengths": partial(albert_tf, static_lengths=6),
+    "albert_tf, 24 lengths": partial(albert_tf, static_lengths=24),
+    "albert_tf, padded": partial(albert_tf, static_lengths=1),
     "Hugging Face, dynamic padding": partial(hugging_face, grouped=False),
     "Hugging Face, grouped by length": partial(hugging_face, grouped=True),
 }
