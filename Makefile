@@ -99,7 +99,7 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	  echo "error: '$(PYTHON)' is $$($(PYTHON) --version): tpu-check needs Python 3.11 to 3.13;" \
 	    "name another one with make PYTHON=python3.13 tpu-check" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv-tpu
-	$(TPU_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
+	$(TPU_BIN)/pip $(PIP_INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(TPU_JAX_INSTALLED): requirements.lock

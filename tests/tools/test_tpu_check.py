@@ -146,6 +146,28 @@ def test_a_refusal_is_said_in_one_line():
     assert reports.failure(unsupported) == "FAILED: no such operation"
 
 
+@pytest.mark.parametrize("smallest", [40, 0])
+def test_the_largest_batch_is_searched_up_and_down(capsys, smallest):
+    limits = {"small": smallest, "large": 100}
+    flags = ["--batch=48", "--length=13", "--largest_batch", "--dtypes=float32"]
+    tried = []
+
+    def check(step: reports.Step, chip: str) -> bool:
+        tried.append((chip, step.batch))
+        return step.batch <= limits[chip]
+
+    passed = reports.run(reports.parser("", ["task"], limits).parse_args(flags), check)
+    small, large = (line.split("no ")[1].strip() for line in capsys.readouterr().out.splitlines())
+    assert large == "96 x 13 large the largest"
+    if smallest:
+        assert passed and small == "32 x 13 small the largest"
+        # The second search starts where the first one ended.
+        expected = {"small": [48, 32], "large": [32, 48, 64, 96, 128]}
+        assert tried == [(chip, batch) for chip in limits for batch in expected[chip]]
+    else:
+        assert not passed and small == "1 x 13 small does not fit, nor any larger"
+
+
 def on_jax(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [JAX_PYTHON, "-m", "tools.tpu_check.on_jax", "--chips", "v5e", *arguments],

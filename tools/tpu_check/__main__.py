@@ -5,16 +5,13 @@
 
 For each task, model and chip it traces the step of one replica (forward, backward, all-reduce,
 clip, update), lowers it with TensorFlow's TPU kernels, compiles it with libtpu, and prints a line:
-HBM used and available, GFLOP per step, all-reduces, seconds. It exits with 1 if a line fails.
-Nothing is executed: numerics, speed, input and multiple hosts are not checked.
+HBM used and available, GFLOP and GB moved per step, all-reduces, seconds. It exits with 1 if a line
+fails. Nothing is executed: numerics, speed, input and multiple hosts are not checked.
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import functools
-import itertools
 import os
 import sys
 import time
@@ -27,17 +24,17 @@ os.environ |= environment.variables("tensorflow")
 import tensorflow as tf
 
 from tools.tpu_check import reports
-from tools.tpu_check.compiler import CHIPS, Compiled, compile_for
+from tools.tpu_check.compiler import CHIPS, compile_for
 from tools.tpu_check.lowering import Program, lower
 from tools.tpu_check.reports import Step
 from tools.tpu_check.steps import TASKS, features, make_step
 
-RECOMPUTE = {"no": (False,), "yes": (True,), "both": (False, True)}
 # Every chip type comes with eight, on one host or four: memory hardly depends on their number.
 NUM_REPLICAS = 8
-# Batch sizes per core that --largest_batch tries.
-BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-TITLES = f"{reports.TITLES} {'lowers':>7} {'compiles':>8} {'HBM, GiB':>14} {'GFLOP':>7} {'sums':>4}"
+TITLES = (
+    f"{reports.TITLES} {'lowers':>7} {'compiles':>8} {'HBM, GiB':>14} {'GFLOP':>8} {'GB':>7}"
+    f" {'sums':>4}"
+)
 
 
 @functools.lru_cache(maxsize=4)
@@ -49,8 +46,8 @@ def lowered(step: Step) -> tuple[Program, float]:
     return program, time.monotonic() - start
 
 
-def check(step: Step, chip: str) -> Compiled | None:
-    """Lowers and compiles a step for a chip and prints its line; None if either fails."""
+def check(step: Step, chip: str) -> bool:
+    """Lowers and compiles a step for a chip and prints its line; False if either fails."""
     line = f"{step} {chip:<4}"
     try:
         program, seconds = lowered(step)
@@ -58,58 +55,21 @@ def check(step: Step, chip: str) -> Compiled | None:
         compiled = compile_for(CHIPS[chip], program)
     except (ValueError, NotImplementedError, tf.errors.OpError) as error:
         print(f"{line} {reports.failure(error)}", flush=True)
-        return None
+        return False
     hbm = f"{compiled.hbm_gib:.2f} of {CHIPS[chip].hbm_gib}"
     print(
-        f"{line} {compiled.seconds:6.0f} s {hbm:>14} {compiled.gflop:7.0f}"
-        f" {compiled.all_reduces:4}",
+        f"{line} {compiled.seconds:6.0f} s {hbm:>14} {compiled.gflop:8.0f}"
+        f" {compiled.gigabytes:7.1f} {compiled.all_reduces:4}",
         flush=True,
     )
-    return compiled
-
-
-def largest_batch(step: Step, chip: str, guess: int) -> int:
-    """Returns the largest of BATCHES whose step fits a chip, 0 if none does; tries guess first.
-
-    The step's own batch is not used.
-    """
-
-    def fits(batch: int) -> bool:
-        return check(dataclasses.replace(step, batch=batch), chip) is not None
-
-    below, above = [b for b in BATCHES if b < guess], [b for b in BATCHES if b > guess]
-    if fits(guess):
-        return ([guess] + list(itertools.takewhile(fits, above)))[-1]
-    return next(filter(fits, reversed(below)), 0)
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each step and chip; exits with 1 if one fails."""
-    args = _parse(arguments)
+    args = reports.parser(__doc__.split("\n")[0], TASKS, CHIPS).parse_args(arguments)
     print(TITLES, flush=True)
-    passed = True
-    for fields in itertools.product(
-        args.tasks, args.models, args.dtypes, RECOMPUTE[args.recompute], [args.batch], [args.length]
-    ):
-        step, guess = Step(*fields), args.batch
-        for chip in args.chips:
-            if args.largest_batch:
-                guess = largest_batch(step, chip, guess) or 1
-                print(f"{dataclasses.replace(step, batch=guess)} {chip:<4} the largest", flush=True)
-            else:
-                passed &= check(step, chip) is not None
-    sys.exit(0 if passed else 1)
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = reports.parser(__doc__.split("\n")[0], TASKS, CHIPS)
-    parser.add_argument("--recompute", default="no", choices=RECOMPUTE)
-    parser.add_argument(
-        "--largest_batch",
-        action="store_true",
-        help="search for the largest batch that fits, starting from --batch",
-    )
-    return parser.parse_args(arguments)
+    sys.exit(0 if reports.run(args, check) else 1)
 
 
 if __name__ == "__main__":

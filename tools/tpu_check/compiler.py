@@ -46,12 +46,14 @@ class Compiled:
     Attributes:
       hbm_gib: Memory that a core uses; see reports.
       gflop: GFLOP of a step, as XLA counts them; a loop's body counts once.
+      gigabytes: GB that its operations read and write, counted likewise.
       seconds: Compilation time.
       all_reduces: All-reduces left after XLA has combined them.
     """
 
     hbm_gib: float
     gflop: float
+    gigabytes: float
     seconds: float
     all_reduces: int
 
@@ -85,9 +87,11 @@ def compile_for(chip: Chip, program: Program) -> Compiled:
     if hbm_gib > chip.hbm_gib:  # libtpu does not refuse it for a v3.
         raise reports.DoesNotFitError(f"needs {hbm_gib:.2f}G of {chip.hbm_gib}G")
     (module,) = executable.hlo_modules()
+    cost = executable.cost_analysis()
     return Compiled(
         hbm_gib,
-        executable.cost_analysis()["flops"] / 1e9,
+        cost["flops"] / 1e9,
+        cost["bytes accessed"] / 1e9,
         seconds,
         reports.count_all_reduces(module.to_string()),
     )

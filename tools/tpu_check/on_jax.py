@@ -13,7 +13,7 @@ GB and the bound are too low with --recompute.
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import os
 import sys
 import time
@@ -87,23 +87,23 @@ def compile_step(step: Step, chip: Chip, shard_optimizer_state: bool) -> str:
     return f"{seconds:6.0f} s {hbm:>14} {gflop:8.0f} {gigabytes:7.1f} {bound:6.1f} ms {sums:4}"
 
 
+def check(shard_optimizer_state: bool, step: Step, chip: str) -> bool:
+    """Compiles a step for a chip and prints its line; False if that fails."""
+    try:
+        end, passed = compile_step(step, CHIPS[chip], shard_optimizer_state), True
+    except (jax.errors.JaxRuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        end, passed = reports.failure(error), False
+    print(f"{step} {chip:<4} {end}", flush=True)
+    return passed
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each step and chip; exits with 1 if one fails."""
     parser = reports.parser(__doc__.split("\n")[0], TASKS, CHIPS, dtypes=["bfloat16"])
-    parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--shard_optimizer_state", action="store_true")
     args = parser.parse_args(arguments)
     print(TITLES, flush=True)
-    passed = True
-    for task, model, dtype, chip in itertools.product(
-        args.tasks, args.models, args.dtypes, args.chips
-    ):
-        step = Step(task, model, dtype, args.recompute, args.batch, args.length)
-        try:
-            end = compile_step(step, CHIPS[chip], args.shard_optimizer_state)
-        except (jax.errors.JaxRuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            end, passed = reports.failure(error), False
-        print(f"{step} {chip:<4} {end}", flush=True)
+    passed = reports.run(args, functools.partial(check, args.shard_optimizer_state))
     sys.exit(0 if passed else 1)
 
 

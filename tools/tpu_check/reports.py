@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from albert_tf.config import AlbertConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DTYPES = ("float32", "bfloat16")
+RECOMPUTE = {"no": (False,), "yes": (True,), "both": (False, True)}
+# Batch sizes per core that --largest_batch tries.
+BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 TITLES = f"{'task':<15} {'model':<11} {'dtype':<9} {'recompute':<9} {'B x S':>9} {'chip':<4}"
 
 
@@ -93,7 +97,52 @@ def parser(
     parser.add_argument("--batch", type=int, default=8, help="examples per core")
     parser.add_argument("--length", type=int, default=128, help="tokens per example")
     parser.add_argument("--chips", nargs="+", default=list(chips), choices=list(chips))
+    parser.add_argument("--recompute", default="no", choices=RECOMPUTE)
+    parser.add_argument(
+        "--largest_batch",
+        action="store_true",
+        help="search for the largest batch that fits, starting from --batch",
+    )
     return parser
+
+
+def run(args: argparse.Namespace, check: Callable[[Step, str], bool]) -> bool:
+    """Checks every step and chip that the flags of `parser` name; returns whether all passed.
+
+    Args:
+      args: The flags' values.
+      check: Prints a step's line for a chip, and returns whether it compiles and fits.
+    """
+    passed = True
+    for fields in itertools.product(
+        args.tasks, args.models, args.dtypes, RECOMPUTE[args.recompute], [args.batch], [args.length]
+    ):
+        step, guess = Step(*fields), args.batch
+        for chip in args.chips:
+            if args.largest_batch:
+                largest = _largest_batch(step, chip, guess, check)
+                found, guess = largest > 0, largest or 1
+                end = "the largest" if found else "does not fit, nor any larger"
+                print(f"{dataclasses.replace(step, batch=guess)} {chip:<4} {end}", flush=True)
+                passed &= found
+            else:
+                passed &= check(step, chip)
+    return passed
+
+
+def _largest_batch(step: Step, chip: str, guess: int, check: Callable[[Step, str], bool]) -> int:
+    """Returns the largest of BATCHES whose step fits a chip, 0 if none does; tries guess first.
+
+    The step's own batch is not used.
+    """
+
+    def fits(batch: int) -> bool:
+        return check(dataclasses.replace(step, batch=batch), chip)
+
+    below, above = [b for b in BATCHES if b < guess], [b for b in BATCHES if b > guess]
+    if fits(guess):
+        return ([guess] + list(itertools.takewhile(fits, above)))[-1]
+    return next(filter(fits, reversed(below)), 0)
 
 
 def _model(name: str) -> str:
