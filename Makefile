@@ -11,8 +11,6 @@ TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
 TPU_JAX_BIN := .venv-tpu-jax/bin
 TPU_JAX_INSTALLED := .venv-tpu-jax/.installed
-# The newest that works with the jax of requirements.lock on Python 3.11.
-LIBTPU ?= 0.0.42.1
 STUDIES_BIN := .venv-studies/bin
 STUDIES_INSTALLED := .venv-studies/.installed
 SCALE ?= smoke
@@ -102,10 +100,9 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	$(TPU_BIN)/pip $(PIP_INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(TPU_JAX_INSTALLED): requirements.lock
+$(TPU_JAX_INSTALLED): requirements-tpu-jax.lock
 	$(PYTHON) -m venv --clear .venv-tpu-jax
 	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
-	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --no-deps 'libtpu==$(LIBTPU)'
 	@touch $@
 
 $(STUDIES_INSTALLED): experiments/requirements.txt

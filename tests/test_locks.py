@@ -1,0 +1,40 @@
+"""Each lock pins what pyproject.toml requires, within its ranges.
+
+Can't see: whether the pinned versions work together.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pathlib
+import re
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = pathlib.Path(__file__).parents[1]
+LOCKS = (
+    "requirements.lock",
+    "requirements-tpu.lock",
+    "requirements-tpu-jax.lock",
+    "tools/tpu_check/requirements.txt",
+)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_pins_what_the_project_requires(lock):
+    text = (ROOT / lock).read_text()
+    # The second line is the command that made it.
+    command = text.splitlines()[1]
+    extras = ["", *re.findall(r"--extra (\S+)", command)]
+    left_out = re.findall(r"--no-emit-package (\S+)", command)
+    pinned: dict[str, list[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==([^ ;]+)", text, re.MULTILINE):
+        pinned.setdefault(canonicalize_name(name), []).append(version)
+    required = [Requirement(line) for line in importlib.metadata.requires("albert_tf")]
+    for each in required:
+        is_wanted = any(not each.marker or each.marker.evaluate({"extra": e}) for e in extras)
+        if is_wanted and each.name not in left_out:
+            versions = pinned.get(canonicalize_name(each.name), [])
+            assert versions and all(map(each.specifier.contains, versions)), (str(each), versions)
