@@ -1,4 +1,4 @@
-"""Training on JAX: the release's ten steps, and dropout's seeds.
+"""Training on JAX: the release's ten steps, dropout's seeds, losses of classifications.
 
 Can't see: a GPU, a TPU. Runs of the scripts are in cli/test_run_pretraining_jax.py.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -17,6 +18,7 @@ from keras import ops
 
 from albert_tf import conversion
 from albert_tf.model import dropout
+from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
@@ -29,6 +31,18 @@ CASES = ("lamb_onehot", "adamw_onehot")
 SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
 STATS = ("loss", "masked_lm_loss", "sentence_order_loss")
 PARTS, SEED = 4, 5
+# Of five examples: labels, scores, and of three classes what is drawn.
+LABELS, SCORES = np.array([2, 0, 1, 1, 2], "int32"), np.linspace(-3, 4, 5, dtype="float32")
+DRAWN = np.random.default_rng(7).dirichlet(np.ones(3), size=5).astype("float32")
+# Those that test_run_finetune_jax.py has no run of; all else in such a run is CoLA's.
+LOSSES: dict[str, Callable[[Any], Any]] = {
+    "multilabel": lambda logits: losses.multilabel_loss(np.round(DRAWN), logits),
+    "regression": lambda logits: losses.regression_loss(SCORES, logits[:, :1]),
+    "distillation": lambda logits: losses.Distillation(0.3, 2.5).mix(
+        losses.classification_loss(LABELS, logits), DRAWN, logits
+    ),
+}
+LOGITS = 3 * np.random.default_rng(8).normal(size=DRAWN.shape).astype("float32")
 
 
 # --- in the process -------------------------------------------------------------------------
@@ -116,9 +130,20 @@ def take_seed_steps(folder: str) -> None:
     np.savez(pathlib.Path(folder) / "seeds.npz", stats=stats, moments=moments, part=part, **weights)
 
 
+def store_losses(folder: str) -> None:
+    """Stores the loss of each example, and the gradient of their sum."""
+    import jax
+
+    for name, loss in LOSSES.items():
+        total = jax.jit(jax.value_and_grad(lambda x, of=loss: (sum(of(x)), of(x)), has_aux=True))
+        (_, values), gradient = total(LOGITS)
+        np.savez(pathlib.Path(folder) / f"{name}.npz", values=values, gradient=gradient)
+
+
 def in_one_process(golden: str, folder: str) -> None:
     take_golden_steps(golden, folder)
     take_seed_steps(folder)
+    store_losses(folder)
 
 
 # --- tests ----------------------------------------------------------------------------------
@@ -166,3 +191,16 @@ def test_values_on_the_host_stay_when_a_step_follows(folder):
 def test_a_device_holds_its_share_of_the_optimizers_state(folder):
     found = goldens.arrays(folder / "seeds.npz")
     assert found["moments"].shape == (4,) and found["part"].tolist() == [2]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_their_gradients_are_those_on_tensorflow(folder, name):
+    found = goldens.arrays(folder / f"{name}.npz")
+    logits = tf.constant(LOGITS)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        values = LOSSES[name](logits)
+    assert found["values"].shape == LABELS.shape and np.ptp(found["values"]) > 0.1
+    np.testing.assert_allclose(found["values"], values, rtol=0, atol=tolerances.LOSS)
+    expected = tape.gradient(values, logits)
+    np.testing.assert_allclose(found["gradient"], expected, rtol=0, atol=tolerances.GRADIENT)
