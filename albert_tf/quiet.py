@@ -33,8 +33,16 @@ _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 def import_tensorflow() -> None:
     """Imports TensorFlow, unless it already has been.
 
-    The user's TF_CPP_MIN_LOG_LEVEL takes precedence; with 0 all of TensorFlow's notes appear.
+    The user's TF_CPP_MIN_LOG_LEVEL takes precedence; with 0 all of TensorFlow's notes appear. Ends
+    the process with one line if KERAS_BACKEND, which Keras reads next, names no package that is
+    there.
     """
+    backend = os.environ.get("KERAS_BACKEND")
+    if backend and not importlib.util.find_spec(backend):
+        sys.exit(
+            f"error: KERAS_BACKEND is {backend!r}, but there is no such package: unset it, or set "
+            "it to tensorflow"
+        )
     if "tensorflow" in sys.modules:
         return
     level = os.environ.setdefault(_LEVEL, "3")

@@ -51,3 +51,11 @@ def test_a_tensorflow_that_is_imported_is_left_alone(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     quiet.import_tensorflow()
     assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
+
+
+def test_a_backend_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflou")
+    with pytest.raises(SystemExit, match="^error: KERAS_BACKEND is 'tensorflou', but .*: unset it"):
+        quiet.import_tensorflow()
+    monkeypatch.setenv("KERAS_BACKEND", "")  # Keras takes its own default.
+    quiet.import_tensorflow()
