@@ -149,4 +149,7 @@ def gather_positions(sequence: Any, positions: Array) -> Array:
     Returns:
       `<float>[B, P, H]`.
     """
-    return ops.take_along_axis(sequence, ops.expand_dims(positions, 2), axis=1)
+    batch, length, width = ops.shape(sequence)
+    first_rows = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)
+    # Not take_along_axis: on TensorFlow that is a gather, and a scatter, of single numbers.
+    return ops.take(ops.reshape(sequence, (-1, width)), first_rows + positions, axis=0)

@@ -221,8 +221,8 @@ class SelfAttention(Sublayer):
             (query,) = functional.project(asking, kernel[:, :width], bias[:width], heads)
             key, value = functional.project(x, kernel[:, width:], bias[width:], heads)
             if masked_scores.shape[2] != 1:
-                rows = ops.expand_dims(positions, (1, 3))
-                masked_scores = ops.take_along_axis(masked_scores, rows, axis=2)
+                rows = functional.gather_positions(masked_scores[:, 0], positions)
+                masked_scores = ops.expand_dims(rows, 1)
         probs = functional.attention_probs(
             ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
             scale=1 / math.sqrt(width // heads),

@@ -130,6 +130,14 @@ def test_gather_positions():
     assert_close(functional.gather_positions(sequence, positions), expected, 0)
 
 
+def test_positions_are_gathered_as_whole_vectors():
+    """A TPU is slow at gathering numbers one by one, and at scattering them in the gradient."""
+    specs = tf.TensorSpec([None, 5, 3]), tf.TensorSpec([None, 4], tf.int32)
+    traced = tf.function(functional.gather_positions).get_concrete_function(*specs)
+    gathers = [op for op in traced.graph.get_operations() if op.type.startswith("Gather")]
+    assert [op.outputs[0].shape.as_list() for op in gathers] == [[None, 4, 3]]
+
+
 def test_a_sequence_beyond_the_position_table_is_refused():
     model = AlbertModel(CONFIG)
     model({"input_ids": np.ones((1, 17), "int32")})
