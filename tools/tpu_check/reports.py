@@ -70,8 +70,11 @@ def refusal(message: str) -> ValueError:
     used = re.search(r"Used (\S+) of (\S+) hbm", message)
     if used:
         return DoesNotFitError(f"needs {used[1]} of {used[2]}")
-    reason = message.splitlines()[0]
-    return (DoesNotFitError if "RESOURCE_EXHAUSTED" in reason else ValueError)(reason)
+    first, *rest = filter(None, message.splitlines())
+    reason = " ".join([first, *rest[:1]]) if first.endswith(":") else first
+    # What does not fit into a core's own fast memory, vmem, is no smaller batch's concern.
+    is_hbms = "RESOURCE_EXHAUSTED" in reason and "Vmem" not in reason
+    return (DoesNotFitError if is_hbms else ValueError)(reason)
 
 
 def failure(error: Exception) -> str:
