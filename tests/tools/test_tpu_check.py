@@ -142,7 +142,7 @@ def test_a_refusal_is_said_in_one_line():
         "hbm. Used 18.40G of 15.75G hbm. Exceeded hbm capacity by 2.66G.\n\nTotal hbm usage"
     )
     assert reports.failure(too_large) == "too large: needs 18.40G of 15.75G"
-    # Of libtpu 0.0.42.1, for xxlarge on a v7x.
+    # The first line is of libtpu 0.0.42.1, for xxlarge on a v7x.
     vmem = reports.refusal("RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:\n\nRan out of it")
     shown = "RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom: Ran out of it"
     assert reports.failure(vmem) == f"FAILED: {shown}"
