@@ -35,10 +35,10 @@ test: $(if $(TF),$(INSTALLED),lint)
 # build, several GB otherwise. Runs only the tests that need these or check more with them. And a
 # study under the real Snakemake, which has an environment of its own.
 test-peers: $(PEERS) $(STUDIES_INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/peers tests/conversion \
-	  tests/serving/test_converted.py tests/serving/test_converted_models.py \
-	  tests/serving/test_formats.py tests/serving/test_elsewhere.py tests/benchmarks
-	$(BIN)/python -m pytest tests/experiments/test_snakemake.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/experiments/test_snakemake.py \
+	  tests/peers tests/conversion tests/serving/test_converted.py \
+	  tests/serving/test_converted_models.py tests/serving/test_formats.py \
+	  tests/serving/test_elsewhere.py tests/benchmarks
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 
@@ -9,6 +10,12 @@ import pytest
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_collection_finish() -> None:
+    """Has what was imported searched for garbage never again: TensorFlow is a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -198,6 +198,7 @@ def _stamp(path: str) -> list[int]:
     return [stat.length, stat.mtime_nsec, STRETCH]
 
 
+@tf.autograph.experimental.do_not_convert
 def _index_file(path: str) -> FileIndex:
     records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
     sizes = records.batch(STRETCH).map(

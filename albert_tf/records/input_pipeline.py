@@ -33,6 +33,7 @@ _BATCHES_AHEAD = 16
 _SEED_FOR_0 = -1
 
 
+@tf.autograph.experimental.do_not_convert
 def training_dataset(
     files: Sequence[str],
     indexes: Sequence[FileIndex],
@@ -95,6 +96,7 @@ def training_dataset(
     return batches.prefetch(_BATCHES_AHEAD)
 
 
+@tf.autograph.experimental.do_not_convert
 def evaluation_dataset(
     files: Sequence[str],
     counts: Sequence[int],

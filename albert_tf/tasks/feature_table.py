@@ -85,6 +85,7 @@ class FeatureTable:
                 for name, value in self.sequences.items()
             }
 
+    @tf.autograph.experimental.do_not_convert
     def _dataset(
         self,
         rows: np.ndarray,

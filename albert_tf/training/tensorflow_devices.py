@@ -95,13 +95,18 @@ class TensorFlowDevices(Devices):
         """See Devices."""
         train_step = TrainStep(task, model, optimizer, seed, jit_compile, accumulation_steps)
 
+        # Nothing there is Python that AutoGraph must rewrite, at more than a second a run.
+        @tf.autograph.experimental.do_not_convert
+        def step(iterator: Any) -> tf.Tensor:
+            replicas = self._strategy.run(train_step, args=(self._next_batch(iterator),))
+            # All replicas hold the same numbers: they have been summed.
+            return self._first(replicas)
+
         @tf.function
         def run(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             stats = tf.TensorArray(tf.float32, size=num_steps)
             for i in tf.range(num_steps):
-                replicas = self._strategy.run(train_step, args=(self._next_batch(iterator),))
-                # All replicas hold the same numbers: they have been summed.
-                stats = stats.write(i, self._first(replicas))
+                stats = stats.write(i, step(iterator))
             return stats.stack()  # [steps, len(stat_names)]
 
         def run_all(runs: Iterable[Run]) -> np.ndarray:
@@ -120,6 +125,7 @@ class TensorFlowDevices(Devices):
             return context.all_reduce(tf.distribute.ReduceOp.SUM, function(batch))
 
         @tf.function
+        @tf.autograph.experimental.do_not_convert
         def sums(batch: Any) -> Any:
             replicas = self._strategy.run(replica_sums, args=(batch,))
             return {name: self._first(value) for name, value in replicas.items()}
@@ -132,6 +138,7 @@ class TensorFlowDevices(Devices):
         """See Devices."""
 
         @tf.function
+        @tf.autograph.experimental.do_not_convert
         def rows(batch: Any) -> Any:
             replicas = self._strategy.run(function, args=(batch,))
             return tf.nest.map_structure(lambda x: self._strategy.gather(x, axis=0), replicas)

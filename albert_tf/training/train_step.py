@@ -57,7 +57,9 @@ class TrainStep:
         self._optimizer = optimizer
         self._accumulation_steps = accumulation_steps
         self._seed = dropout.hashed(seed)
-        self._gradients = tf.function(self._micro_step, jit_compile=jit_compile or None)
+        self._gradients = tf.function(
+            self._micro_step, autograph=False, jit_compile=jit_compile or None
+        )
 
     def __call__(self, features: Features) -> tf.Tensor:
         """Performs one update.
@@ -95,9 +97,11 @@ class TrainStep:
             return self._gradients(micro_batch, weights, self._dropout_seed(first_pass + i))
 
         micro_batches = {name: split(feature) for name, feature in features.items()}
-        total = one(0)
-        for i in tf.range(1, count):
-            total = tf.nest.map_structure(tf.add, total, one(i))
+        _, total = tf.while_loop(
+            lambda i, _: i < count,
+            lambda i, total: (i + 1, tf.nest.map_structure(tf.add, total, one(i))),
+            (1, one(0)),
+        )
         return total
 
     def _dropout_seed(self, number: Any) -> Any:

@@ -25,9 +25,12 @@ from tests.experiments.test_tuning import TUNED
 PYTHON = pathlib.Path(
     os.environ.get("ALBERT_STUDIES_PYTHON", run_step.ROOT / ".venv-studies/bin/python")
 )
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(), reason="snakemake is not installed: make test-peers installs it"
-)
+pytestmark = [
+    pytest.mark.peers,
+    pytest.mark.skipif(
+        not PYTHON.exists(), reason="snakemake is not installed: make test-peers installs it"
+    ),
+]
 TIMEOUT_SECONDS = 600
 KILLS = 5
 
