@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
+import sys
 
 import pytest
 
@@ -13,9 +14,13 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusi
 
 
 def pytest_collection_finish() -> None:
-    """Has what was imported searched for garbage never again: TensorFlow is a million objects."""
+    """Spares time; processes that tests start run as a user's do."""
+    # What was imported is searched for garbage never again: TensorFlow is a million objects.
     gc.collect()
     gc.freeze()
+    # More threads cost more than they bring to a test's few elements.
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.threading.set_intra_op_parallelism_threads(1)
 
 
 @pytest.fixture(scope="session")
