@@ -18,10 +18,9 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from demo import ROOT, read_results, run
-
 from albert_tf import files, quiet
 from albert_tf.text.words import split_words
+from demo import ROOT, read_results, run
 
 # A word's first letter, and whether a point follows.
 TAGS = ("low", "Cap", "low.", "Cap.")
