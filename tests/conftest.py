@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import pathlib
+import random
 import sys
 
+import numpy as np
 import pytest
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
@@ -21,6 +23,14 @@ def pytest_collection_finish() -> None:
     # More threads cost more than they bring to a test's few elements.
     if "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.threading.set_intra_op_parallelism_threads(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Makes random weights and dropout the same each time, also of fixtures that a test sets up."""
+    # Keras takes its seeds from `random`. Its set_random_seed would discard TensorFlow's resources.
+    random.seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -74,13 +74,16 @@ def _beat(directory: str, name: str) -> Iterator[None]:
     ended = threading.Event()
 
     def write() -> None:
-        while True:
-            with tf.io.gfile.GFile(path, "w") as file:
-                file.write(json.dumps({"who": _who(), "seconds": time.time()}))
-            if ended.wait(_HEARTBEAT_SECONDS):
-                return
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(json.dumps({"who": _who(), "seconds": time.time()}))
 
-    thread = threading.Thread(target=write, daemon=True)
+    def keep_writing() -> None:
+        while not ended.wait(_HEARTBEAT_SECONDS):
+            write()
+
+    # The first one is there before the body begins.
+    write()
+    thread = threading.Thread(target=keep_writing, daemon=True)
     thread.start()
     try:
         yield

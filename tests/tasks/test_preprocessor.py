@@ -150,8 +150,8 @@ def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
     weights_of = {0: 1.0, 1: 2.0}
     # Keras warns that it does not shuffle a dataset itself.
     given = {"shuffle": False, "class_weight": weights_of, "callbacks": [callback]}
-    model.fit(train, epochs=8, verbose=0, **given)
-    assert seen[-1]["accuracy"] == 1.0 and len(seen) == 8
+    model.fit(train, epochs=16, verbose=0, **given)
+    assert seen[-1]["accuracy"] == 1.0 and len(seen) == 16
     expected = model.predict(preprocess.dataset(texts, batch_size=5), verbose=0)
     assert expected.argmax(axis=1).tolist() == [1, 0] * 12
     weighted = preprocess.dataset(texts, [0] * 24, 24, sample_weights=[1.0, 0.0] * 12)

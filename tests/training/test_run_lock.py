@@ -42,11 +42,8 @@ def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
 def test_a_bucket_shows_a_heartbeat(caplog):
     directory, path = "ram://run_lock", "ram://run_lock/run.heartbeat"
     tf.io.gfile.makedirs(directory)
-    with run_lock.hold(directory):
-        while not tf.io.gfile.exists(path):
-            time.sleep(0.01)
-        with tf.io.gfile.GFile(path) as file:
-            assert abs(json.load(file)["seconds"] - time.time()) < 60
+    with run_lock.hold(directory), tf.io.gfile.GFile(path) as file:
+        assert abs(json.load(file)["seconds"] - time.time()) < 60
     assert not tf.io.gfile.exists(path) and not caplog.messages
 
     for other in ("{", "[]", "{}", '{"seconds": "now"}'):
