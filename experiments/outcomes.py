@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.arms import require
 from experiments.claims import Claim
 from experiments.intervals import Verdict, judge, resample
 from experiments.plan import Cell, Plan
@@ -72,7 +73,14 @@ def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
 
 
 def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """Judges a claim by the seeds of which both cells learned."""
+    """Judges a claim by the seeds of which both cells learned.
+
+    Raises:
+      ValueError: If it is of a metric that no fine-tuning measured.
+    """
+    finetuned = sorted({name for row in rows if row.unigram_loss is None for name in row.metrics})
+    right = not finetuned or claim.metric in finetuned
+    require(right, f"claim {claim.text!r}: metric", f"one of {finetuned}", claim.metric)
     values: dict[str, dict[int, Row]] = {claim.better: {}, claim.worse: {}}
     for row in rows:
         if row.arm in values and row.learned and claim.metric in row.metrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -91,6 +92,16 @@ def test_cells_at_the_unigram_loss_get_no_verdict(plan, done):
         object.__setattr__(row, "unigram_loss", row.metrics["masked_lm_loss"] + 0.29)
     assert outcomes.verdict(claim, rows).pairs == 1
     assert outcomes.verdict(claim, rows).verdict == "cannot tell"
+
+
+def test_a_claim_of_what_no_finetuning_measured_is_named(plan, done):
+    rows = [dataclasses.replace(row, unigram_loss=None) for row in outcomes.read(plan, done[1])]
+    claim = study.read_study("dropout").claims[0]
+    assert outcomes.verdict(claim, rows).pairs == 2
+    with pytest.raises(
+        ValueError, match="metric: expected one of .*'masked_lm_loss'.*, not 'eval_los'"
+    ):
+        outcomes.verdict(dataclasses.replace(claim, metric="eval_los"), rows)
 
 
 def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
