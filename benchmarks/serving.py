@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from workers import Worker
 
 WORKER = "serving_worker.py"
 BATCHES = (1, 8, 32)
+# Before each request: threads of the one that answered before may wait for more work, and keep
+# the cores busy.
+PAUSE_SECONDS = 0.3
 
 
 class Contestant(Worker):
@@ -48,8 +52,8 @@ def measure(workers: Sequence[Contestant], batch: int, requests: int) -> None:
         for number in range(requests):
             worker.ask(batch=batch, number=number)
     for number in range(requests):
-        # In random order: some keep the cores busy for a while after answering.
         for worker in random.Random(number).sample(workers, len(workers)):
+            time.sleep(PAUSE_SECONDS)
             worker.seconds.append(worker.ask(batch=batch, number=number)["seconds"])
     print(f"\nbatch {batch}, {requests} requests")
     print(f"{'':28} {'p50':>9} {'p99':>9} {'sequences/s':>12}")

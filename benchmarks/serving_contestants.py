@@ -48,7 +48,12 @@ def build_model():
     import albert_tf
 
     config = albert_tf.AlbertConfig.from_json_file(str(CONFIG_FILE))
-    return albert_tf.AlbertForSequenceClassification(config, NUM_LABELS)
+    model = albert_tf.AlbertForSequenceClassification(config, NUM_LABELS)
+    # As trained: with biases of zero a converter would leave out their addition.
+    noise = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign_add(noise.normal(0, 0.01, weight.shape))
+    return model
 
 
 def prepare(folder: str) -> None:
