@@ -71,8 +71,13 @@ def check_metrics(
     if gap:
         known.append("gap_loss")
     for claim in claims:
-        right = claim.metric in known
-        require(right, f"claim {claim.text!r}: metric", f"one of {known}", claim.metric)
+        check_metric(claim, known)
+
+
+def check_metric(claim: Claim, known: Sequence[str]) -> None:
+    """Raises ValueError unless a claim is of one of the known metrics."""
+    right = claim.metric in known
+    require(right, f"claim {claim.text!r}: metric", f"one of {known}", claim.metric)
 
 
 def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.arms import require
-from experiments.claims import Claim
+from experiments.claims import Claim, check_metric
 from experiments.intervals import Verdict, judge, resample
 from experiments.plan import Cell, Plan
 
@@ -79,8 +78,8 @@ def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
       ValueError: If it is of a metric that no fine-tuning measured.
     """
     finetuned = sorted({name for row in rows if row.unigram_loss is None for name in row.metrics})
-    right = not finetuned or claim.metric in finetuned
-    require(right, f"claim {claim.text!r}: metric", f"one of {finetuned}", claim.metric)
+    if finetuned:
+        check_metric(claim, finetuned)
     values: dict[str, dict[int, Row]] = {claim.better: {}, claim.worse: {}}
     for row in rows:
         if row.arm in values and row.learned and claim.metric in row.metrics:

@@ -124,8 +124,7 @@ class TensorFlowDevices(Devices):
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, function(batch))
 
-        @tf.function
-        @tf.autograph.experimental.do_not_convert
+        @tf.function(autograph=False)
         def sums(batch: Any) -> Any:
             replicas = self._strategy.run(replica_sums, args=(batch,))
             return {name: self._first(value) for name, value in replicas.items()}
@@ -137,8 +136,7 @@ class TensorFlowDevices(Devices):
     ) -> Callable[[Any], Any]:
         """See Devices."""
 
-        @tf.function
-        @tf.autograph.experimental.do_not_convert
+        @tf.function(autograph=False)
         def rows(batch: Any) -> Any:
             replicas = self._strategy.run(function, args=(batch,))
             return tf.nest.map_structure(lambda x: self._strategy.gather(x, axis=0), replicas)

@@ -150,6 +150,7 @@ def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
     weights_of = {0: 1.0, 1: 2.0}
     # Keras warns that it does not shuffle a dataset itself.
     given = {"shuffle": False, "class_weight": weights_of, "callbacks": [callback]}
+    # With some initial weights eight epochs are too few.
     model.fit(train, epochs=16, verbose=0, **given)
     assert seen[-1]["accuracy"] == 1.0 and len(seen) == 16
     expected = model.predict(preprocess.dataset(texts, batch_size=5), verbose=0)
