@@ -29,16 +29,13 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: $(if $(TF),$(INSTALLED),lint)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not peers'
 
-# Against the real transformers, torch, KerasHub and onnxruntime: 1 GB if pip finds torch's CPU
-# build, several GB otherwise. Runs only the tests that need these or check more with them. And a
-# study under the real Snakemake, which has an environment of its own.
+# The tests that need the real transformers, torch, KerasHub or onnxruntime: 1 GB if pip finds
+# torch's CPU build, several GB otherwise. And a study under the real Snakemake, which has an
+# environment of its own.
 test-peers: $(PEERS) $(STUDIES_INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers tests/experiments/test_snakemake.py \
-	  tests/peers tests/conversion tests/serving/test_converted.py \
-	  tests/serving/test_converted_models.py tests/serving/test_formats.py \
-	  tests/serving/test_elsewhere.py tests/benchmarks
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

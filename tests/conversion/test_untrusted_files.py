@@ -42,8 +42,17 @@ def rewrite(path: pathlib.Path, change) -> None:
 # --- pickles ---------------------------------------------------------------------------------
 
 
-@pytest.mark.peers
-@pytest.mark.parametrize("zipped", [False, True], ids=["legacy", "zip"])
+PICKLES = {"legacy": False, "zip": True}
+# Where torch is there, torch reads it.
+WITH_TORCH = [
+    pytest.param(zipped, marks=pytest.mark.peers, id=f"{name} with torch")
+    for name, zipped in PICKLES.items()
+]
+
+
+@pytest.mark.parametrize(
+    "zipped", [*(pytest.param(zipped, id=name) for name, zipped in PICKLES.items()), *WITH_TORCH]
+)
 def test_a_pickle_runs_nothing(zipped, copy_of, trap):
     folder = copy_of("huggingface")
     (folder / "model.safetensors").unlink()
