@@ -20,9 +20,13 @@ def pytest_collection_finish() -> None:
     # What was imported is searched for garbage never again: TensorFlow is a million objects.
     gc.collect()
     gc.freeze()
-    # More threads cost more than they bring to a test's few elements.
     if "tensorflow" in sys.modules:
+        # More threads cost more than they bring to a test's few elements.
         sys.modules["tensorflow"].config.threading.set_intra_op_parallelism_threads(1)
+        # Each operation keeps Python's stack for its error message, and pytest's is deep.
+        tf_stack = sys.modules["tensorflow.python.util.tf_stack"]
+        stack = tf_stack.extract_stack()
+        tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
 @pytest.hookimpl(tryfirst=True)

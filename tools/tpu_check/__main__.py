@@ -5,8 +5,9 @@
 
 For each task, model and chip it traces the step of one replica (forward, backward, all-reduce,
 clip, update), lowers it with TensorFlow's TPU kernels, compiles it with libtpu, and prints a line:
-HBM used and available, GFLOP and GB moved per step, all-reduces, seconds. It exits with 1 if a line
-fails. Nothing is executed: numerics, speed, input and multiple hosts are not checked.
+HBM used and available, GFLOP and GB moved per step ("-" with --recompute), all-reduces, seconds. It
+exits with 1 if a line fails. Nothing is executed: numerics, speed, input and multiple hosts are not
+checked.
 """
 
 from __future__ import annotations
@@ -57,11 +58,9 @@ def check(step: Step, chip: str) -> bool:
         print(f"{line} {reports.failure(error)}", flush=True)
         return False
     hbm = f"{compiled.hbm_gib:.2f} of {CHIPS[chip].hbm_gib}"
-    print(
-        f"{line} {compiled.seconds:6.0f} s {hbm:>14} {compiled.gflop:8.0f}"
-        f" {compiled.gigabytes:7.1f} {compiled.all_reduces:4}",
-        flush=True,
-    )
+    costs = reports.costs(step, compiled.gflop, compiled.gigabytes)
+    line += f" {compiled.seconds:6.0f} s {hbm:>14} {costs} {compiled.all_reduces:4}"
+    print(line, flush=True)
     return True
 
 

@@ -65,6 +65,14 @@ def count_all_reduces(hlo: str) -> int:
     return len(re.findall(r" all-reduce(?:-start)?\(", hlo))
 
 
+def costs(step: Step, gflop: float, gigabytes: float) -> str:
+    """Returns two columns of a line, as XLA counts them.
+
+    Empty with recomputation, for which layers are applied in a loop: its body is counted once.
+    """
+    return f"{'-':>8} {'-':>7}" if step.recompute else f"{gflop:8.0f} {gigabytes:7.1f}"
+
+
 def refusal(message: str) -> ValueError:
     """Returns the error of one line that stands for libtpu's message."""
     used = re.search(r"Used (\S+) of (\S+) hbm", message)
