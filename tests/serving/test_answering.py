@@ -14,21 +14,10 @@ import albert_tf
 from albert_tf import export
 from albert_tf.serving import windows
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
-from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens, squad_goldens, tolerances
+from tests import squad_goldens, tolerances
 from tests.random_weights import randomise
 
 N_BEST, MAX_ANSWER = 6, 12
-
-
-@pytest.fixture(scope="module")
-def vocabulary(golden):
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-
-
-def randomized(model_class, vocabulary, **arguments):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
-    return randomise(model_class(config, **arguments))
 
 
 def reference(model, examples, vocabulary, settings, predict):
@@ -55,15 +44,15 @@ def serve(model, vocabulary, settings, **arguments):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_answers_are_those_of_the_evaluation(golden, vocabulary, version):
+def test_answers_are_those_of_the_evaluation(golden, vocabulary, config, version):
     settings = squad_goldens.settings(golden)
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
     if version == "v1":
-        model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
+        model = randomise(albert_tf.AlbertForQuestionAnswering(config))
         predict, threshold = squad_predictions.predict_v1, {}
     else:
         beam = {"start_n_top": 4, "end_n_top": 3}
-        model = randomized(albert_tf.AlbertForQuestionAnsweringV2, vocabulary, **beam)
+        model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, **beam))
         predict = squad_predictions.predict_v2
     expected = reference(model, examples, vocabulary, settings, predict)
     if version == "v2":
@@ -104,8 +93,8 @@ def test_answers_are_those_of_the_evaluation(golden, vocabulary, version):
         assert 0 < blank.sum() < len(examples), "the threshold must part the questions"
 
 
-def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary):
-    model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
+def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary, config):
+    model = randomise(albert_tf.AlbertForQuestionAnswering(config))
     settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
     served = serve(model, vocabulary, settings)
     context = "  the" + " " * 300 + "bridge"
@@ -119,8 +108,8 @@ def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary):
     np.testing.assert_array_equal(answers["probabilities"][1], np.zeros(N_BEST))
 
 
-def test_a_beam_may_be_wider_than_a_text(vocabulary):
-    model = randomized(albert_tf.AlbertForQuestionAnsweringV2, vocabulary, start_n_top=40)
+def test_a_beam_may_be_wider_than_a_text(vocabulary, config):
+    model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=40))
     settings = {"max_seq_length": 40, "doc_stride": 20, "max_query_length": 12}
     served = serve(model, vocabulary, settings, null_threshold=np.inf)
     answers = served.answer_texts(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
@@ -130,12 +119,12 @@ def test_a_beam_may_be_wider_than_a_text(vocabulary):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch, version):
+def test_a_long_context_is_read_in_parts(vocabulary, config, monkeypatch, version):
     classes = {
         "v1": albert_tf.AlbertForQuestionAnswering,
         "v2": albert_tf.AlbertForQuestionAnsweringV2,
     }
-    model = randomized(classes[version], vocabulary)
+    model = randomise(classes[version](config))
     settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
     rng = np.random.default_rng(5)
     words = rng.choice(["the", "cat", "sat", "on", "Zoë's", "½", "bridge."], 2500)
@@ -173,8 +162,8 @@ def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch, version):
         ({"max_query_length": 61}, "`max_query_length` 61 leaves no room .* at most 60"),
     ],
 )
-def test_what_leaves_no_room_is_refused(vocabulary, arguments, message):
-    model = randomized(albert_tf.AlbertForQuestionAnswering, vocabulary)
+def test_what_leaves_no_room_is_refused(vocabulary, config, arguments, message):
+    model = randomise(albert_tf.AlbertForQuestionAnswering(config))
     settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12, **arguments}
     with pytest.raises(ValueError, match=message):
         serve(model, vocabulary, settings)

@@ -9,8 +9,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.tasks import sequence_features
-from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens, tolerances
+from tests import tolerances
 from tests.random_weights import randomise
 
 CONTEXTS = ("A short one.", "word " * 80)
@@ -18,13 +17,7 @@ ENDINGS = (("yes", "no " * 40, ""), ("Which? This.", "Which? That.", "None"))
 
 
 @pytest.fixture(scope="module")
-def vocabulary(golden):
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-
-
-@pytest.fixture(scope="module")
-def model(vocabulary):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+def model(config):
     return randomise(albert_tf.AlbertForMultipleChoice(config))
 
 

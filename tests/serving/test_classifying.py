@@ -14,8 +14,7 @@ from albert_tf.tasks.classification import SequenceClassificationTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.text_windows import TextWindows
-from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens, tolerances
+from tests import tolerances
 from tests.random_weights import randomise
 
 TEXTS = ("The capital, 1990, yes.", "", "word " * 90)
@@ -23,20 +22,12 @@ LABELS = ("art", "law", "war")
 
 
 @pytest.fixture(scope="module")
-def vocabulary(golden):
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-
-
-@pytest.fixture(scope="module")
-def model(vocabulary):
-    size = vocabulary.tokenizer.vocab_size
-    config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
+def model(config):
     return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
 
 
 @pytest.fixture(scope="module")
-def regression(vocabulary):
-    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+def regression(config):
     return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=1))
 
 

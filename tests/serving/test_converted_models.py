@@ -16,7 +16,6 @@ import albert_tf
 from albert_tf.serving import converted, converted_models, predict
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens
 from tests.random_weights import randomise
 from tests.served_tasks import LONG, TASKS, assert_alike, make
 
@@ -54,8 +53,7 @@ def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, t
 
 
 @pytest.mark.peers
-def test_windows_and_several_labels_are_described(vocabulary, tmp_path):
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
+def test_windows_and_several_labels_are_described(vocabulary, config, tmp_path):
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
     options = {"multilabel": True, "windows": "max", "doc_stride": 5, "max_seq_length": 16}
     served = Classifier(model, vocabulary, ("a", "b", "c"), **options)

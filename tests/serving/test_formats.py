@@ -15,8 +15,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.serving import converted
-from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens, tolerances
+from tests import tolerances
 from tests.random_weights import randomise
 
 NO_SCORE = -1e29
@@ -45,10 +44,8 @@ TASKS = {
 
 
 @pytest.fixture(scope="module")
-def served(golden):
+def served(vocabulary, config):
     """Makes what serves a task, once for all formats."""
-    vocabulary = Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
 
     @functools.cache
     def make(task):

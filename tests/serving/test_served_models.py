@@ -16,22 +16,11 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.tasks import sequence_features
-from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
 from tests.random_weights import randomise
 
 TEXTS = ("The Capital of [MASK], 1990, yes.", "", "word " * 90)
 PAIRS = (("a cat", "a dog"), ("One text alone.", ""), ("word " * 50, "more " * 70), ("", ""))
-
-
-@pytest.fixture(scope="module")
-def vocabulary(golden):
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-
-
-@pytest.fixture(scope="module")
-def config(vocabulary):
-    return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")

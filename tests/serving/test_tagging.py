@@ -18,7 +18,6 @@ from albert_tf.tasks import sequence_features, tags
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask
-from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import split_words
 from tests import goldens, tolerances
 from tests.random_weights import randomise
@@ -29,16 +28,6 @@ LENGTH = 9
 BIOES = ("B-LOC", "E-LOC", "E-PER", "I-LOC", "O", "S-PER", "I-PER")
 BIO = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER", "I-ORG", "B-ORG")
 PLAIN = ("low", "cap", "cap.", "low.", "all", "x", "y")
-
-
-@pytest.fixture(scope="module")
-def vocabulary(golden):
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-
-
-@pytest.fixture(scope="module")
-def config(vocabulary):
-    return goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")
