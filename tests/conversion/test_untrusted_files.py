@@ -42,17 +42,15 @@ def rewrite(path: pathlib.Path, change) -> None:
 # --- pickles ---------------------------------------------------------------------------------
 
 
-PICKLES = {"legacy": False, "zip": True}
 # Where torch is there, torch reads it.
-WITH_TORCH = [
-    pytest.param(zipped, marks=pytest.mark.peers, id=f"{name} with torch")
-    for name, zipped in PICKLES.items()
+PICKLES = [
+    pytest.param(zipped, marks=marks, id=name + end)
+    for end, marks in (("", ()), (" with torch", pytest.mark.peers))
+    for name, zipped in (("legacy", False), ("zip", True))
 ]
 
 
-@pytest.mark.parametrize(
-    "zipped", [*(pytest.param(zipped, id=name) for name, zipped in PICKLES.items()), *WITH_TORCH]
-)
+@pytest.mark.parametrize("zipped", PICKLES)
 def test_a_pickle_runs_nothing(zipped, copy_of, trap):
     folder = copy_of("huggingface")
     (folder / "model.safetensors").unlink()
