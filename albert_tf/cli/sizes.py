@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from absl import flags
@@ -21,7 +22,8 @@ _PAPER = {
     "albert_xlarge_v2": ("ALBERT xlarge", "60M"),
     "albert_xxlarge_v2": ("ALBERT xxlarge", "235M"),
 }
-# What --calibrate measures: little work for each byte, and much. (V, H, layers) with heads of 64.
+# What --calibrate measures: little work for each byte, and much; deep, because the activations of a
+# shallow model stay in the caches. (V, H, layers) with heads of 64.
 _CALIBRATION = tuple(
     AlbertConfig(
         vocab_size,
@@ -31,10 +33,10 @@ _CALIBRATION = tuple(
         intermediate_size=4 * width,
     )
     for vocab_size, width, layers in (
-        (8000, 128, 4),
+        (8000, 128, 12),
         (30000, 256, 3),
-        (8000, 512, 3),
-        (8000, 768, 2),
+        (8000, 256, 8),
+        (8000, 512, 8),
     )
 )
 _CALIBRATION_TOKENS = 1024
@@ -101,6 +103,16 @@ def _check(values: flags.FlagValues, config: AlbertConfig, shape: Shape) -> None
             f"--watts {values.watts:g} needs a speed to compute kWh: set --tokens_per_second, "
             "--calibrate or --measure too"
         )
+    if values.measure:
+        needed = costs.activation_bytes(config, shape)
+        needed += 2 * costs.weight_bytes(config) + costs.optimizer_bytes(config)  # And gradients.
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            raise ValueError(
+                f"--measure with --train_batch_size {shape.batch} needs some {needed / 1e9:,.1f} GB "
+                f"and this machine has {memory / 1e9:,.1f}: measure a smaller batch, and give its "
+                "speed as --tokens_per_second"
+            )
 
 
 def _speeds(

@@ -91,6 +91,7 @@ def test_steps_are_measured():
             "--max_seq_length 1000 exceeds the config's max_position_embeddings",
         ),
         ({"max_seq_length": 19}, "--max_predictions_per_seq 20 is more than --max_seq_length 19"),
+        ({"measure": True}, "--train_batch_size 4096 needs some 2,503.6 GB and this machine has"),
         ({"watts": 7}, "--watts 7 needs a speed to compute kWh: set --tokens_per_second"),
         ({"watts": "nan"}, r"--watts=nan: nan is not a number in \(0, inf\)"),
         ({"tokens_per_second": 0}, r"0.0 is not a number in \(0, inf\)"),
