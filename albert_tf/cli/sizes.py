@@ -109,9 +109,9 @@ def _check(values: flags.FlagValues, config: AlbertConfig, shape: Shape) -> None
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > memory:
             raise ValueError(
-                f"--measure with --train_batch_size {shape.batch} needs some {needed / 1e9:,.1f} GB "
-                f"and this machine has {memory / 1e9:,.1f}: measure a smaller batch, and give its "
-                "speed as --tokens_per_second"
+                f"--measure with --train_batch_size {shape.batch} needs some {needed / 1e9:,.1f} "
+                f"GB and this machine has {memory / 1e9:,.1f}: measure a smaller batch, and give "
+                "its speed as --tokens_per_second"
             )
 
 
