@@ -136,7 +136,7 @@ class AlbertModel(ConfiguredModel):
         """The shape of `sequence_output`, for summary()."""
         return self.encoder.output_shape
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates all weights; their shapes follow from the config alone."""
         if not self.built:
             config = self.config
@@ -147,11 +147,11 @@ class AlbertModel(ConfiguredModel):
 
     def call(
         self,
-        inputs: dict[str, Any],
+        inputs: dict[str, Array],
         training: bool | None = None,
         dropout_seed: Array = None,
         positions: Array = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Array]:
         """Encodes a batch.
 
         Args:

@@ -6,8 +6,6 @@ resumed run repeats the masks of an uninterrupted one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
@@ -38,7 +36,7 @@ def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
     return ops.stack([first_site, ops.cast(step, "int32")])
 
 
-def fold_in(seed: Array, site: Any) -> Any:
+def fold_in(seed: Array, site: Array) -> Array:
     """Derives the seed of a dropout site from the seed of the forward pass.
 
     Args:
@@ -86,6 +84,6 @@ class _GivenSeed(keras.random.SeedGenerator):
     def __init__(self, seed: Array) -> None:  # No super().__init__: it would create a variable.
         self._seed = seed
 
-    def next(self, ordered: bool = True) -> Any:
+    def next(self, ordered: bool = True) -> Array:
         """Returns the seed, `<int>[2]`."""
         return self._seed

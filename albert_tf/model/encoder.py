@@ -55,7 +55,7 @@ class Encoder(layers.AlbertLayer):
             for i in inner
         ]
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the E to H map (only if E is not H, as in the release) and the sublayers."""
         config = self.config
         if config.embedding_size != config.hidden_size:
@@ -131,7 +131,7 @@ class Encoder(layers.AlbertLayer):
     ) -> list[Array]:
         """Returns the outputs of the layer's blocks for each time it is applied."""
 
-        def step(x: Array, turn: Array, block: Block, first: int) -> Any:
+        def step(x: Array, turn: Array, block: Block, first: int) -> Array:
             return apply_block(block, first + len(layer) * turn, x)
 
         steps = [
@@ -165,7 +165,10 @@ class _BlockCaller:
         # Seed and positions are captured: recomputation takes only differentiable tensors as
         # arguments.
         def apply(
-            x: Array, attention_weights: Any, ffn_weights: Any, masked_scores: Array
+            x: Array,
+            attention_weights: layers.SublayerWeights,
+            ffn_weights: layers.SublayerWeights,
+            masked_scores: Array,
         ) -> Array:
             x = attention(x, attention_weights, masked_scores, seed, positions)
             return ffn(x, ffn_weights, seed)

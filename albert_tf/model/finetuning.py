@@ -44,7 +44,7 @@ class FineTunedModel(ConfiguredModel):
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
         self.seed_generator = keras.random.SeedGenerator() if classifier_dropout_prob else None
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates all weights; their shapes follow from the config alone."""
         width = self.config.hidden_size
         of_head = (None, width) if self.reads_pooler else (None, None, width)
@@ -58,8 +58,8 @@ class FineTunedModel(ConfiguredModel):
         return {**super().get_config(), "classifier_dropout_prob": self.classifier_dropout_prob}
 
     def encode(
-        self, inputs: dict[str, Any], training: bool | None, dropout_seed: Array
-    ) -> tuple[dict[str, Any], Any]:
+        self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array
+    ) -> tuple[dict[str, Array], Array]:
         """Encodes a batch.
 
         Args:
@@ -131,7 +131,7 @@ class AlbertForSequenceClassification(ClassifierModel):
     default_name = "albert_for_sequence_classification"
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         """Scores the classes of a batch; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
@@ -165,7 +165,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         self.build()
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         """Scores the choices of a batch; see AlbertModel.call."""
         _, choices, length = ops.shape(inputs["input_ids"])
@@ -205,8 +205,8 @@ class AlbertForQuestionAnswering(FineTunedModel):
         self.build()
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
-    ) -> dict[str, Any]:
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> dict[str, Array]:
         """Scores all positions of a batch; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         logits = self.span(outputs["sequence_output"], seed=seed)
@@ -272,8 +272,8 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         return {**super().get_config(), **beam}
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
-    ) -> dict[str, Any]:
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> dict[str, Array]:
         """Scores a batch; see the class and AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -18,7 +18,7 @@ from albert_tf.types import Array
 MASKED_SCORE = -10000.0
 
 
-def get_activation(name: str) -> Any:
+def get_activation(name: str) -> Callable[[Array], Array]:
     """Returns the function of a config's `hidden_act`; gelu is the tanh approximation."""
     if name == "gelu":
         return lambda x: ops.gelu(x, approximate=True)
@@ -87,7 +87,7 @@ def biased_activation(x: Array, bias: Array, name: str) -> Array:
     return ops.cast(get_activation(name)(x_and_bias), x.dtype)
 
 
-def project(x: Any, kernel: Any, bias: Any, heads: int) -> Any:
+def project(x: Array, kernel: Array, bias: Array, heads: int) -> Array:
     """Returns a projection for each H columns of a kernel, `<float>[B, N, S, D]`.
 
     Args:
@@ -110,7 +110,7 @@ def attention_probs(
     return dropout.apply(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
 
 
-def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: Array) -> Any:
+def _softmax_gradient(probs: Array, upstream: Array, scale: float, masked_scores: Array) -> Array:
     del masked_scores  # Where they are large, the probabilities are 0.
     probs = ops.cast(probs, "float32")
     products = probs * ops.cast(upstream, "float32")
@@ -119,12 +119,12 @@ def _softmax_gradient(probs: Any, upstream: Any, scale: float, masked_scores: Ar
 
 
 @functools.partial(fused, gradient=_softmax_gradient)
-def _softmax(scores: Array, scale: float, masked_scores: Array) -> Any:
+def _softmax(scores: Array, scale: float, masked_scores: Array) -> Array:
     probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
     return ops.cast(probs, scores.dtype)
 
 
-def example_starts(cls_positions: Any, length: int) -> Array:
+def example_starts(cls_positions: Array, length: int) -> Array:
     """Returns for each position of a packed row where its example begins.
 
     Args:
@@ -139,7 +139,7 @@ def example_starts(cls_positions: Any, length: int) -> Array:
     return ops.max(ops.where(begun, firsts, 0), axis=1)
 
 
-def gather_positions(sequence: Any, positions: Array) -> Array:
+def gather_positions(sequence: Array, positions: Array) -> Array:
     """Gathers the vectors at given positions of each sequence.
 
     Args:

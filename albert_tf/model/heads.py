@@ -32,7 +32,7 @@ class MaskedLMHead(layers.AlbertLayer):
         """See AlbertLayer."""
         return (None, None, self.config.vocab_size)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the transform `<float32>[H, E]` and the output bias `<float32>[V]`."""
         config = self.config
         self.transform_kernel = self.add_matrix(
@@ -43,7 +43,7 @@ class MaskedLMHead(layers.AlbertLayer):
         self.output_bias = self.add_bias("output_bias", config.vocab_size)
         self.built = True
 
-    def call(self, x: Array, word_embeddings: Any) -> Array:
+    def call(self, x: Array, word_embeddings: Array) -> Array:
         """Scores all pieces at the given positions.
 
         Args:
@@ -71,13 +71,13 @@ class SentenceOrderHead(layers.AlbertLayer):
         """See AlbertLayer."""
         return (None, 2)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the weights `<float32>[2, H]`, as the release lays them out, and a bias."""
         self.output_weights = self.add_matrix("output_weights", 2, self.config.hidden_size)
         self.output_bias = self.add_bias("output_bias", 2)
         self.built = True
 
-    def call(self, pooled_output: Any) -> Array:
+    def call(self, pooled_output: Array) -> Array:
         """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
         return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
@@ -107,7 +107,7 @@ class ClassifierHead(layers.AlbertLayer):
         """See AlbertLayer."""
         return (*self._input_shape[:-1], self.num_outputs)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Creates the weights `<float32>[C, H]`, as the release lays them out, and a bias."""
         self.output_weights = self.add_matrix(
             "output_weights", self.num_outputs, self.config.hidden_size, stddev=_CLASSIFIER_STDDEV
@@ -134,7 +134,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         """See AlbertLayer."""
         return (None, None)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the maps of the start `[H, 1]` and of the end `[2H, H]`, `[H, 1]`."""
         width = self.config.hidden_size
         self.start = _add_dense(self, "start", width, 1)
@@ -143,7 +143,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         self.end_1 = _add_dense(self, "end_1", width, 1)
         self.built = True
 
-    def call(self, sequence_output: Any, p_mask: Any) -> Array:
+    def call(self, sequence_output: Array, p_mask: Array) -> Array:
         """Scores all positions as starts.
 
         Args:
@@ -156,7 +156,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         logits = _dense(sequence_output, self.start)[..., 0]
         return _mask(ops.cast(logits, "float32"), p_mask)
 
-    def end_logits(self, sequence_output: Any, starts: Array, p_mask: Any) -> Any:
+    def end_logits(self, sequence_output: Array, starts: Array, p_mask: Array) -> Array:
         """Scores all positions as ends of answers that start at K given positions.
 
         Args:
@@ -202,14 +202,14 @@ class AnswerabilityHead(layers.AlbertLayer):
         """See AlbertLayer."""
         return (None,)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the maps `[2H, H]` and, without a bias, `[H, 1]`."""
         width = self.config.hidden_size
         self.dense_0 = _add_dense(self, "dense_0", 2 * width, width)
         self.dense_1_kernel = self.add_matrix("dense_1_kernel", width, 1)
         self.built = True
 
-    def call(self, sequence_output: Any, start_logits: Any, seed: Array = None) -> Array:
+    def call(self, sequence_output: Array, start_logits: Array, seed: Array = None) -> Array:
         """Maps `<float>[B, S, H]` and masked `<float32>[B, S]` to `<float32>[B]` logits."""
         start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
         start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
@@ -219,12 +219,14 @@ class AnswerabilityHead(layers.AlbertLayer):
         return ops.cast(logits[:, 0], "float32")
 
 
-def _add_dense(layer: layers.AlbertLayer, name: str, inputs: int, outputs: int) -> tuple[Any, Any]:
+def _add_dense(
+    layer: layers.AlbertLayer, name: str, inputs: int, outputs: int
+) -> tuple[Array, Array]:
     kernel = layer.add_matrix(f"{name}_kernel", inputs, outputs)
     return kernel, layer.add_bias(f"{name}_bias", outputs)
 
 
-def _dense(x: Array, weights: tuple[Any, Any]) -> Any:
+def _dense(x: Array, weights: tuple[Array, Array]) -> Array:
     kernel, bias = weights
     # A product of two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its
     # memory on a CPU (Keras 3.13 and later avoid it themselves).
@@ -232,7 +234,7 @@ def _dense(x: Array, weights: tuple[Any, Any]) -> Any:
     return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
 
 
-def _mask(logits: Array, p_mask: Any) -> Any:
+def _mask(logits: Array, p_mask: Array) -> Array:
     return ops.where(ops.cast(p_mask, "bool"), _MASKED_LOGIT, logits)
 
 
@@ -265,7 +267,7 @@ class AlbertForPreTraining(ConfiguredModel):
         )
         self.build()
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates all weights; their shapes follow from the config alone."""
         if not self.built:
             self.predictions.build((None, None, self.config.hidden_size))
@@ -279,8 +281,8 @@ class AlbertForPreTraining(ConfiguredModel):
         return {**super().symbolic_inputs(), name: positions}
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
-    ) -> dict[str, Any]:
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> dict[str, Array]:
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
         outputs = self.albert(
             inputs,

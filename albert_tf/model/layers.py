@@ -36,8 +36,7 @@ class AlbertLayer(keras.layers.Layer):
 
         As in the release, stddev is that before truncation, at two standard deviations.
         """
-        if stddev is None:
-            stddev = self.config.initializer_range
+        stddev = self.config.initializer_range if stddev is None else stddev
         return self._add(name, shape, keras.initializers.TruncatedNormal(stddev=stddev))
 
     def add_bias(self, name: str, size: int) -> keras.Variable:
@@ -66,7 +65,7 @@ class Embeddings(AlbertLayer):
         """See AlbertLayer."""
         return (None, None, self.config.embedding_size)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the three tables `<float32>[..., E]` and the normalisation."""
         config, width, add = self.config, self.config.embedding_size, self.add_matrix
         self.word_embeddings = add("word_embeddings", config.vocab_size, width)
@@ -158,7 +157,7 @@ class SelfAttention(Sublayer):
     Source: albert/modeling.py, attention_layer and attention_ffn_block.
     """
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates kernels `<float32>[H, H]`, biases `<float32>[H]` and the normalisation."""
         width = self.config.hidden_size
         for name in ("query", "key", "value", "output"):
@@ -208,7 +207,12 @@ class SelfAttention(Sublayer):
         return self.project_and_norm(x, context, weights, dropout.fold_in(seed, 1))
 
     def attend(
-        self, x: Array, weights: Any, masked_scores: Array, seed: Array, positions: Array
+        self,
+        x: Array,
+        weights: SublayerWeights,
+        masked_scores: Array,
+        seed: Array,
+        positions: Array,
     ) -> tuple[Array, Array]:
         """Returns probabilities `<float>[B, N, P, S]`, values `<float>[B, N, S, D]`; see call."""
         config, width = self.config, self.config.hidden_size
@@ -241,7 +245,7 @@ class FeedForward(Sublayer):
     Source: albert/modeling.py, attention_ffn_block.
     """
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates kernels `<float32>[H, I]`, `<float32>[I, H]`, biases and the normalisation."""
         width, inner = self.config.hidden_size, self.config.intermediate_size
         self.intermediate_kernel = self.add_matrix("intermediate_kernel", width, inner)
@@ -277,16 +281,14 @@ class FeedForward(Sublayer):
         """
         config = self.config
         inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), weights.inner_kernel)
-        inner = functional.biased_activation(
-            inner, weights.inner_bias, name=config.hidden_act
-        )  # [B * S, I]
+        inner = functional.biased_activation(inner, weights.inner_bias, name=config.hidden_act)
         return self.project_and_norm(x, inner, weights, dropout.fold_in(seed, 2))
 
 
 class Pooler(AlbertLayer):
     """Summarises an example: dense and tanh over the vector of its [CLS]."""
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""
         self.kernel = self.add_matrix("kernel", self.config.hidden_size, self.config.hidden_size)
         self.bias = self.add_bias("bias", self.config.hidden_size)

@@ -46,19 +46,19 @@ def unroll(blocks: Sequence[Block], x: Array, times: int) -> list[Array]:
     return results[1:]
 
 
-def _run(blocks: Sequence[Block], x: Array, times: int) -> tuple[Any, list[Any]]:
-    def turn(x: Array, number: Array) -> tuple[Any, list[Any]]:
+def _run(blocks: Sequence[Block], x: Array, times: int) -> tuple[Array, list[Array]]:
+    def turn(x: Array, number: Array) -> tuple[Array, list[Array]]:
         results = _in_turn(blocks, x, number)
         return results[-1], results
 
     return ops.scan(turn, x, ops.arange(times))
 
 
-def _run_tensorflow(blocks: Sequence[Block], x: Array, times: int) -> tuple[Any, list[Any]]:
+def _run_tensorflow(blocks: Sequence[Block], x: Array, times: int) -> tuple[Array, list[Array]]:
     # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
     import tensorflow as tf
 
-    def turn(number: Array, x: Array, arrays: list[Any]) -> tuple[Any, Any, list[Any]]:
+    def turn(number: Array, x: Array, arrays: list[Array]) -> tuple[Array, Array, list[Array]]:
         results = [tf.ensure_shape(y, x.shape) for y in _in_turn(blocks, x, number)]
         written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
         return number + 1, results[-1], written

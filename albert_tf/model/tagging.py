@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 
 from albert_tf.model.finetuning import ClassifierModel
@@ -26,7 +24,7 @@ class AlbertForTokenClassification(ClassifierModel):
     reads_pooler = False
 
     def call(
-        self, inputs: dict[str, Any], training: bool | None = None, dropout_seed: Array = None
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         """Scores the classes of each position; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -23,10 +23,12 @@ from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.text_windows import TextWindows
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import json_member, parse_json
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
+
+Example = TypeVar("Example", bound=TextExample | ChoiceExample)
 
 
-class ScoringTask(SupervisedTask):
+class ScoringTask(SupervisedTask[Example, np.ndarray]):
     """Base class of the tasks here; predicts probabilities `<float64>[N, C]` or numbers `[N, 1]`.
 
     Args:
@@ -68,11 +70,11 @@ class ScoringTask(SupervisedTask):
         names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
         self.metric_names = (*names, "eval_loss")
 
-    def label(self, example: Any) -> Any:
+    def label(self, example: Any) -> np.generic | np.ndarray:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
         return (np.int32 if self.classes else np.float32)(example.label or 0)
 
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns cross entropy or squared error."""
         (name,) = self.loss_names
         labels = features["label_ids"]
@@ -86,14 +88,14 @@ class ScoringTask(SupervisedTask):
         return {name: loss}
 
     def with_probabilities(
-        self, examples: Sequence[Any], features: FeatureTable, probabilities: np.ndarray
+        self, examples: Sequence[Example], features: FeatureTable, probabilities: np.ndarray
     ) -> FeatureTable:
         """Returns the features with a teacher's probabilities `<float>[N, C]` of N examples."""
         column = {losses.TEACHER_PROBABILITIES: probabilities.astype(np.float32)}
         return dataclasses.replace(features, scalars={**features.scalars, **column})
 
     def predictions(
-        self, examples: Sequence[Any], features: FeatureTable, outputs: Any
+        self, examples: Sequence[Example], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
         """Returns a row for each example."""
         return self.shares(outputs)
@@ -102,7 +104,7 @@ class ScoringTask(SupervisedTask):
         """Turns logits into probabilities; a regression's outputs stay as they are."""
         return metrics.softmax(outputs) if self.classes else np.asarray(outputs, np.float64)
 
-    def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
+    def scores(self, examples: Sequence[Example], predictions: np.ndarray) -> dict[str, float]:
         """Returns the metrics of the release and of the leaderboards, and macro F1.
 
         That is the mean over the classes that occur among labels or predictions.
@@ -120,10 +122,8 @@ class ScoringTask(SupervisedTask):
         chosen = predictions.argmax(axis=-1)
         occurring = np.union1d(labels, chosen)
         one_hot = [ids[:, None] == occurring for ids in (labels, chosen)]
-        result = {
-            "eval_accuracy": metrics.accuracy(labels, chosen),
-            "macro_f1": metrics.macro_f1(*one_hot),
-        }
+        result = {"eval_accuracy": metrics.accuracy(labels, chosen)}
+        result["macro_f1"] = metrics.macro_f1(*one_hot)
         if len(self.classes) == 2:
             result["f1"] = metrics.f1(labels, chosen)
             result["matthew_corr"] = metrics.matthews_correlation(labels, chosen)
@@ -131,7 +131,7 @@ class ScoringTask(SupervisedTask):
         return result
 
     def write(
-        self, directory: str, split: str, examples: Sequence[Any], predictions: np.ndarray
+        self, directory: str, split: str, examples: Sequence[Example], predictions: np.ndarray
     ) -> None:
         """Writes <split>_probabilities.json and, for a test, test_results.tsv and `results_file`.
 
@@ -155,13 +155,13 @@ class ScoringTask(SupervisedTask):
         return [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.number_range)]
 
     def average(
-        self, directories: Sequence[str], split: str, examples: Sequence[Any]
+        self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
         return mean_of_stored(directories, split, _ids(examples))
 
 
-class SequenceClassificationTask(ScoringTask):
+class SequenceClassificationTask(ScoringTask[TextExample]):
     """Classification or regression of a text or a pair of texts (examples: TextExample).
 
     Args:
@@ -206,7 +206,7 @@ class SequenceClassificationTask(ScoringTask):
                 yield {**features, **numbers}
 
     def predictions(
-        self, examples: Sequence[Any], features: FeatureTable, outputs: Any
+        self, examples: Sequence[TextExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
         """Returns a row for each example."""
         shares = self.shares(outputs)
@@ -215,7 +215,7 @@ class SequenceClassificationTask(ScoringTask):
         return self.windows.combined(shares, features.scalars["example_index"])
 
 
-class MultipleChoiceTask(ScoringTask):
+class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     """Chooses the right ending for a context (examples: ChoiceExample).
 
     Args:
@@ -252,20 +252,21 @@ class MultipleChoiceTask(ScoringTask):
             )
             yield {**features, "label_ids": self.label(example)}
 
-    def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
+    def scores(
+        self, examples: Sequence[ChoiceExample], predictions: np.ndarray
+    ) -> dict[str, float]:
         """Returns the metrics, and the accuracy on each level if there are several."""
         result = super().scores(examples, predictions)
         levels = sorted({example.level for example in examples})
         for level in levels if result and len(levels) > 1 else ():
             chosen = [i for i, example in enumerate(examples) if example.level == level]
             labels = [examples[i].label for i in chosen]
-            result[f"{level}_accuracy"] = metrics.accuracy(
-                labels, predictions[chosen].argmax(axis=-1)
-            )
+            found = predictions[chosen].argmax(axis=-1)
+            result[f"{level}_accuracy"] = metrics.accuracy(labels, found)
         return result
 
 
-def _ids(examples: Sequence[Any]) -> list[str]:
+def _ids(examples: Sequence[Example]) -> list[str]:
     return [example.guid for example in examples]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from keras import ops
 
@@ -80,7 +79,7 @@ def position_loss(positions: Array, log_probs: Array) -> Array:
     return -ops.sum(chosen * log_probs, axis=-1)
 
 
-def span_losses(outputs: dict[str, Any], features: Features) -> dict[str, Any]:
+def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Array]:
     """Returns the two losses of a span, each halved: their sum is the loss that is minimised.
 
     Args:
@@ -100,7 +99,7 @@ def span_losses(outputs: dict[str, Any], features: Features) -> dict[str, Any]:
     return losses
 
 
-def answerability_loss(outputs: dict[str, Any], features: Features) -> Array:
+def answerability_loss(outputs: dict[str, Array], features: Features) -> Array:
     """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
 
     Args:

@@ -9,37 +9,37 @@ import collections
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def accuracy(labels: Any, predictions: Any) -> float:
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the fraction of correct predictions `<int>[B]`; B is the whole set here."""
     return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
 
 
-def f1(labels: Any, predictions: Any) -> float:
+def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns F1 of class 1, `<int>[B]` against `<int>[B]`; 0 if undefined."""
     hits, false_alarms, misses, _ = _confusion(labels, predictions)
     return _ratio(2 * hits, 2 * hits + false_alarms + misses)
 
 
-def micro_f1(labels: Any, predictions: Any) -> float:
+def micro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns F1 over all decisions of `<bool>[B, C]`, of all classes together; 0 if undefined."""
     return f1(np.ravel(labels), np.ravel(predictions))
 
 
-def macro_f1(labels: Any, predictions: Any) -> float:
+def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the mean of the C classes' F1 of `<bool>[B, C]`; where undefined, it counts as 0."""
     columns = zip(np.transpose(labels), np.transpose(predictions), strict=True)
     return float(np.mean([f1(*column) for column in columns]))
 
 
-def mean_average_precision(labels: Any, scores: Any) -> float:
+def mean_average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
     """Returns the mean of the average precisions of C classes that occur; 0 if none does.
 
     A class's is its precision among the k highest scores, averaged over those k whose score is an
@@ -62,7 +62,7 @@ def _average_precision(labels: np.ndarray, scores: np.ndarray) -> float:
     return float(np.sum(np.diff(hits, prepend=0) * precisions) / hits[-1])
 
 
-def matthews_correlation(labels: Any, predictions: Any) -> float:
+def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns Matthews correlation, `<int>[B]` against `<int>[B]`, 2 classes; 0 if one is constant.
 
     Source: the metric of CoLA.
@@ -77,43 +77,43 @@ def matthews_correlation(labels: Any, predictions: Any) -> float:
     return _ratio(hits * rejections - false_alarms * misses, np.sqrt(squared))
 
 
-def pearson(labels: Any, predictions: Any) -> float:
+def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the linear correlation of two `<float>[B]`; 0 if one is constant."""
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
     x, y = x - x.mean(), y - y.mean()
     return _ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
 
 
-def spearman(labels: Any, predictions: Any) -> float:
+def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the rank correlation; ties share their mean rank."""
     return pearson(*(_ranks(np.asarray(values)) for values in (labels, predictions)))
 
 
-def softmax(logits: Any) -> np.ndarray:
+def softmax(logits: ArrayLike) -> np.ndarray:
     """Returns probabilities `<float64>[B, C]` of logits `<float>[B, C]`."""
     logits = np.asarray(logits, np.float64)
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def sigmoid(logits: Any) -> np.ndarray:
+def sigmoid(logits: ArrayLike) -> np.ndarray:
     """Returns the probabilities `<float64>` of logits `<float>` of the same shape."""
     return 0.5 * (1 + np.tanh(0.5 * np.asarray(logits, np.float64)))
 
 
-def binary_log_loss(labels: Any, probabilities: Any) -> float:
+def binary_log_loss(labels: ArrayLike, probabilities: ArrayLike) -> float:
     """Returns the mean of -log p of what is true: `<bool>[B, C]` against `<float>[B, C]`."""
     chosen = np.where(labels, probabilities, 1 - np.asarray(probabilities))
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
-def log_loss(labels: Any, probabilities: Any) -> float:
+def log_loss(labels: ArrayLike, probabilities: ArrayLike) -> float:
     """Returns the mean of -log p of the true class: `<int>[B]` against `<float>[B, C]`."""
     chosen = np.take_along_axis(np.asarray(probabilities), np.asarray(labels)[:, None], axis=-1)
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
-def mean_squared_error(labels: Any, predictions: Any) -> float:
+def mean_squared_error(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the mean squared difference of two `<float>[B]`."""
     return float(np.mean(np.square(np.asarray(labels) - np.asarray(predictions))))
 
@@ -122,7 +122,7 @@ def _ratio(numerator: float, denominator: float) -> float:
     return float(numerator / denominator) if denominator else 0.0
 
 
-def _confusion(labels: Any, predictions: Any) -> list[float]:
+def _confusion(labels: ArrayLike, predictions: ArrayLike) -> list[float]:
     """Counts true positives, false positives, false negatives and true negatives of class 1."""
     label, prediction = (np.asarray(values) == 1 for values in (labels, predictions))
     cells = (label & prediction, ~label & prediction, label & ~prediction, ~label & ~prediction)

@@ -10,8 +10,9 @@ import numpy as np
 from albert_tf.conversion.run_record import MULTI_LABEL
 from albert_tf.tasks import losses, metrics
 from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.table_files import LABEL_SEPARATOR
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
 
 # The probability from which on a text has a label.
 THRESHOLD = 0.5
@@ -46,7 +47,7 @@ class MultiLabelTask(SequenceClassificationTask):
         targets[list(example.label or ())] = 1
         return targets
 
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the mean of the labels' binary cross entropies."""
         (name,) = self.loss_names
         return {name: losses.multilabel_loss(features["label_targets"], outputs)}
@@ -55,7 +56,7 @@ class MultiLabelTask(SequenceClassificationTask):
         """Turns logits into probabilities."""
         return metrics.sigmoid(outputs)
 
-    def scores(self, examples: Sequence[Any], predictions: np.ndarray) -> dict[str, float]:
+    def scores(self, examples: Sequence[TextExample], predictions: np.ndarray) -> dict[str, float]:
         """Returns the metrics of all labels; see albert_tf.tasks.metrics."""
         if any(example.label is None for example in examples):
             return {}

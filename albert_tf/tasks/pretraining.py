@@ -54,14 +54,14 @@ class PretrainingTask(Task):
         """Returns a new AlbertForPreTraining."""
         return AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
 
-    def loss_weights(self, features: Features) -> dict[str, Any]:
+    def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the number of masked pieces and, if their loss has a weight, of examples."""
         weights = {"masked_lm_loss": ops.sum(_piece_weights(features))}
         if self.sentence_order_weight:
             weights["sentence_order_loss"] = ops.sum(_order_weights(features))
         return weights
 
-    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the negative log-likelihoods, summed over masked pieces and over examples."""
         nll = _nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
         sums = {"masked_lm_loss": ops.sum(nll * _piece_weights(features))}
@@ -71,7 +71,7 @@ class PretrainingTask(Task):
             sums["sentence_order_loss"] = self.sentence_order_weight * order_sum
         return sums
 
-    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
+    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
         """Returns sum and weight of the losses and of the accuracies, the release's metrics."""
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         pieces = _hits(features["masked_lm_ids"], outputs["masked_lm_logits"])

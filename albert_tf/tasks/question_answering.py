@@ -21,13 +21,13 @@ from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import parse_json
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
 
 # Where a window's pieces are in the paragraph, stored per position like all sequences.
 _PLACES = ("char_starts", "char_ends", "is_max_context")
 
 
-class SquadTask(SupervisedTask):
+class SquadTask(SupervisedTask[SquadExample, Predictions]):
     """Base class of both tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
     Args:
@@ -83,12 +83,12 @@ class SquadTask(SupervisedTask):
             scalars = {name: np.int32(value) for name, value in numbers.items()}
             yield {**window.features, **scalars, **places}
 
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns half the loss of the start and half that of the end."""
         return losses.span_losses(outputs, features)
 
     def write(
-        self, directory: str, split: str, examples: Sequence[Any], predictions: Predictions
+        self, directory: str, split: str, examples: Sequence[SquadExample], predictions: Predictions
     ) -> None:
         """Writes predictions.json, nbest_predictions.json and, if there are any, null_odds.json.
 
@@ -177,7 +177,7 @@ class SquadV2Task(SquadTask):
             **self.options.arguments,
         )
 
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns half the losses of start, end and answerability."""
         loss = losses.answerability_loss(outputs, features)
         return {**super().example_losses(outputs, features), "answerability_loss": loss}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from keras import ops
 
@@ -13,7 +13,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training.task import Task
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
+
+Example = TypeVar("Example")
+Predictions = TypeVar("Predictions")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +46,8 @@ class ModelOptions:
         }
 
 
-class SupervisedTask(Task):
-    """A task whose metrics need the predictions of a whole set.
+class SupervisedTask(Task, Generic[Example, Predictions]):
+    """A task whose metrics need the predictions of a whole set, from examples of one kind.
 
     Args:
       options: Options of the model; None if no model is built.
@@ -79,20 +82,20 @@ class SupervisedTask(Task):
         return {"tokenizer": self.tokenizer.digest, "max_seq_length": self.max_seq_length}
 
     @abc.abstractmethod
-    def rows(self, examples: Sequence[Any], is_training: bool) -> Iterator[Mapping[str, Any]]:
+    def rows(self, examples: Sequence[Example], is_training: bool) -> Iterator[Mapping[str, Any]]:
         """Yields the features of examples, row by row, in the form of FeatureTable.from_rows."""
 
     # --- batches -> losses ------------------------------------------------------------------
 
     @abc.abstractmethod
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns losses `<float32>[B]` by name; the mean of their sum is minimised."""
 
-    def loss_weights(self, features: Features) -> dict[str, Any]:
+    def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the number of examples, for each loss."""
         return dict.fromkeys(self.loss_names, ops.sum(example_weights(features)))
 
-    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns each loss, summed over the examples."""
         weights = example_weights(features)
         losses = self.example_losses(outputs, features)
@@ -101,19 +104,25 @@ class SupervisedTask(Task):
     # --- outputs -> predictions -------------------------------------------------------------
 
     @abc.abstractmethod
-    def predictions(self, examples: Sequence[Any], features: FeatureTable, outputs: Any) -> Any:
+    def predictions(
+        self, examples: Sequence[Example], features: FeatureTable, outputs: Any
+    ) -> Predictions:
         """Turns the model's outputs, one row per row of features, into predictions to be scored."""
 
     @abc.abstractmethod
-    def scores(self, examples: Sequence[Any], predictions: Any) -> dict[str, float]:
+    def scores(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
         """Returns metrics by name, including `key_metric`; none if the examples have no labels."""
 
     @abc.abstractmethod
-    def write(self, directory: str, split: str, examples: Sequence[Any], predictions: Any) -> None:
+    def write(
+        self, directory: str, split: str, examples: Sequence[Example], predictions: Predictions
+    ) -> None:
         """Writes a split's predictions to files: for users, leaderboards and `average`."""
 
     @abc.abstractmethod
-    def average(self, directories: Sequence[str], split: str, examples: Sequence[Any]) -> Any:
+    def average(
+        self, directories: Sequence[str], split: str, examples: Sequence[Example]
+    ) -> Predictions:
         """Returns the mean of the predictions that `write` wrote to several directories.
 
         Raises:
@@ -122,7 +131,7 @@ class SupervisedTask(Task):
         """
 
 
-def example_weights(features: Features) -> Any:
+def example_weights(features: Features) -> Array:
     """Returns the rows' weights `<float32>[B]`, 0 for those that only fill a batch up."""
     weights = features.get("example_weights")
     if weights is None:

@@ -22,13 +22,13 @@ from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, example_weights
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
 
 # Of probabilities stored for ensembles: a set has many words.
 _DIGITS = 7
 
 
-class TokenClassificationTask(SupervisedTask):
+class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     """Tags words. Examples are TokenExamples, a row is a window on a sentence.
 
     Each word is split into pieces by itself, and its first piece carries its tag; no other position
@@ -91,12 +91,12 @@ class TokenClassificationTask(SupervisedTask):
                 places = {"word_numbers": numbers, "tag_ids": tag_ids}
                 yield {**features, **places, "example_index": np.int32(index)}
 
-    def loss_weights(self, features: Features) -> dict[str, Any]:
+    def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the number of words."""
         counts = ops.sum(ops.cast(features["tag_ids"] > 0, "float32"), axis=1)
         return dict.fromkeys(self.loss_names, ops.sum(counts * example_weights(features)))
 
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the cross entropies of a window's words, summed."""
         # An id of -1 costs nothing.
         loss = losses.classification_loss(features["tag_ids"] - 1, outputs)

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from albert_tf.types import Features
+from albert_tf.types import Array, Features
 
 
 class Task(abc.ABC):
@@ -32,21 +32,21 @@ class Task(abc.ABC):
         """Returns a new, randomly initialised model."""
 
     @abc.abstractmethod
-    def loss_weights(self, features: Features) -> dict[str, Any]:
+    def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the weight of each loss, `<float32>[]` by name, from a batch's features."""
 
     @abc.abstractmethod
-    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Any]:
+    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the weighted sum of each loss, `<float32>[]` by name; a loss is sum / weight."""
 
-    def losses(self, sums: Mapping[str, Any], weights: Mapping[str, Any]) -> list[Any]:
+    def losses(self, sums: Features, weights: Features) -> list[Array]:
         """Returns the losses `<float32>[]`, in the order of `loss_names`, from sums and weights."""
         return [
             sums[name] / (weights[name] + self.loss_epsilon.get(name, 0.0))
             for name in self.loss_names
         ]
 
-    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Any, Any]]:
+    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
         """Returns sum and weight of each metric over a batch, `<float32>[]` by name.
 
         By default the metrics are the losses.
