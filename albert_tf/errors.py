@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 # An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
+# In messages of JAX and TensorFlow, for which a full disk is an exhausted resource, too.
+_OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
 # Lines of TensorFlow's messages that don't give the cause.
 _NO_CAUSE = re.compile(
     r"The error could be from a previous operation|Additional GRPC error information|"
@@ -33,18 +35,23 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
     Likewise for Ctrl-C. The traceback is logged on request: in scripts, with --verbosity=1.
 
     Args:
-      *others: Exceptions to handle besides ValueError, ImportError (of an extra), OSError and
-        TensorFlow's, which it also raises for files.
+      *others: Exceptions to handle besides ValueError, ImportError (of an extra), OSError,
+        TensorFlow's, which it also raises for files, and those that say that memory ran out.
       flags: The names of the script's flags; see `with_dashes`.
     """
     try:
         yield
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
-    except files.errors(ValueError, ImportError, *others) as error:
-        logging.debug("traceback of the error:", exc_info=True)
+    except files.errors(ValueError, ImportError, MemoryError, RuntimeError, *others) as error:
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
         text = reason(error) if is_tensorflows else str(error)
+        if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
+            cause = text.partition("\n")[0]
+            text = f"memory ran out ({cause}): lower the batch size or `max_seq_length`"
+        elif isinstance(error, RuntimeError) and not isinstance(error, others):
+            raise
+        logging.debug("traceback of the error:", exc_info=True)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
 
 

@@ -16,6 +16,8 @@ from albert_tf import errors
 
 Define = Callable[[flags.FlagValues], None]
 Expand = Callable[[Sequence[str]], Sequence[str]]
+# What TensorFlow's shapes and SentencePiece's settings hold; absl's integers have no bound.
+_INT32_MAX = 2**31 - 1
 # absl's message about a missing required flag.
 _MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
@@ -34,8 +36,8 @@ def command_line() -> str:
 class FlagGroup:
     """Defines flags that --help lists under one heading.
 
-    `group.integer("num_steps", 7, "Number of steps.", lower_bound=1)` is absl's DEFINE_integer with
-    its `flag_values` filled in; so are the others.
+    `group.string("name", None, "Name of a run.")` is absl's DEFINE_string with its `flag_values`
+    filled in; so are the others, and numbers are checked as absl does not.
     """
 
     def __init__(self, values: flags.FlagValues, heading: str) -> None:
@@ -44,12 +46,24 @@ class FlagGroup:
         self.alias = self._bind(flags.DEFINE_alias)
         self.boolean = self._bind(flags.DEFINE_boolean)
         self.enum = self._bind(flags.DEFINE_enum)
-        self.integer = self._bind(flags.DEFINE_integer)
         self.list = self._bind(flags.DEFINE_list)
         self.string = self._bind(flags.DEFINE_string)
 
     def _bind(self, define: Callable[..., Any]) -> Callable[..., Any]:
         return functools.partial(define, **self._bound)
+
+    def integer(
+        self,
+        name: str,
+        default: int | None,
+        help: str,
+        lower_bound: int | None = None,
+        maximum: float = _INT32_MAX,
+    ) -> None:
+        """Defines an integer of at least `lower_bound`, at most `maximum`."""
+        parser = _IntegerParser(lower_bound, maximum)
+        serializer: flags.ArgumentSerializer[int] = flags.ArgumentSerializer()
+        flags.DEFINE(parser, name, default, help, serializer=serializer, **self._bound)
 
     def number(
         self, name: str, default: float | None, help: str, interval: str | None = None
@@ -58,6 +72,20 @@ class FlagGroup:
         parser = _IntervalParser(interval) if interval else flags.FloatParser()
         serializer: flags.ArgumentSerializer[float] = flags.ArgumentSerializer()
         flags.DEFINE(parser, name, default, help, serializer=serializer, **self._bound)
+
+
+class _IntegerParser(flags.IntegerParser):
+    """Checks the maximum apart from the lower bound, so that each message names one of them."""
+
+    def __init__(self, lower_bound: int | None, maximum: float) -> None:
+        super().__init__(lower_bound)
+        self._maximum = maximum
+
+    def convert(self, argument: int | str) -> int:
+        value = super().convert(argument)
+        if value > self._maximum:
+            raise ValueError(f"more than the maximum, {self._maximum:,}")
+        return value
 
 
 class _IntervalParser(flags.FloatParser):

@@ -13,6 +13,9 @@ class OurOwnError(Exception):
     pass
 
 
+_LOWER = "lower the batch size or --max_seq_length"
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -23,12 +26,30 @@ class OurOwnError(Exception):
             tf.errors.DataLossError(None, None, "{{function_node a}} at:\nbad record [Op:Read]"),
             "error: bad record",
         ),
+        (
+            tf.errors.ResourceExhaustedError(
+                None, None, "Detected at:\nOOM when allocating on GPU:0\n\t [[{{node a}}]]\nHint: x"
+            ),
+            f"error: memory ran out (OOM when allocating on GPU:0): {_LOWER}",
+        ),
+        (
+            # JAX's JaxRuntimeError is a RuntimeError.
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nMore of it"),
+            f"error: memory ran out (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.): {_LOWER}",
+        ),
+        (
+            MemoryError("Unable to allocate 7. TiB"),
+            f"error: memory ran out (Unable to allocate 7. TiB): {_LOWER}",
+        ),
     ],
 )
 def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
     before = logging.get_verbosity()
     logging.set_verbosity(logging.DEBUG)
-    with pytest.raises(SystemExit) as ended, errors.in_one_line(OurOwnError):
+    with (
+        pytest.raises(SystemExit) as ended,
+        errors.in_one_line(OurOwnError, flags=["max_seq_length"]),
+    ):
         raise error
     logging.set_verbosity(before)
     assert ended.value.code == line
@@ -111,6 +132,7 @@ def test_ctrl_c_is_one_line():
         raise KeyboardInterrupt
 
 
-def test_mistakes_of_the_program_are_raised():
-    with pytest.raises(KeyError), errors.in_one_line():
-        raise KeyError("x")
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError, NotImplementedError])
+def test_mistakes_of_the_program_are_raised(kind):
+    with pytest.raises(kind), errors.in_one_line():
+        raise kind("x")

@@ -171,6 +171,34 @@ def test_a_wrong_command_line_is_one_line(start, script, arguments, message):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+def test_a_bare_command_says_what_must_be_given(start, script):
+    parse = start(script)
+    with pytest.raises(SystemExit) as ended:
+        parse([script])
+    assert re.fullmatch(
+        r"error: --\w+ must be given(; --\w+ must be given)* \(--help lists the flags\)",
+        ended.value.code,
+    )
+
+
+def test_an_integer_has_bounds():
+    values = flags.FlagValues()
+    group = scripts.FlagGroup(values, "Integers")
+    group.integer("size", None, "A size.", lower_bound=1)
+    group.integer("seed", None, "A seed.", maximum=2**32 - 1)
+    scripts.parse_in_one_line(values, ["", "--size=2147483647", "--seed=4294967295"])
+    assert (values.size, values.seed) == (2147483647, 4294967295)
+    for argument, message in (
+        ("--size=0", "0 is not a positive integer"),
+        ("--size=2147483648", "more than the maximum, 2,147,483,647"),
+        ("--seed=4294967296", "more than the maximum, 4,294,967,295"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            scripts.parse_in_one_line(values, ["", argument])
+        assert ended.value.code == f"error: flag {argument}: {message} (--help lists the flags)"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("given", ["--flagfile={0}", "-flagfile {0}", "--flagfile={1}"])
 def test_a_flag_file_that_is_no_text_is_one_line(tmp_path, start, script, given):
     bad, naming = tmp_path / "bad.flags", tmp_path / "naming.flags"

@@ -44,7 +44,7 @@ def _named(arguments: Sequence[str]) -> str | None:
     """Returns the value of the last --recipe, or None if there is none."""
     arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
     name = None
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
         if match := re.fullmatch("--?recipe(?:=(.*))?", argument, re.DOTALL):
             name = following if match[1] is None else match[1]
     return name

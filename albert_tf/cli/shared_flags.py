@@ -99,6 +99,7 @@ def define_optimizer(
         "Seed for weight initialisation, example order, dropout and, in pre-training, dynamic "
         "masks. The same seed repeats a run.",
         lower_bound=0,
+        maximum=2**32 - 1,  # NumPy's.
     )
 
 

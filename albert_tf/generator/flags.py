@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
@@ -105,7 +106,7 @@ def _define_vocabulary(values: flags.FlagValues) -> None:
         0.1,
         "Maximum share of [UNK] among the text's tokens. A larger one is an error: the vocabulary "
         "is probably for another language. With the right one the share is about 0.001.",
-        "[-inf, 1]",
+        "[0, 1]",
     )
 
 
@@ -134,6 +135,7 @@ def _define_examples(values: flags.FlagValues) -> None:
         "random_seed",
         12345,
         "Seed of all random choices. The same text, flags and seed give the same records.",
+        maximum=math.inf,
     )
     group.boolean(
         "random_next_sentence",

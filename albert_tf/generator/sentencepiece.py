@@ -64,14 +64,14 @@ def define_training_flags(group: FlagGroup) -> None:
         0.99995,
         "Share of the text's characters that get a piece of their own; rarer ones become <unk>. "
         "0.99995 is the release's.",
-        "[0, 1]",
+        "[0.98, 1]",
     )
     group.integer(
         "input_sentence_size",
         10_000_000,
         "Maximum number of sentences to train on; of a larger text, a random sample is used. "
         "Memory use grows with it. 10,000,000 is the release's.",
-        lower_bound=1,
+        lower_bound=101,  # SentencePiece's own, as is the share above.
     )
 
 
@@ -159,6 +159,8 @@ def check_writable(model_prefix: str) -> None:
     """
     import tensorflow as tf
 
+    if not os.path.basename(model_prefix):  # It would write hidden files.
+        raise OSError(f"`model_prefix` {model_prefix} has no file name: give DIRECTORY/NAME")
     try:
         tf.io.gfile.makedirs(os.path.dirname(model_prefix) or ".")
         files.try_to_write(model_prefix + ".model.tmp")

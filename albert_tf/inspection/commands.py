@@ -225,13 +225,13 @@ def _positive(text: str) -> int:
 
 
 def _not_negative(text: str) -> int:
-    if int(text) < 0:
+    if not 0 <= int(text) < 2**32:  # What NumPy takes as a seed.
         raise ValueError(text)
     return int(text)
 
 
 # argparse's messages name them.
-_positive.__name__, _not_negative.__name__ = "positive integer", "integer of at least 0"
+_positive.__name__, _not_negative.__name__ = "positive integer", "integer in [0, 2**32)"
 
 
 @contextlib.contextmanager

@@ -145,7 +145,7 @@ def test_size_below_the_characters(text_file, tmp_path):
 
 def test_a_coverage_that_is_no_number(text_file, tmp_path):
     with pytest.raises(
-        SystemExit, match=r"^error: .*--character_coverage=nan: nan is not a number in \[0, 1\]"
+        SystemExit, match=r"^error: .*--character_coverage=nan: nan is not a number in \[0.98, 1\]"
     ):
         arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
         run(*arguments, "--character_coverage=nan")
@@ -160,6 +160,8 @@ def test_a_prefix_that_cannot_be_written_is_found_before_the_work(text_file, tmp
     monkeypatch.setattr(train_sentencepiece, "train", lambda *_, **__: pytest.fail("it trains"))
     with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
         run(f"--input_file={text_file}", f"--model_prefix={text_file}/v")
+    with pytest.raises(SystemExit, match="^error: --model_prefix .*/ has no file name: give"):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path}/")
     (tmp_path / "v.model.tmp").mkdir()
     with pytest.raises(SystemExit, match="^error: --model_prefix .* Is a directory.: give an"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}")
