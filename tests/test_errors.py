@@ -34,8 +34,8 @@ _LOWER = "lower the batch size or --max_seq_length"
         ),
         (
             # JAX's JaxRuntimeError is a RuntimeError.
-            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nMore of it"),
-            f"error: memory ran out (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.): {_LOWER}",
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9.\nMore of it"),
+            f"error: memory ran out (RESOURCE_EXHAUSTED: Out of memory allocating 9.): {_LOWER}",
         ),
         (
             MemoryError("Unable to allocate 7. TiB"),
