@@ -173,7 +173,7 @@ class AlbertConfig:
           The config.
 
         Raises:
-          FileNotFoundError: If there is no such file or model.
+          OSError: If there is no such file or model.
           ValueError: If it is not JSON, not a valid config, or not a regular file.
         """
         known = shipped.models()
@@ -185,14 +185,9 @@ class AlbertConfig:
                 f"ALBERT config {os.fspath(path)} does not exist, nor is it the name of a model: "
                 f"known names are {', '.join(known)}"
             )
-        if files.is_dir(path):
-            raise ValueError(f"ALBERT config {os.fspath(path)} is a directory: name the file in it")
-        files.check_regular(path)
-        if not files.is_file(path):
-            raise FileNotFoundError(f"ALBERT config {os.fspath(path)} does not exist")
-        values = text_files.parse_json(
-            files.read_bytes(path, files.SMALL_BYTES), f"ALBERT config {os.fspath(path)}"
-        )
+        name = f"ALBERT config {os.fspath(path)}"
+        files.check_file(path, name)
+        values = text_files.parse_json(files.read_bytes(path, files.SMALL_BYTES), name)
         try:
             return cls.from_dict(values)
         except ValueError as error:

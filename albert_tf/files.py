@@ -69,8 +69,12 @@ def is_dir(path: str | os.PathLike[str]) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
-def check_regular(path: str | os.PathLike[str]) -> None:
+def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
     """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end.
+
+    Args:
+      path: The file.
+      name: What messages call it; by default the path.
 
     Raises:
       ValueError: If it is a named pipe, a device or a socket.
@@ -79,7 +83,28 @@ def check_regular(path: str | os.PathLike[str]) -> None:
         return
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise ValueError(f"{os.fspath(path)} is a pipe, a device or a socket: name a regular file")
+        name = name or os.fspath(path)
+        raise ValueError(f"{name} is a pipe, a device or a socket: name a regular file")
+
+
+def check_file(path: str | os.PathLike[str], name: str = "") -> None:
+    """Checks that there is such a file.
+
+    Args:
+      path: The file.
+      name: See `check_regular`.
+
+    Raises:
+      FileNotFoundError: If there is nothing.
+      IsADirectoryError: If it is a directory.
+      ValueError: See `check_regular`.
+    """
+    name = name or os.fspath(path)
+    if is_dir(path):
+        raise IsADirectoryError(f"{name} is a directory: name the file in it")
+    check_regular(path, name)
+    if not is_file(path):
+        raise FileNotFoundError(f"{name} does not exist")
 
 
 def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:

@@ -30,6 +30,12 @@ def test_pipes_and_devices_are_refused(tmp_path, reader):
             READERS[reader](path)
 
 
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="^--text is a pipe, a device or a socket: name a regular"):
+        files.check_file(tmp_path / "pipe", "--text")
+
+
 def test_a_link_to_a_file_is_one(tmp_path):
     (tmp_path / "file").write_bytes(b"one")
     (tmp_path / "link").symlink_to("file")
@@ -81,6 +87,8 @@ def test_a_directory_is_no_file(tmp_path):
     (tmp_path / "texts").mkdir()
     with pytest.raises(ValueError, match=r"texts is a directory: give .*texts/\* for the files"):
         files.list_files(f"{tmp_path}/a.txt,{tmp_path}/texts")
+    with pytest.raises(IsADirectoryError, match="texts is a directory: name the file in it"):
+        files.check_file(tmp_path / "texts")
 
 
 @pytest.mark.parametrize("kind", ["spm_model_file", "vocab_file"])

@@ -23,12 +23,11 @@ def sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[s
       column: One of COLUMNS.
 
     Raises:
-      FileNotFoundError: If the file doesn't exist.
+      OSError: If there is no such file.
       ValueError: If a line doesn't have ten columns, a word has nothing in this one, or there is
         no sentence. The message names file and line.
     """
-    if not files.is_file(path):
-        raise FileNotFoundError(f"{path} does not exist")
+    files.check_file(path)
     words: list[str] = []
     values: list[str] = []
     empty = True

@@ -278,8 +278,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     quiet.import_tensorflow()
 
     with errors.in_one_line(flags=vars(args)):
-        if args.input_file and not os.path.isfile(args.input_file):
-            raise FileNotFoundError(f"--input_file {args.input_file} does not exist")
+        if args.input_file:
+            files.check_file(args.input_file, f"--input_file {args.input_file}")
         predictor = load(args)
         if args.input_file:
             lines = text_files.utf8_lines(args.input_file)

@@ -64,6 +64,9 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         sizes = {"num_labels": count}
         options.setdefault("labels", labels.find(stored.path, count))
         run = run_record.find(stored.path)
+        if task == "tag" and run and run.problem_type:
+            # Its weights are those of a tagger, and a pooler.
+            raise ValueError(f"{stored.path} is a classifier: set `task` to classify")
         if run and run.problem_type == run_record.MULTI_LABEL:
             options.setdefault("multilabel", True)
     model = model_class(config, **sizes)

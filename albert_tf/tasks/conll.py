@@ -62,7 +62,7 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
       labelled: Whether it must have tags; if not, it has one for each word or none at all.
 
     Raises:
-      FileNotFoundError: If the file doesn't exist.
+      OSError: If there is no such file.
       ValueError: If a line is not of this form, a tag is missing or unknown, or there is no
         sentence. The message names file and line.
     """
@@ -84,8 +84,7 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
 
 def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
     """Yields a file's sentences; all have tags, or none."""
-    if not files.is_file(path):
-        raise FileNotFoundError(f"{path} does not exist")
+    files.check_file(path)
     is_json = path.lower().endswith((".jsonl", ".json"))
     found = _of_objects(path) if is_json else _of_columns(path)
     first = None

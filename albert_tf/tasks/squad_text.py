@@ -49,14 +49,13 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     """Reads a file of SQuAD 1.1 or 2.0, or of rows (see FLAT_FORMATS, table.read_questions).
 
     Raises:
-      FileNotFoundError: If the file doesn't exist.
+      OSError: If there is no such file.
       ValueError: If it isn't UTF-8 JSON in SQuAD's format, has a duplicate id, or has an answer
         outside its paragraph. The message names the question.
 
     Source: squad_utils.py, read_squad_examples.
     """
-    if not files.is_file(path):
-        raise FileNotFoundError(f"{path} does not exist")
+    files.check_file(path)
     if os.path.splitext(path)[1].lower() in FLAT_FORMATS:
         rows = table.read_questions(os.fspath(path))
         examples = [_example(context, question, where) for where, context, question in rows]

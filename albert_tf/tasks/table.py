@@ -82,7 +82,7 @@ def read_texts(
       several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR.
 
     Raises:
-      FileNotFoundError: If the file doesn't exist.
+      OSError: If there is no such file.
       ValueError: If it has another format, lacks a column, a text or any row, or has an unknown
         label, or for a regression one that isn't a number. The message names file and line, or row.
     """
@@ -111,7 +111,7 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
       path: Path of a .jsonl or .parquet file.
 
     Raises:
-      FileNotFoundError: If the file doesn't exist.
+      OSError: If there is no such file.
       ValueError: See read_texts.
     """
     for number, row in table_files.records(path, ("id", "question", "context"), ("answers",)):

@@ -48,12 +48,11 @@ def records(
       optional: Of a .parquet file only the wanted columns are read, and those of these it has.
 
     Raises:
-      FileNotFoundError: If the file doesn't exist.
+      OSError: If there is no such file.
       ValueError: If it has another format, lacks a column or any row, or is damaged. The message
         names file and line.
     """
-    if not files.is_file(path):
-        raise FileNotFoundError(f"{path} does not exist")
+    files.check_file(path)
     ending = os.path.splitext(path)[1].lower()
     if ending not in FORMATS:
         raise ValueError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
@@ -116,6 +115,10 @@ def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int,
 def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in utf8_lines(path):
         yield number, tab_cells(line, f"{path}:{number}")
+
+
+# A long document is more than the csv module's own limit, 131,072 characters.
+csv.field_size_limit(2**31 - 1)
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:

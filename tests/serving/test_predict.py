@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint
-from albert_tf.conversion import labels, named_weights
+from albert_tf.conversion import labels, named_weights, run_record
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict, saved_model
 from tests import goldens
@@ -213,6 +213,15 @@ def test_answers_need_no_pooler(folder, monkeypatch, capsys):
     stored = without(trained(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
     with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
         predict.main(["--model", stored, "--task", "choose"])
+
+
+def test_a_classifier_is_no_tagger(folder, tmp_path):
+    """Its weights would do: a tagger's, and a pooler's."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    model = trained(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
+    run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "").write(str(tmp_path))
+    with pytest.raises(SystemExit, match="is a classifier: set --task to classify"):
+        predict.main(["--model", model, "--task", "tag"])
 
 
 def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):

@@ -160,3 +160,13 @@ def test_other_mistakes(tmp_path):
         table.find_labels(path, TEXT)
     with pytest.raises(FileNotFoundError, match="none.csv does not exist"):
         table.find_labels(str(tmp_path / "none.csv"), TEXT)
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_cell_may_hold_a_long_document(tmp_path, quote):
+    document = "a word." * 30_000
+    path = write(tmp_path, "t.csv", f"review,mood\n{quote}{document}{quote},a\nx,b\n")
+    assert [len(example.text_a) for example in table.read_texts(path, TEXT, ["a", "b"])] == [
+        210_000,
+        1,
+    ]
