@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -164,7 +165,12 @@ class AlbertModel(ConfiguredModel):
 
         Returns:
           See the class.
+
+        Raises:
+          ValueError: If the inputs are not by name.
         """
+        if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
+            raise ValueError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
         # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
         input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")

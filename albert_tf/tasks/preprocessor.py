@@ -182,9 +182,11 @@ class Preprocessor:
           labels) or (inputs, labels, weights).
 
         Raises:
-          ValueError: If numbers of texts, labels and weights differ, a text is not a string, or a
-            label has no name in `self.labels`.
+          ValueError: If numbers of texts, labels and weights differ, a text is not a string, a
+            label has no name in `self.labels`, or there are no rows in a batch.
         """
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1, not {batch_size}")
         columns = TextColumns.of(texts, labels, sample_weights, pairs=pairs, choices=choices)
         ids = columns.label_ids(self.labels)
         if columns.weights is not None and ids is None:

@@ -152,6 +152,12 @@ def test_int64_inputs_do_as_well(base):
     check_outputs("base", base(inputs))
 
 
+@pytest.mark.parametrize("inputs", [np.full((2, 7), 5), {"ids": np.full((2, 7), 5)}])
+def test_inputs_are_by_name(base, inputs):
+    with pytest.raises(ValueError, match="expected a dictionary of inputs with `input_ids`"):
+        base(inputs)
+
+
 def run(model, seed=None, training=True):
     rng = np.random.default_rng(23)
     inputs = {"input_ids": rng.integers(31, size=(2, 7)).astype("int32")}
