@@ -38,7 +38,7 @@ class FineTunedModel(ConfiguredModel):
         super().__init__(config, recompute, **kwargs)
         if not 0 <= classifier_dropout_prob < 1:
             raise ValueError(
-                f"classifier_dropout_prob must be in [0, 1), got {classifier_dropout_prob}"
+                f"`classifier_dropout_prob` is {classifier_dropout_prob}, not in [0, 1)"
             )
         self.classifier_dropout_prob = classifier_dropout_prob
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
@@ -105,6 +105,8 @@ class ClassifierModel(FineTunedModel):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
+        if num_labels < 1:
+            raise ValueError(f"`num_labels` must be at least 1, not {num_labels}")
         kwargs["name"] = name or self.default_name
         super().__init__(config, classifier_dropout_prob, recompute, **kwargs)
         self.num_labels = num_labels

@@ -228,8 +228,13 @@ def test_initial_weights_are_of_the_releases_spread(variant, path, stddev):
 
 @pytest.mark.parametrize("rate", [1.0, -0.1])
 def test_a_rate_outside_its_range_is_refused(rate):
-    with pytest.raises(ValueError, match=r"classifier_dropout_prob must be in \[0, 1\), got"):
+    with pytest.raises(ValueError, match=r"classifier_dropout_prob` is .*, not in \[0, 1\)"):
         build("cola", classifier_dropout_prob=rate)
+
+
+def test_a_classifier_has_classes():
+    with pytest.raises(ValueError, match="`num_labels` must be at least 1, not 0"):
+        albert_tf.AlbertForTokenClassification("albert_tiny", num_labels=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
