@@ -37,9 +37,7 @@ class FineTunedModel(ConfiguredModel):
     ) -> None:
         super().__init__(config, recompute, **kwargs)
         if not 0 <= classifier_dropout_prob < 1:
-            raise ValueError(
-                f"`classifier_dropout_prob` is {classifier_dropout_prob}, not in [0, 1)"
-            )
+            raise ValueError(f"`classifier_dropout_prob` {classifier_dropout_prob} not in [0, 1)")
         self.classifier_dropout_prob = classifier_dropout_prob
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
         self.seed_generator = keras.random.SeedGenerator() if classifier_dropout_prob else None

@@ -228,7 +228,7 @@ def test_initial_weights_are_of_the_releases_spread(variant, path, stddev):
 
 @pytest.mark.parametrize("rate", [1.0, -0.1])
 def test_a_rate_outside_its_range_is_refused(rate):
-    with pytest.raises(ValueError, match=r"classifier_dropout_prob` is .*, not in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"classifier_dropout_prob` .* not in \[0, 1\)"):
         build("cola", classifier_dropout_prob=rate)
 
 
