@@ -167,10 +167,11 @@ class AlbertModel(ConfiguredModel):
           See the class.
 
         Raises:
-          ValueError: If the inputs are not by name.
+          TypeError: If the inputs are not by name. (Keras tries that in exports: any other error
+            would end them.)
         """
-        if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
-            raise ValueError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+        if not isinstance(inputs, Mapping):
+            raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
         # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
         input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")
