@@ -3,24 +3,9 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-import tensorflow as tf
 
 from tests import finetune_runs
 from tests import pretraining_runs as runs
-
-# TensorFlow spends a sixth of these tests on optimising graphs that run for milliseconds. Numbers
-# are compared in tests/model and tests/training, and processes run as a user's do.
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Has graphs run as they are."""
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-
-def pytest_runtest_teardown() -> None:
-    """Optimises them again."""
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
 @pytest.fixture(scope="module")
