@@ -37,7 +37,7 @@ class FlagGroup:
     """Defines flags that --help lists under one heading.
 
     `group.string("name", None, "Name of a run.")` is absl's DEFINE_string with its `flag_values`
-    filled in; so are the others, and numbers are checked as absl does not.
+    filled in; so are the others. `integer` and `number` have bounds that absl's lack.
     """
 
     def __init__(self, values: flags.FlagValues, heading: str) -> None:

@@ -225,7 +225,7 @@ def _positive(text: str) -> int:
 
 
 def _not_negative(text: str) -> int:
-    if not 0 <= int(text) < 2**32:  # What NumPy takes as a seed.
+    if not 0 <= int(text) < 2**32:  # More is no seed for NumPy.
         raise ValueError(text)
     return int(text)
 

@@ -152,7 +152,7 @@ class AlbertModel(ConfiguredModel):
         training: bool | None = None,
         dropout_seed: Array = None,
         positions: Array = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Any]:
         """Encodes a batch.
 
         Args:
@@ -167,21 +167,10 @@ class AlbertModel(ConfiguredModel):
           See the class.
 
         Raises:
-          TypeError: If the inputs are not by name. (Keras tries that in exports: any other error
-            would end them.)
+          TypeError: If the inputs are not by name.
         """
-        if not isinstance(inputs, Mapping):
-            raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
-        # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
-        input_ids = ops.cast(inputs["input_ids"], "int32")
-        input_mask = inputs.get("input_mask")
-        segment_ids = inputs.get("segment_ids")
+        input_ids, input_mask, segment_ids = _read(inputs)
         is_packed = inputs.get("cls_positions") is not None
-        if input_mask is None:
-            input_mask = ops.ones_like(input_ids)
-        if segment_ids is None:
-            segment_ids = ops.zeros_like(input_ids)
-        segment_ids = ops.cast(segment_ids, "int32")
         if not training or self.seed_generator is None:
             dropout_seed = None
         elif dropout_seed is None:
@@ -208,3 +197,18 @@ class AlbertModel(ConfiguredModel):
         if positions is not None:
             result["gathered_output"] = gathered[:, firsts.shape[1] :]
         return result
+
+
+def _read(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
+    """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
+    if not isinstance(inputs, Mapping):
+        # tf.saved_model.save tries one tensor, and goes on only after a TypeError.
+        raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+    # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
+    input_ids = ops.cast(inputs["input_ids"], "int32")
+    input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
+    if input_mask is None:
+        input_mask = ops.ones_like(input_ids)
+    if segment_ids is None:
+        segment_ids = ops.zeros_like(input_ids)
+    return input_ids, input_mask, ops.cast(segment_ids, "int32")

@@ -57,7 +57,7 @@ class FineTunedModel(ConfiguredModel):
 
     def encode(
         self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array
-    ) -> tuple[dict[str, Array], Array]:
+    ) -> tuple[dict[str, Any], Array]:
         """Encodes a batch.
 
         Args:

@@ -87,7 +87,7 @@ def biased_activation(x: Array, bias: Array, name: str) -> Array:
     return ops.cast(get_activation(name)(x_and_bias), x.dtype)
 
 
-def project(x: Array, kernel: Array, bias: Array, heads: int) -> Array:
+def project(x: Array, kernel: Array, bias: Array, heads: int) -> list[Array]:
     """Returns a projection for each H columns of a kernel, `<float>[B, N, S, D]`.
 
     Args:

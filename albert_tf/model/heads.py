@@ -221,12 +221,12 @@ class AnswerabilityHead(layers.AlbertLayer):
 
 def _add_dense(
     layer: layers.AlbertLayer, name: str, inputs: int, outputs: int
-) -> tuple[Array, Array]:
+) -> tuple[keras.Variable, keras.Variable]:
     kernel = layer.add_matrix(f"{name}_kernel", inputs, outputs)
     return kernel, layer.add_bias(f"{name}_bias", outputs)
 
 
-def _dense(x: Array, weights: tuple[Array, Array]) -> Array:
+def _dense(x: Array, weights: tuple[keras.Variable, keras.Variable]) -> Array:
     kernel, bias = weights
     # A product of two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its
     # memory on a CPU (Keras 3.13 and later avoid it themselves).
@@ -282,7 +282,7 @@ class AlbertForPreTraining(ConfiguredModel):
 
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
-    ) -> dict[str, Array]:
+    ) -> dict[str, Any]:
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
         outputs = self.albert(
             inputs,

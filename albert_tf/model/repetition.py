@@ -58,7 +58,7 @@ def _run_tensorflow(blocks: Sequence[Block], x: Array, times: int) -> tuple[Arra
     # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
     import tensorflow as tf
 
-    def turn(number: Array, x: Array, arrays: list[Array]) -> tuple[Array, Array, list[Array]]:
+    def turn(number: Array, x: Array, arrays: list[Any]) -> tuple[Array, Array, list[Any]]:
         results = [tf.ensure_shape(y, x.shape) for y in _in_turn(blocks, x, number)]
         written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
         return number + 1, results[-1], written

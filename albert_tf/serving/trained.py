@@ -51,7 +51,8 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
 
     Raises:
       FileNotFoundError: If there is no such model, config or vocabulary.
-      ValueError: If it is damaged or lacks the task's head, or an option doesn't fit.
+      ValueError: If it is damaged or lacks the task's head, is a classifier that is to tag, or an
+        option doesn't fit.
     """
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
     model_class, served_class = TASKS[task]

@@ -17,6 +17,9 @@ FORMATS = (".csv", ".tsv", *_OBJECTS, parquet_files.ENDING)
 # Between the labels of a text that has several.
 LABEL_SEPARATOR = "|"
 
+# A long document is more than the csv module's own limit, 131,072 characters.
+csv.field_size_limit(2**31 - 1)
+
 
 def text_rows(
     path: str, wanted: Sequence[str], may_be_empty: Sequence[str] = ()
@@ -115,10 +118,6 @@ def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int,
 def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in utf8_lines(path):
         yield number, tab_cells(line, f"{path}:{number}")
-
-
-# A long document is more than the csv module's own limit, 131,072 characters.
-csv.field_size_limit(2**31 - 1)
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:

@@ -39,7 +39,7 @@ class Task(abc.ABC):
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the weighted sum of each loss, `<float32>[]` by name; a loss is sum / weight."""
 
-    def losses(self, sums: Features, weights: Features) -> list[Array]:
+    def losses(self, sums: Mapping[str, Array], weights: Mapping[str, Array]) -> list[Array]:
         """Returns the losses `<float32>[]`, in the order of `loss_names`, from sums and weights."""
         return [
             sums[name] / (weights[name] + self.loss_epsilon.get(name, 0.0))
