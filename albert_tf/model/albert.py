@@ -202,7 +202,7 @@ class AlbertModel(ConfiguredModel):
 def _read(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
     """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
     if not isinstance(inputs, Mapping):
-        # tf.saved_model.save tries one tensor, and goes on only after a TypeError.
+        # Keras' export also tries a single tensor, and passes over a TypeError alone.
         raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
     # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
     input_ids = ops.cast(inputs["input_ids"], "int32")
