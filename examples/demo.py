@@ -168,11 +168,12 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, 
     quiet.import_tensorflow()
     import tensorflow as tf
 
+    from albert_tf.records.datasets import untuned
     from albert_tf.records.specs import pretraining_spec
 
     spec = pretraining_spec(MAX_SEQ_LENGTH, MAX_PREDICTIONS)
     pieces, orders = [], []
-    for batch in tf.data.TFRecordDataset(records).batch(1024).map(spec.parse):
+    for batch in untuned(tf.data.TFRecordDataset(records).batch(1024).map(spec.parse)):
         pieces.append(batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0])
         orders.append(batch["sentence_order_labels"].numpy())
     counts = np.bincount(np.concatenate(pieces))

@@ -25,6 +25,7 @@ from albert_tf import scripts
 from albert_tf.cli import commands, pretrain, pretrain_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
+from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
 
 LENGTH, PREDICTIONS = 23, 5
@@ -302,7 +303,7 @@ def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:
     """Reads TensorBoard's files: step -> scalar name -> value."""
     found: dict[int, dict[str, float]] = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
-        for record in tf.data.TFRecordDataset(str(path)):
+        for record in untuned(tf.data.TFRecordDataset(str(path))):
             event = tf.compat.v1.Event.FromString(record.numpy())
             for value in event.summary.value:
                 found.setdefault(event.step, {})[value.tag] = float(tf.make_ndarray(value.tensor))

@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf import files, wire
 from albert_tf.config import AlbertConfig
 from albert_tf.records import input_files, specs
+from albert_tf.records.datasets import untuned
 from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import utf8_lines
@@ -108,7 +109,7 @@ def record_rows(
     spec = dataclasses.replace(spec, strangers=_STRANGERS)
     input_files.check_features(paths, spec)
     with input_files.naming_bad_records(paths, spec):
-        kept = sample(tf.data.TFRecordDataset(list(paths)).as_numpy_iterator(), most)
+        kept = sample(untuned(tf.data.TFRecordDataset(list(paths))).as_numpy_iterator(), most)
         found = {name: np.asarray(value) for name, value in spec.parse(tf.constant(kept)).items()}
     names = (*_FEATURES, "sentence_order_labels")
     return [{name: found[name][i] for name in names} for i in range(len(kept))]

@@ -15,6 +15,7 @@ from absl import logging
 
 from albert_tf import errors
 from albert_tf.files import check_regular, dump_sealed, list_files, load_sealed, replace
+from albert_tf.records.datasets import untuned
 from albert_tf.records.feature_spec import Feature, FeatureSpec
 
 _READ_BYTES = 8 << 20
@@ -24,6 +25,8 @@ _BATCH = 1024
 _FRAME_BYTES = 16
 # Few enough to mix small sets of records well, enough that opening a file for them costs little.
 STRETCH = 32
+# What Python handles at a time: whole stretches.
+_COUNTED_AT_ONCE = 128 * STRETCH
 
 
 class FileIndex(NamedTuple):
@@ -198,20 +201,19 @@ def _stamp(path: str) -> list[int]:
     return [stat.length, stat.mtime_nsec, STRETCH]
 
 
-@tf.autograph.experimental.do_not_convert
 def _index_file(path: str) -> FileIndex:
     records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
-    sizes = records.batch(STRETCH).map(
-        lambda batch: (tf.size(batch), tf.reduce_sum(tf.strings.length(batch) + _FRAME_BYTES))
-    )
+    lengths = untuned(records.batch(_COUNTED_AT_ONCE).map(tf.strings.length))
+    count, num_bytes = 0, [np.zeros(1, np.int64)]
     try:
-        found = np.array(list(sizes.as_numpy_iterator()), np.int64)
+        for batch in lengths.as_numpy_iterator():
+            firsts = np.arange(0, len(batch), STRETCH)
+            num_bytes.append(np.add.reduceat(batch.astype(np.int64) + _FRAME_BYTES, firsts))
+            count += len(batch)
     except tf.errors.DataLossError:
         collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
         raise
-    counts, num_bytes = found.reshape(-1, 2).T
-    starts = np.concatenate([[0], np.cumsum(num_bytes)])
-    count = int(counts.sum())
+    starts = np.cumsum(np.concatenate(num_bytes))
     # TensorFlow accepts a file that ends within a record's length field.
     if starts[-1] < tf.io.gfile.stat(path).length:
         raise ValueError(_damaged(path, count, "the file ends within it"))
@@ -221,7 +223,7 @@ def _index_file(path: str) -> FileIndex:
 def _read(path: str) -> Iterator[bytes]:
     count = 0
     try:
-        for record in tf.data.TFRecordDataset(path):
+        for record in untuned(tf.data.TFRecordDataset(path)):
             yield record.numpy()
             count += 1
     except tf.errors.DataLossError as error:

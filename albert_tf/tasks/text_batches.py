@@ -84,13 +84,12 @@ class TextBatches(keras.utils.PyDataset):
         """Returns a tf.data.Dataset of the same batches."""
         import tensorflow as tf
 
+        from albert_tf.records.datasets import untuned
+
         def spec(array: np.ndarray) -> Any:
             return tf.TensorSpec([None] * array.ndim, array.dtype)
 
         signature = keras.tree.map_structure(spec, self[0])
-        # Its thread can hold up the end of a program.
-        options = tf.data.Options()
-        options.autotune.enabled = False
         dataset = tf.data.Dataset.from_generator(self.epoch, output_signature=signature)
         counted = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
-        return counted.prefetch(_BATCHES_AHEAD).with_options(options)
+        return untuned(counted.prefetch(_BATCHES_AHEAD))

@@ -103,7 +103,9 @@ class TextColumns:
 
 def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Reads a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights)."""
-    elements = list(dataset.as_numpy_iterator())
+    from albert_tf.records.datasets import untuned
+
+    elements = list(untuned(dataset).as_numpy_iterator())
     if not elements:
         raise ValueError("there are no texts")
     if not isinstance(elements[0], tuple):

@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras import ops
 
 from albert_tf import cluster
+from albert_tf.records.datasets import untuned
 from albert_tf.training.devices import Devices, InputFn, Run
 from albert_tf.training.jax_gradients import Gradients
 from albert_tf.training.task import Task
@@ -78,9 +79,7 @@ class JaxDevices(Devices):
 
     def iterator(self, input_fn: InputFn) -> Iterator[Features]:
         """Yields global batches, of which this process feeds its devices' shares."""
-        options = tf.data.Options()
-        options.autotune.enabled = False  # See TensorFlowDevices.iterator.
-        shares = input_fn(self.input_context).with_options(options).as_numpy_iterator()
+        shares = untuned(input_fn(self.input_context)).as_numpy_iterator()
         for local in zip(*[shares] * len(self._mesh.local_devices), strict=False):
             yield {
                 name: jax.make_array_from_process_local_data(

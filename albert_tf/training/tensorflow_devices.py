@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.records.datasets import untuned
 from albert_tf.training import distribution
 from albert_tf.training.devices import Devices, InputFn, Run
 from albert_tf.training.task import Task
@@ -50,23 +51,18 @@ class TensorFlowDevices(Devices):
     # --- batches ----------------------------------------------------------------------------
 
     def iterator(self, input_fn: InputFn) -> Iterator[Any]:
-        """Returns an iterator over a host's dataset.
+        """Returns an iterator over a host's dataset, untuned.
 
-        Autotuning is off: its thread can miss the signal to end and sleep until its next round, up
-        to a minute later, and the iterator's end waits for it. (`num_parallel_calls=AUTOTUNE` then
-        means one thread per core, up to 16.) The iterators that tf.distribute puts on each device
-        have such a thread whatever the dataset's options; they are used only for TPUs, where they
-        also feed the hosts of a pod.
+        The iterators that tf.distribute puts on each device are tuned whatever the dataset's
+        options; they are used only for TPUs, where they also feed the hosts of a pod.
         """
-        options = tf.data.Options()
-        options.autotune.enabled = False
         if self._on_tpu:
             return iter(
                 self._strategy.distribute_datasets_from_function(
-                    lambda context: input_fn(context).with_options(options)
+                    lambda context: untuned(input_fn(context))
                 )
             )
-        return iter(input_fn(self.input_context).with_options(options))
+        return iter(untuned(input_fn(self.input_context)))
 
     def batches(self, input_fn: InputFn) -> Iterator[Any]:
         """See Devices."""

@@ -8,11 +8,14 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.records.datasets import untuned
+
 
 def read_records(paths: Iterable[str]) -> dict[str, np.ndarray]:
     """All eight features as they are on disk, <int64 or float32>[N, ...]."""
     columns = collections.defaultdict(list)
-    for serialized in tf.data.TFRecordDataset([str(path) for path in paths]).as_numpy_iterator():
+    records = untuned(tf.data.TFRecordDataset([str(path) for path in paths]))
+    for serialized in records.as_numpy_iterator():
         for name, feature in tf.train.Example.FromString(serialized).features.feature.items():
             columns[name].append(getattr(feature, feature.WhichOneof("kind")).value)
     return {name: np.array(rows) for name, rows in columns.items()}

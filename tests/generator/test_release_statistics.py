@@ -32,6 +32,7 @@ from statistics_of_samples import assert_same_distribution
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
 from albert_tf.records import input_files, masking, specs
+from albert_tf.records.datasets import untuned
 from albert_tf.records.dynamic_masking import DynamicMasking
 from albert_tf.records.rows import Rows
 
@@ -66,7 +67,7 @@ def _draw(*args, **changes):
     output = _run_generator(*args, masking="dynamic", **changes)
     found = input_files.check_features([str(output)], specs.compact_spec())
     row_format = specs.RowFormat(*found.features["row_format"].expected)
-    serialized = list(tf.data.TFRecordDataset(str(output))) * epochs
+    serialized = list(untuned(tf.data.TFRecordDataset(str(output)))) * epochs
     examples = specs.compact_spec().parse(tf.stack(serialized))
     settings = masking.MaskingSettings(row_format.vocab_size, row_format.mask_id, **given)
     draw = DynamicMasking(row_format, settings, seed=args[-1])

@@ -14,6 +14,7 @@ from record_statistics import read_records, restore_text
 
 from albert_tf.generator import workers
 from albert_tf.records import input_files
+from albert_tf.records.datasets import untuned
 from albert_tf.records.rows import Rows
 from albert_tf.records.specs import RowFormat, compact_spec
 from albert_tf.text.tokenization import Tokenizer
@@ -91,7 +92,7 @@ def test_masks_drawn_while_training_find_the_same_words(run, pieces, tmp_path):
     flags = {"input_file": write(tmp_path / "text.txt", " "), "word_separator": " ", **pieces}
     masked = read_records([run(**flags)])
     path = run(**flags, masking="dynamic", dupe_factor=None, output_file=tmp_path / "compact")
-    serialized = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    serialized = list(untuned(tf.data.TFRecordDataset(str(path))).as_numpy_iterator())
     examples = {
         name: value.numpy() for name, value in compact_spec().parse(tf.constant(serialized)).items()
     }

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import input_files, input_pipeline, specs
+from albert_tf.records.datasets import untuned
 from tests import pretraining_runs as runs
 
 # The early look ends before the bad record. It is neither the first nor the last of its batch.
@@ -102,7 +103,7 @@ def batches(files: list[str], kind: str, training: bool):
 
 def parse(path: str, kind: str) -> dict[str, tf.Tensor]:
     """Parses the batch around the bad record, which is its row 5."""
-    batch = tf.data.TFRecordDataset(path).skip(BAD - 5).batch(9)
+    batch = untuned(tf.data.TFRecordDataset(path).skip(BAD - 5).batch(9))
     return SPECS[kind].parse(next(iter(batch)))
 
 

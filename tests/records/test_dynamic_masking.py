@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import dynamic_masking, input_files, input_pipeline, masking, rows, specs
+from albert_tf.records.datasets import untuned
 from tests import pretraining_runs as runs
 
 COUNTS = (13, 5, 11)
@@ -52,7 +53,8 @@ def drawn(
         dataset = input_pipeline.training_dataset(
             files, input_files.index_records(files), SPEC, size, 7, first, context, finish
         )
-        for i, batch in enumerate(dataset.take(steps * replicas // hosts).as_numpy_iterator()):
+        own = untuned(dataset.take(steps * replicas // hosts))
+        for i, batch in enumerate(own.as_numpy_iterator()):
             parts[i * hosts // replicas].append(batch)
     return [
         {name: np.concatenate([part[name] for part in step]) for name in step[0]} for step in parts
@@ -87,7 +89,7 @@ def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
     serialized = tf.constant([SPEC.serialize(example) for example in examples])
     eager = finish(SPEC.parse(serialized), tf.constant(places))
     dataset = tf.data.Dataset.from_tensors((serialized, places))
-    mapped = next(iter(dataset.map(lambda s, p: finish(SPEC.parse(s), p))))
+    mapped = next(iter(untuned(dataset.map(lambda s, p: finish(SPEC.parse(s), p)))))
     for row, example in enumerate(examples):
         parts = (example[n][None] for n in ("token_ids", "segment_lengths", "word_starts"))
         seed = masking.derive_seeds(3, places[row : row + 1])
@@ -148,7 +150,7 @@ def test_an_evaluation_draws_the_same_masks_again_however_it_is_split(files):
     def evaluated(size: int) -> dict[str, np.ndarray]:
         context = tf.distribute.InputContext(1, 0, 1)
         dataset = input_pipeline.evaluation_dataset(files, COUNTS, SPEC, size, 100, context, finish)
-        batches = list(dataset.as_numpy_iterator())
+        batches = list(untuned(dataset).as_numpy_iterator())
         whole = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
         real = whole.pop("example_weights") == 1
         return {name: values[real] for name, values in whole.items()}

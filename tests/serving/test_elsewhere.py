@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import export
+from albert_tf.records.datasets import untuned
 from albert_tf.serving import predict, saved_model, warm_up
 from albert_tf.text.vocabulary import Vocabulary
 from tests.served_tasks import TASKS, assert_alike, make
@@ -186,7 +187,7 @@ def test_warm_up_requests_are_answered(served, tmp_path, task):
     assert saved_model.hint(str(tmp_path / "1")) is None
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     lengths = []
-    for record in tf.data.TFRecordDataset(str(tmp_path / "1" / warm_up.REQUESTS_FILE)):
+    for record in untuned(tf.data.TFRecordDataset(str(tmp_path / "1" / warm_up.REQUESTS_FILE))):
         request = log.PredictionLog.FromString(record.numpy()).predict_log.request
         signature = loaded.signatures[request.model_spec.signature_name]
         inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.records.datasets import untuned
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.sequence_features import pad_features
 from albert_tf.training import length_buckets
@@ -54,7 +55,7 @@ def test_training_batches_hold_the_rows_of_their_steps(choices):
     for length, dataset in datasets.items():
         shape = (6, length) if choices is None else (6, choices, length)
         assert dataset.element_spec["input_ids"].shape == shape
-    iterators = {length: iter(dataset) for length, dataset in datasets.items()}
+    iterators = {length: iter(untuned(dataset)) for length, dataset in datasets.items()}
     for step in range(4, 21):
         length = int(source.lengths[step])
         assert_batch(next(iterators[length]), examples, plan.rows[step], length)
