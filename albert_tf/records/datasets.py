@@ -8,9 +8,9 @@ import tensorflow as tf
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a dataset without autotuning, whose iterators end at once.
 
-    Autotuning gives each iterator a thread, which can miss the signal to end and sleep until its
-    next round: as long again as the iterator has been there, up to a minute. The iterator's end
-    waits for it. (`num_parallel_calls=AUTOTUNE` then means one thread per core, up to 16.)
+    Autotuning gives each iterator a thread that can miss the signal to end, and the iterator's end
+    waits until the thread's next round: up to as long as the iterator has existed, at most a
+    minute. Without it, `num_parallel_calls=AUTOTUNE` means one thread per core, up to 16.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

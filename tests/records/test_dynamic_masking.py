@@ -53,8 +53,8 @@ def drawn(
         dataset = input_pipeline.training_dataset(
             files, input_files.index_records(files), SPEC, size, 7, first, context, finish
         )
-        own = untuned(dataset.take(steps * replicas // hosts))
-        for i, batch in enumerate(own.as_numpy_iterator()):
+        dataset = untuned(dataset.take(steps * replicas // hosts))
+        for i, batch in enumerate(dataset.as_numpy_iterator()):
             parts[i * hosts // replicas].append(batch)
     return [
         {name: np.concatenate([part[name] for part in step]) for name in step[0]} for step in parts
