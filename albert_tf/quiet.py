@@ -8,6 +8,7 @@ Python's warnings and logs still appear.
 from __future__ import annotations
 
 import contextlib
+import gc
 import glob
 import importlib.util
 import os
@@ -47,13 +48,25 @@ def import_tensorflow() -> None:
         return
     level = os.environ.setdefault(_LEVEL, "3")
     with contextlib.nullcontext() if level == "0" else filtered_stderr():
-        import tensorflow as tf
+        with _kept_for_good():
+            import tensorflow as tf
 
         # Listing devices writes notes as well. Not for a TPU: the scripts choose how to start it.
         no_tpu = not importlib.util.find_spec("libtpu")
         computes = os.environ.get("KERAS_BACKEND") != "jax"
         if computes and no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
             logging.warning("TensorFlow can't use this machine's GPU: set %s=0 to see why", _LEVEL)
+
+
+@contextlib.contextmanager
+def _kept_for_good() -> Iterator[None]:
+    """Never searches what is made here for garbage: TensorFlow's modules are a million objects."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 @contextlib.contextmanager

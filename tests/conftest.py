@@ -13,13 +13,14 @@ import pytest
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+# What tests import is searched for garbage never: TensorFlow is a million objects.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Spares time; processes that tests start run as a user's do."""
-    # What was imported is searched for garbage never again: TensorFlow is a million objects.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     if "tensorflow" in sys.modules:
         # More threads cost more than they bring to a test's few elements.
         sys.modules["tensorflow"].config.threading.set_intra_op_parallelism_threads(1)

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf import quiet
+
 ROOT = pathlib.Path(__file__).parents[1]
 # Far more than any takes: what hangs fails.
 _TIMEOUT_SECONDS = 600
@@ -65,4 +67,5 @@ def finish(process: subprocess.Popen[str], returncode: int = 0) -> str:
 
 
 if __name__ == "__main__":
+    quiet.import_tensorflow()
     pkgutil.resolve_name(sys.argv[1])(*sys.argv[2:])

@@ -46,7 +46,14 @@ _HELD = "held by the test"
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(
-    ["tensorflow", "keras", "tensorboard", "tests.pretraining_runs", "tests.finetune_runs"]
+    [
+        "tensorflow",
+        "keras",
+        "tensorboard",
+        "tests.pretraining_runs",
+        "tests.finetune_runs",
+        "tests.frozen",
+    ]
 )
 
 

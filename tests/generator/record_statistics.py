@@ -72,22 +72,21 @@ def count_words(
     Words are the release's: runs that begin at a token_boundary, [CLS] and [SEP] left out. A
     [SEP] ends a run.
     """
-    pieces, runs = collections.Counter(), collections.Counter()
-    ids = restore_text(records)
-    for row, length in enumerate(records["input_mask"].sum(1)):
-        text = np.flatnonzero(~np.isin(ids[row, :length], (cls_id, sep_id)))
-        starts = records["token_boundary"][row, text].astype(bool)
-        starts[0] = True
-        pieces.update(np.diff([*np.flatnonzero(starts), len(text)]).tolist())
-        filled = records["masked_lm_weights"][row] > 0
-        is_masked = np.isin(text, records["masked_lm_positions"][row][filled])
-        masked_words = np.logical_and.reduceat(is_masked, np.flatnonzero(starts))
-        segment_of_word = records["segment_ids"][row, text[starts]]
-        for segment in (0, 1):
-            flags = masked_words[segment_of_word == segment].astype(int)
-            edges = np.flatnonzero(np.diff([0, *flags, 0]))
-            runs.update((edges[1::2] - edges[::2]).tolist())
-    return dict(pieces), dict(runs)
+    ids, keep = restore_text(records), records["input_mask"] > 0
+    rows, slots = np.nonzero(keep & ~np.isin(ids, (cls_id, sep_id)))
+    is_first = np.diff(rows, prepend=-1) > 0
+    starts = np.flatnonzero(is_first | (records["token_boundary"][rows, slots] > 0))
+    pieces = np.diff(starts, append=len(rows))
+    labelled = np.zeros(ids.shape, bool)
+    labelled_rows, labels = np.nonzero(records["masked_lm_weights"])
+    labelled[labelled_rows, records["masked_lm_positions"][labelled_rows, labels]] = True
+    is_masked = np.logical_and.reduceat(labelled[rows, slots], starts)
+    # A run's words are of one segment: a change of it is an unmasked word more.
+    segments = 2 * rows[starts] + records["segment_ids"][rows, slots][starts]
+    is_masked = np.insert(is_masked, np.flatnonzero(np.diff(segments)) + 1, False)
+    edges = np.flatnonzero(np.diff(is_masked.astype(int), prepend=0, append=0))
+    runs = edges[1::2] - edges[::2]
+    return dict(collections.Counter(pieces.tolist())), dict(collections.Counter(runs.tolist()))
 
 
 def count_token_runs(records: dict[str, np.ndarray]) -> dict[int, int]:

@@ -47,7 +47,7 @@ def _run_generator(tmp_path, text, model, seed, **changes):
     values = flags.FlagValues()
     generator_flags.define_flags(values)
     output = tmp_path / f"{seed}.tfrecord"
-    given = {"max_seq_length": 128, "random_seed": seed} | changes
+    given = {"max_seq_length": 128, "random_seed": seed, "num_processes": 1} | changes
     given |= {"input_file": text, "output_file": output, "spm_model_file": model}
     values(["", *(f"--{name}={value}" for name, value in given.items())])
     create.main(values)
