@@ -26,7 +26,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     import tensorflow as tf
 
-    by_xla = tf.function(function, jit_compile=True)
+    by_xla = tf.function(function, jit_compile=True, autograph=False)
 
     def call(*tensors: Any, **keywords: Any) -> Array:
         return (by_xla if _gains(tensors) else function)(*tensors, **keywords)
@@ -60,7 +60,7 @@ def fused(
         return function
     import tensorflow as tf
 
-    forward = tf.function(function, jit_compile=True)
+    forward = tf.function(function, jit_compile=True, autograph=False)
 
     def differentiate(tensors: Any, upstream: Any, **keywords: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -68,7 +68,7 @@ def fused(
             result = function(*tensors, **keywords)
         return tape.gradient(result, tensors, upstream)
 
-    backward = tf.function(gradient or differentiate, jit_compile=True)
+    backward = tf.function(gradient or differentiate, jit_compile=True, autograph=False)
 
     def call(*tensors: Any, **keywords: Any) -> Array:
         if not _gains(tensors):

@@ -203,13 +203,14 @@ def _stamp(path: str) -> list[int]:
 
 def _index_file(path: str) -> FileIndex:
     records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
-    lengths = untuned(records.batch(_COUNTED_AT_ONCE).map(tf.strings.length))
+    batches = untuned(records.batch(_COUNTED_AT_ONCE))
     count, num_bytes = 0, [np.zeros(1, np.int64)]
     try:
-        for batch in lengths.as_numpy_iterator():
-            firsts = np.arange(0, len(batch), STRETCH)
-            num_bytes.append(np.add.reduceat(batch.astype(np.int64) + _FRAME_BYTES, firsts))
-            count += len(batch)
+        for batch in batches:
+            lengths = tf.strings.length(batch).numpy()
+            firsts = np.arange(0, len(lengths), STRETCH)
+            num_bytes.append(np.add.reduceat(lengths.astype(np.int64) + _FRAME_BYTES, firsts))
+            count += len(lengths)
     except tf.errors.DataLossError:
         collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
         raise

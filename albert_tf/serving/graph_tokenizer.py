@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import unicodedata
 
 import numpy as np
@@ -15,7 +16,7 @@ from albert_tf import files
 from albert_tf.serving.normalization import SIGMA, Normalized, Normalizer
 from albert_tf.serving.sequences import first
 from albert_tf.serving.tables import RowTable, of_rows, with_origins
-from albert_tf.text.characters import CleanedCharacters, SplitPunctuation
+from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation
 from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
 from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD
 from albert_tf.text.vocabulary import Vocabulary
@@ -233,9 +234,9 @@ class WordPieceGraph(_Graph):
 def _preprocessing(lower: bool) -> Normalizer:
     """The normalisation of preprocess_text."""
 
-    def replace(char: str) -> str:
-        plain = preprocess_text(f"x{char}x", lower=False)[1:-1]
-        return "".join(c if c == SIGMA or not lower else c.lower() for c in plain)
+    def replace(text: str) -> str:
+        plain = preprocess_text(text, lower=False)
+        return _lower_but_sigma(plain) if lower else plain
 
     return Normalizer(replace, lower, collapse_spaces=True)
 
@@ -245,13 +246,11 @@ def _cleaning(lower: bool) -> Normalizer:
     """WordPiece's normalisation before word splitting."""
     cleaned = CleanedCharacters()
 
-    def replace(char: str) -> str:
-        text = char.translate(cleaned)
+    def replace(text: str) -> str:
+        text = text.translate(cleaned)
         if lower:
-            text = "".join(c if c == SIGMA else c.lower() for c in text)
-            decomposed = unicodedata.normalize("NFD", text)
-            text = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
-        return "".join(" " if c.isspace() else c for c in text)
+            text = unicodedata.normalize("NFD", _lower_but_sigma(text)).translate(WITHOUT_MARKS)
+        return re.sub(r"\s", " ", text)
 
     return Normalizer(replace, lower, collapse_spaces=False)
 
@@ -263,7 +262,11 @@ def _splitting() -> Normalizer:
     A separate step: punctuation inside a word doesn't stop a sigma from being its last letter.
     """
     split = SplitPunctuation()
-    return Normalizer(lambda char: char.translate(split), False, collapse_spaces=False)
+    return Normalizer(lambda text: text.translate(split), False, collapse_spaces=False)
+
+
+def _lower_but_sigma(text: str) -> str:
+    return SIGMA.join(part.lower() for part in text.split(SIGMA))
 
 
 def _pieces(

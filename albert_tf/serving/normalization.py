@@ -24,8 +24,10 @@ SIGMA = "Σ"
 _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
 # A character's kind, for a sigma beside it.
 _OTHER, _CASED, _IGNORED = range(3)
-# Without surrogates and unassigned planes.
-_CODES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xF0000))
+# Stands between characters that are normalised together: it is for private use, so it stays.
+_APART = "\ue000"
+# Without surrogates, unassigned planes and _APART.
+_CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
 
 
 def _pattern_of(characters: Iterable[str]) -> str:
@@ -63,17 +65,20 @@ class Normalizer:
     """Normalises texts, character by character.
 
     Args:
-      replace: Returns a character's replacement.
+      replace: Replaces each character of a text on its own; it may strip the text.
       lower: Whether to lower-case capital sigmas, which `replace` leaves.
       collapse_spaces: Whether to collapse runs of white space into one space, and strip both ends,
         first.
     """
 
     def __init__(self, replace: Callable[[str], str], lower: bool, collapse_spaces: bool) -> None:
-        table = {code: replace(chr(code)) for code in itertools.chain(*_CODES)}
-        self._changed = _Pages({c: text for c, text in table.items() if text != chr(c)})
+        characters = [chr(code) for code in itertools.chain(*_CODES)]
+        # All characters in one call: a call for each takes seconds.
+        replaced = replace(_APART + _APART.join(characters) + _APART).split(_APART)[1:-1]
+        pairs = zip(characters, replaced, strict=True)
+        self._changed = _Pages({ord(c): text for c, text in pairs if text != c})
         self._collapse_spaces = collapse_spaces
-        self._sigmas = _Sigmas(sorted(set("".join(table.values())))) if lower else None
+        self._sigmas = _Sigmas(sorted(dict.fromkeys("".join(replaced)))) if lower else None
 
     def __call__(self, texts: tf.Tensor) -> Normalized:
         """Normalises `<string>[N]`; bytes that are not UTF-8 are dropped."""
@@ -152,16 +157,15 @@ class _Sigmas:
     """
 
     def __init__(self, characters: Sequence[str]) -> None:
-        kinds = [_OTHER] * len(characters)
-        for i, c in enumerate(characters):
-            if (c + SIGMA).lower()[-1] == _FINAL_SIGMA:
-                kinds[i] = _CASED
-            elif ("A" + c + SIGMA).lower()[-1] == _FINAL_SIGMA:
-                kinds[i] = _IGNORED
-        firsts = [i for i in range(len(kinds)) if i == 0 or kinds[i] != kinds[i - 1]]
+        kinds = np.select(
+            [_makes_final("", characters), _makes_final("A", characters)],
+            [_CASED, _IGNORED],
+            _OTHER,
+        )
+        firsts = np.flatnonzero(np.diff(kinds, prepend=-1))
         # Runs of one kind: the first character's code, and the kind.
         self._codes = np.array([ord(characters[i]) for i in firsts], np.int32)
-        self._kinds = np.array([kinds[i] for i in firsts], np.int32)
+        self._kinds = kinds[firsts].astype(np.int32)
 
     def lower(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Replaces the sigmas among flat codes `<int32>[M]`, of the texts `rows` `<int64>[M]`."""
@@ -175,3 +179,9 @@ class _Sigmas:
         final = tf.scatter_nd(counts[:, None], is_final, tf.shape(codes, tf.int64))
         small = tf.where(final, ord(_FINAL_SIGMA), ord(_SMALL_SIGMA))
         return tf.where(codes == ord(SIGMA), small, codes)
+
+
+def _makes_final(before: str, characters: Sequence[str]) -> np.ndarray:
+    """Returns after which characters, themselves after `before`, a last sigma is final."""
+    words = (before + (SIGMA + _APART + before).join(characters) + SIGMA).lower().split(_APART)
+    return np.array([word[-1] == _FINAL_SIGMA for word in words])

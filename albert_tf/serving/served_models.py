@@ -60,7 +60,7 @@ class ServedModel(tf.Module, abc.ABC):
         self.max_seq_length = max_seq_length
         self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
-        self.run = tf.function(self._run, input_signature=[self.feature_specs()])
+        self.run = tf.function(self._run, input_signature=[self.feature_specs()], autograph=False)
 
     @abc.abstractmethod
     def answer(self, features: Features) -> Features:

@@ -57,7 +57,7 @@ def training_step(
     train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
     batch = synthetic_batch(shape, config.vocab_size)
     features = {name: tf.constant(value) for name, value in batch.items()}
-    function = tf.function(lambda: train_step(features)).get_concrete_function()
+    function = tf.function(lambda: train_step(features), autograph=False).get_concrete_function()
     return lambda: float(function()[0])
 
 

@@ -72,7 +72,7 @@ def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[
     return _mean_over_replicas(strategy, tf.constant(values, tf.float64)).numpy().tolist()
 
 
-@tf.function
+@tf.function(autograph=False)
 def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
     def mean(x: tf.Tensor) -> tf.Tensor:
         # The reduction needs the device of its operand; an argument has none.

@@ -64,7 +64,7 @@ def _train(replicas, optimizer, handed):
             grads = [share[step, 0] + share[step, 1] for share in shares.values()]
         opt.apply(grads)
 
-    run = tf.function(lambda step: strategy.run(replica_step, (step,)))
+    run = tf.function(lambda step: strategy.run(replica_step, (step,)), autograph=False)
     for step in range(STEPS):
         run(tf.constant(step))
     assert int(keras.ops.convert_to_numpy(opt.iterations)) == STEPS

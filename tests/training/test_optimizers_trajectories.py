@@ -31,7 +31,7 @@ def model(golden) -> keras.Model:
 @pytest.fixture(scope="module")
 def gradients(model):
     """Traced once for all cases, which have batches of one shape."""
-    return tf.function(lambda batch: _gradients(model, batch))
+    return tf.function(lambda batch: _gradients(model, batch), autograph=False)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -46,7 +46,7 @@ def test_model_goes_the_releases_way(golden, model, gradients, case):
     )
     optimizer.build(model.trainable_variables)
 
-    @tf.function
+    @tf.function(autograph=False)
     def update(grads, norm):
         optimizer.apply([grad / ops.maximum(norm, 1.0) for grad in grads])
 

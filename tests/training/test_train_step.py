@@ -79,7 +79,7 @@ def slope_step(accumulation_steps: int, seed: int = 5) -> tuple[TrainStep, Slope
 def test_an_update_in_closed_form(accumulation_steps):
     step, model, optimizer = slope_step(accumulation_steps)
     features = {"x": tf.constant(X), "weights": tf.constant(WEIGHTS)}
-    stats = dict(zip_stats(step, tf.function(step)(features)))
+    stats = dict(zip_stats(step, tf.function(step, autograph=False)(features)))
     linear = float(np.sum(X * WEIGHTS) / (np.sum(WEIGHTS) + 0.5))
     square = float(np.mean(X**2))
     gradient = linear + 2 * square  # At a = 1, of the sum of both losses.
@@ -157,7 +157,7 @@ def _seeds_of_two_replicas() -> list[float]:
         optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
         optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer, seed=5)
-    stats = tf.function(lambda: strategy.run(step, ({"x": tf.constant(X)},)))()
+    stats = tf.function(lambda: strategy.run(step, ({"x": tf.constant(X)},)), autograph=False)()
     values = dict(zip_stats(step, strategy.experimental_local_results(stats)[1]))
     return [values["replica_0_loss"], values["replica_1_loss"]]
 
@@ -180,7 +180,7 @@ def test_ten_steps_are_the_releases(golden):
     )
     optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer)
-    update = tf.function(step)
+    update = tf.function(step, autograph=False)
     batches = goldens.arrays(golden / "optim/batches.npz")
     for i, stored in enumerate(settings["steps"]):
         prefix = f"step{i}/"
@@ -221,7 +221,7 @@ def ten_steps(recompute: bool = False, **kwargs: Any) -> tuple[np.ndarray, dict[
     model = task.build_model()
     optimizer = create_optimizer(0.01, 10, 2, "lamb", sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
-    step = tf.function(TrainStep(task, model, optimizer, **kwargs))
+    step = tf.function(TrainStep(task, model, optimizer, **kwargs), autograph=False)
     rows = runs.examples(120)
     stats = []
     for i in range(10):
