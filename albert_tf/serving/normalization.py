@@ -164,7 +164,7 @@ class _Sigmas:
         )
         firsts = np.flatnonzero(np.diff(kinds, prepend=-1))
         # Runs of one kind: the first character's code, and the kind.
-        self._codes = np.array([ord(characters[i]) for i in firsts], np.int32)
+        self._codes = np.array([ord(characters[i]) for i in firsts.tolist()], np.int32)
         self._kinds = kinds[firsts].astype(np.int32)
 
     def lower(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
