@@ -65,7 +65,8 @@ class Normalizer:
     """Normalises texts, character by character.
 
     Args:
-      replace: Replaces each character of a text on its own; it may strip the text.
+      replace: Replaces each character of a text on its own, and leaves private ones; it may strip
+        the text.
       lower: Whether to lower-case capital sigmas, which `replace` leaves.
       collapse_spaces: Whether to collapse runs of white space into one space, and strip both ends,
         first.

@@ -75,12 +75,13 @@ def read_jsonl(path):
 def in_graph(vocabulary):
     """Returns a function that maps texts to lists of ids, as a graph of any batch size."""
     split = graph_tokenizer.build(vocabulary)
-    function = tf.function(
-        lambda texts: split(texts).ids,
-        input_signature=[tf.TensorSpec([None], tf.string)],
-        autograph=False,
-    )
+    spec = tf.TensorSpec([None], tf.string)
+    function = as_graph(lambda texts: split(texts).ids, input_signature=[spec])
     return lambda texts: function(tf.constant(texts, tf.string)).to_list()
+
+
+# Nothing here has Python for AutoGraph to rewrite.
+as_graph = functools.partial(tf.function, autograph=False)
 
 
 def different(vocabulary, texts):
@@ -158,9 +159,7 @@ def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
     texts = [f"x{char} y" for char in assigned]
     if do_lower_case:
         texts += [text for c in assigned for text in (f"A{c}Σ", f"AΣ{c}b")]
-    normalized = tf.function(lambda t: split.normalize(t).texts, autograph=False)(
-        tf.constant(texts)
-    ).numpy()
+    normalized = as_graph(lambda t: split.normalize(t).texts)(tf.constant(texts)).numpy()
     preprocess = vocabulary.tokenizer.preprocess
     wrong = [
         ascii(text)
@@ -175,9 +174,7 @@ def test_runs_of_sigmas_take_linear_time(small):
     texts = ["Σ" * 200_000, "ΑΣ " * 60_000, "aΣ" + "." * 200_000, "aΣ" + "." * 200_000 + "b"]
     normalize = graph_tokenizer.build(small).normalize
     start = time.process_time()
-    normalized = tf.function(lambda texts: normalize(texts).texts, autograph=False)(
-        tf.constant(texts)
-    ).numpy()
+    normalized = as_graph(lambda t: normalize(t).texts)(tf.constant(texts)).numpy()
     assert time.process_time() - start < 7
     assert [text.decode() for text in normalized] == [*map(small.tokenizer.preprocess, texts)]
 
@@ -264,7 +261,7 @@ def test_of_long_texts_the_first_pieces_alone_are_looked_for(
         # The letter behind the apostrophe, the 14th, decides on the case of the sigma before it.
         "aaaaaaaaaa\u0391\u03a3'\u0391 hello hello",
     ]
-    read = tf.function(functools.partial(graph.first, most=13), autograph=False)
+    read = as_graph(functools.partial(graph.first, most=13))
     found = read(tf.constant(texts)).to_list()
     assert found == [tokenizer.encode(text, 13) for text in texts]
     assert found[5] == tokenizer.encode("a" * 64, 13)
