@@ -154,7 +154,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         accumulation_steps=values.gradient_accumulation_steps,
     )
     if values.do_train:
-        start = trainer.initialise(values.init_checkpoint, values.init_from_group0)
+        # The paper's deeper models were started from shallower ones.
+        start = trainer.initialise(values.init_checkpoint, values.init_from_group0, any_depth=True)
         if chief:
             if start != "resume":
                 evaluation.begin(values.output_dir)

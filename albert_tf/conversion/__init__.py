@@ -85,6 +85,7 @@ def load_weights(
     path: str | os.PathLike[str],
     *,
     expand_group0: bool = False,
+    any_depth: bool = False,
     strict: bool = True,
     replace_heads: bool = False,
     replace_config: bool = False,
@@ -101,6 +102,8 @@ def load_weights(
       model: A built model.
       path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.local.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
+      any_depth: Whether the model may apply its blocks more or fewer times than the one that was
+        stored: a start for further training, not a model that has been trained.
       strict: Whether a difference in the encoder, or between the model's config and the one
         beside the weights, is an error. A shape mismatch always is.
       replace_heads: Whether a head of another shape (another task's) is skipped: unused in the
@@ -127,6 +130,7 @@ def load_weights(
         layout,
         layout.read_weights(path),
         expand_group0=expand_group0,
+        any_depth=any_depth,
         strict=strict,
         replace_heads=replace_heads,
         replace_config=replace_config,
@@ -157,6 +161,7 @@ def _fill(
     values: dict[str, np.ndarray],
     *,
     expand_group0: bool = False,
+    any_depth: bool = False,
     strict: bool = True,
     replace_heads: bool = False,
     replace_config: bool = False,
@@ -174,8 +179,9 @@ def _fill(
         _check_encoder(path, missing, unused, values)
         config = _config_of(model)
         if config is not None:
-            groups = ("num_hidden_groups",) if expand_group0 else ()
-            layouts.check_config(config, layout, path, groups, replace_config)
+            free = {"num_hidden_groups": expand_group0, "num_hidden_layers": any_depth}
+            ignored = [name for name, may_differ in free.items() if may_differ]
+            layouts.check_config(config, layout, path, ignored, replace_config)
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])

@@ -118,14 +118,17 @@ def check_config(
             raise
         logging.warning("the config beside the weights is not compared with the model's: %s", error)
         return
-    differences = [
-        f"{name} {getattr(theirs, name)} there, {getattr(config, name)} here"
-        for name in config.differences(theirs, (*_FREE, *ignored))
-    ]
-    if differences:
+    found = {
+        name: f"{name} {getattr(theirs, name)} there, {getattr(config, name)} here"
+        for name in config.differences(theirs, _FREE)
+    }
+    allowed = [found.pop(name) for name in ignored if name in found]
+    if allowed:
+        logging.info("the config beside the weights of %s differs: %s", path, "; ".join(allowed))
+    if found:
         raise ValueError(
             f"the config beside the weights of {path} contradicts the model's "
-            f"({'; '.join(differences)}): use the config that belongs to them"
+            f"({'; '.join(found.values())}): use the config that belongs to them"
         )
 
 

@@ -186,7 +186,12 @@ class Trainer:
 
     # --- where weights come from ------------------------------------------------------------
 
-    def initialise(self, init_checkpoint: str | None = None, expand_group0: bool = False) -> str:
+    def initialise(
+        self,
+        init_checkpoint: str | None = None,
+        expand_group0: bool = False,
+        any_depth: bool = False,
+    ) -> str:
         """Sets the model's initial weights and returns where they come from.
 
         Removes checkpoints in output_dir that a killed process left half-written.
@@ -194,6 +199,7 @@ class Trainer:
         Args:
           init_checkpoint: A checkpoint to start from if output_dir holds none.
           expand_group0: See conversion.load_weights.
+          any_depth: See conversion.load_weights.
 
         Returns:
           "resume", "init_checkpoint" or "fresh".
@@ -217,6 +223,7 @@ class Trainer:
                 self.model,
                 init_checkpoint,
                 expand_group0=expand_group0,
+                any_depth=any_depth,
                 replace_heads=True,
                 # If the config is the one beside init_checkpoint, it has already been read.
                 replace_config=True,

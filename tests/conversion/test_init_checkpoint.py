@@ -77,6 +77,21 @@ def test_groups_are_filled_from_group_0(layout, golden, tmp_path, prepare):
             assert variable.numpy().tobytes() == value.tobytes(), name
 
 
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+def test_a_deeper_model_starts_from_a_shallower_one(layout, golden, tmp_path, prepare, caplog):
+    """As in the paper's appendix A.1."""
+    base = goldens.config("base")
+    source = source_of(layout, golden, tmp_path)
+    trainer = prepare(source, dataclasses.replace(base, num_hidden_layers=7))
+    expected = checkpoint.read(goldens.checkpoint("base"))
+    for name, variable in conversion.named_weights(trainer.model).items():
+        assert variable.numpy().tobytes() == expected[name].tobytes(), name
+    assert f"differs: num_hidden_layers {base.num_hidden_layers} there, 7 here" in caplog.text
+    apart = dataclasses.replace(base, num_hidden_layers=7, parameter_sharing="none")
+    with pytest.raises(ValueError, match="does not fit the model: it lacks "):
+        prepare(source, apart)
+
+
 def test_a_named_config_replaces_a_damaged_one(copy_of, prepare, caplog):
     source = copy_of("tf1")
     (source / "albert_config.json").write_text("{")
