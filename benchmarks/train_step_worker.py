@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# As the scripts set it; here for all on TensorFlow alike.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Of this project's contestants, one runs on JAX.
 os.environ["KERAS_BACKEND"] = "jax" if sys.argv[2:3] == ["albert_tf, JAX"] else "tensorflow"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""

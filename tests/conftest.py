@@ -13,6 +13,8 @@ import pytest
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+# As the scripts set it: their numbers are compared with those of the tests' own process.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # What tests import is searched for garbage never: TensorFlow is a million objects.
 gc.disable()
 

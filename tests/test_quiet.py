@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -48,9 +49,30 @@ def test_what_is_held_back_comes_even_after_an_error(capfd):
 
 def test_a_tensorflow_that_is_imported_is_left_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", sys)
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    settings = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
+    for name in settings:
+        monkeypatch.delenv(name, raising=False)
     quiet.import_tensorflow()
-    assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
+    assert not set(settings) & set(os.environ)
+
+
+@pytest.mark.parametrize(("chosen", "found"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
+def test_onednn_is_on_unless_the_user_says_otherwise(tmp_path, chosen, found):
+    """Without AVX-512 TensorFlow would leave it off."""
+    package = "import os, types; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
+    package += "config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind])\n"
+    (tmp_path / "tensorflow.py").write_text(package)
+    code = "from albert_tf import quiet; quiet.import_tensorflow()"
+    unset = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**unset, **chosen, "PYTHONPATH": path},
+    )
+    assert done.stdout == f"{found}\n"
 
 
 def test_a_backend_that_is_not_there_is_named(monkeypatch):
