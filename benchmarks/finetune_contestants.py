@@ -8,6 +8,7 @@ from memory, as part of its step.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+
+from albert_tf import quiet
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -55,40 +58,38 @@ def albert_tf(
     row_lengths: np.ndarray, batch_size: int, max_seq_length: int, static_lengths: int
 ) -> Contestant:
     """This project: the Trainer's step, on its input; with so many static lengths."""
+    quiet.import_tensorflow()  # As the scripts do.
     import tensorflow as tf
 
     from albert_tf.tasks.feature_table import FeatureTable
     from albert_tf.training import length_buckets
+    from albert_tf.training.feeding import StepIterators
+    from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
     table = FeatureTable.from_rows(_rows(row_lengths))
     allowed = (max_seq_length,)
     if static_lengths > 1:
         allowed = length_buckets.choose_static_lengths(row_lengths, max_seq_length, static_lengths)
-    plan = length_buckets.training_batches(
-        row_lengths, batch_size, allowed, 0, len(row_lengths) // batch_size
-    )
-    source = table.training_input(plan, first_step=0)
-    context = tf.distribute.InputContext(1, 0, 1)
-    update = _albert_tf_update()
+    num_steps = len(row_lengths) // batch_size
+    plan = length_buckets.training_batches(row_lengths, batch_size, allowed, 0, num_steps)
+    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    source = table.training_input(plan, 0, devices.static_shapes)
+    train = _albert_tf_steps(devices)
 
     def warm_up() -> None:
-        for make in source.input_fns.values():
-            update(next(iter(make(context)))).numpy()
+        for input_fn in source.input_fns.values():
+            train([(devices.iterator(input_fn), 1)])
 
-    iterators = {length: iter(make(context)) for length, make in source.input_fns.items()}
-    lengths = iter(plan.lengths.tolist())
+    iterators, steps = StepIterators(devices, source, 0, num_steps), itertools.count()
     sizes = (batch_size * plan.lengths).tolist()
-    return Contestant(sizes, warm_up, lambda: update(next(iterators[next(lengths)])).numpy())
+    return Contestant(sizes, warm_up, lambda: train(iterators.runs(next(steps), 1)))
 
 
-def _albert_tf_update():
-    import tensorflow as tf
-
+def _albert_tf_steps(devices):
     from albert_tf.config import AlbertConfig
     from albert_tf.tasks.classification import SequenceClassificationTask
     from albert_tf.tasks.supervised import ModelOptions
     from albert_tf.training.optimizers import create_optimizer
-    from albert_tf.training.train_step import TrainStep
 
     config = AlbertConfig.from_json_file(CONFIG_FILE)
     task = SequenceClassificationTask(
@@ -100,7 +101,7 @@ def _albert_tf_update():
     model = task.build_model()
     optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
-    return tf.function(TrainStep(task, model, optimizer))
+    return devices.train_steps(task, model, optimizer, 0, False, 1)
 
 
 def hugging_face(

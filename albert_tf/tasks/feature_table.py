@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +21,11 @@ from albert_tf.training.length_buckets import LengthBatches
 
 # Features that are a vector for each row, and not a value for each position.
 PER_ROW = ("label_targets",)
+# Batches of more positions gain by a static length, for which chains of operations are compiled
+# (model/fusion.py): a step of ALBERT-base 6 % at 2,048. Shorter ones take as long without it.
+SHORT_POSITIONS = 1024
+# Stands for the lengths of all short batches.
+ANY_LENGTH = 0
 # Batches to prefetch: those of two steps on eight replicas.
 _BATCHES_AHEAD = 16
 
@@ -56,14 +63,27 @@ class FeatureTable:
         lengths = np.array([row["input_ids"].shape[-1] for row in rows], np.int64)
         return cls(lengths, scalars, sequences)
 
-    def training_input(self, batches: LengthBatches, first_step: int) -> InputByLength:
-        """Returns the batches of a plan from a given step on, in the form the Trainer takes."""
-        steps = np.arange(len(batches.lengths)) >= first_step
+    def training_input(
+        self, batches: LengthBatches, first_step: int, static_shapes: bool = True
+    ) -> InputByLength:
+        """Returns the batches of a plan from a given step on, in the form the Trainer takes.
+
+        Args:
+          batches: The plan.
+          first_step: The step of the first batch.
+          static_shapes: Whether each length has its own dataset; else short batches share one,
+            whose elements are of any length.
+        """
+        lengths = batches.lengths
+        if not static_shapes:
+            sequences = batches.rows.shape[1] * math.prod(self.sequences["input_ids"].shape[1:])
+            lengths = np.where(lengths * sequences <= SHORT_POSITIONS, ANY_LENGTH, lengths)
+        ahead = np.arange(len(lengths)) >= first_step
         input_fns = {
-            length: functools.partial(self._dataset, batches.rows[steps & chosen], None, length)
-            for length, chosen in _by_length(batches)
+            length: functools.partial(self._dataset, _steps(batches, ahead & chosen), length)
+            for length, chosen in _by_length(lengths)
         }
-        return InputByLength(input_fns, batches.lengths)
+        return InputByLength(input_fns, lengths)
 
     def evaluation_inputs(self, batches: LengthBatches) -> list[InputFn]:
         """Returns the batches of a plan, one function for each length.
@@ -72,8 +92,8 @@ class FeatureTable:
         `example_rows` `<int32>[B]`, the row number in the table.
         """
         return [
-            functools.partial(self._dataset, batches.rows[chosen], batches.weights[chosen], length)
-            for length, chosen in _by_length(batches)
+            functools.partial(self._dataset, _steps(batches, chosen), length, weighted=True)
+            for length, chosen in _by_length(batches.lengths)
         ]
 
     @functools.cached_property
@@ -88,24 +108,26 @@ class FeatureTable:
     @tf.autograph.experimental.do_not_convert
     def _dataset(
         self,
-        rows: np.ndarray,
-        weights: np.ndarray | None,
+        batches: LengthBatches,
         length: int,
         context: tf.distribute.InputContext,
+        weighted: bool = False,
     ) -> tf.data.Dataset:
-        """Returns one host's share of batches `<int64>[T, B]`, per-replica batches in turn."""
+        """Returns one host's share of batches of one length, per-replica batches in turn."""
         scalars, sequences = self._tensors  # Not inside `read`: they would belong to its graph.
-        plan = {"rows": _share(rows, context)}
-        if weights is not None:
-            plan["weights"] = _share(weights, context)
+        plan = {"rows": _share(batches.rows, context)}
+        if weighted:
+            plan["weights"] = _share(batches.weights, context)
+        if length == ANY_LENGTH:
+            plan["length"] = batches.lengths.repeat(_replicas(context))
 
         def read(part: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            rows = part["rows"]
+            rows, padded = part["rows"], part.get("length", length)
             features = {name: tf.gather(values, rows) for name, values in scalars.items()}
             for name, values in sequences.items():
-                shape = [rows.shape[0], length]
+                shape = [rows.shape[0], padded]
                 features[name] = _pad(tf.gather(values, rows), PADDING.get(name, 0), shape)
-            if weights is not None:
+            if weighted:
                 features["example_weights"] = part["weights"]
                 features["example_rows"] = tf.cast(rows, tf.int32)
             return features
@@ -114,23 +136,31 @@ class FeatureTable:
         return dataset.map(read).prefetch(_BATCHES_AHEAD)
 
 
-def _pad(rows: tf.RaggedTensor, value: int, shape: list[int]) -> tf.Tensor:
+def _pad(rows: tf.RaggedTensor, value: int, shape: list[Any]) -> tf.Tensor:
     """Pads ragged `[B, L, ...]` to one tensor `[B, ..., L]`; `shape` is `[B, L]`."""
     shape = [*shape, *rows.shape[2:]]
     # to_tensor loses a part of the shape that it is given.
-    padded = tf.ensure_shape(rows.to_tensor(value, shape=shape), shape)
+    static = [size if isinstance(size, int) else None for size in shape]
+    padded = tf.ensure_shape(rows.to_tensor(value, shape=tf.stack(shape)), static)
     return tf.transpose(padded, [0, *range(2, len(shape)), 1])
 
 
-def _by_length(batches: LengthBatches) -> list[tuple[int, np.ndarray]]:
-    """Returns each length of a plan, longest first, and the steps that have it, `<bool>[T]`."""
-    lengths = np.unique(batches.lengths)[::-1].tolist()
-    return [(length, batches.lengths == length) for length in lengths]
+def _by_length(lengths: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Returns each length of `<int64>[T]`, longest first, and its steps, `<bool>[T]`."""
+    return [(length, lengths == length) for length in np.unique(lengths)[::-1].tolist()]
+
+
+def _steps(batches: LengthBatches, chosen: np.ndarray) -> LengthBatches:
+    return LengthBatches(batches.rows[chosen], batches.lengths[chosen], batches.weights[chosen])
+
+
+def _replicas(context: tf.distribute.InputContext) -> int:
+    """Returns the number of a host's replicas."""
+    return context.num_replicas_in_sync // context.num_input_pipelines
 
 
 def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarray:
-    """Returns this host's part of batches `[T, B]`, `[T * replicas, B / replicas]`."""
-    hosts, replicas = context.num_input_pipelines, context.num_replicas_in_sync
-    size = batches.shape[1] // hosts
+    """Returns this host's part of batches `[T, B]`, `[T * replicas, B / all replicas]`."""
+    size = batches.shape[1] // context.num_input_pipelines
     own = batches[:, context.input_pipeline_id * size :][:, :size]
-    return own.reshape(-1, batches.shape[1] // replicas)
+    return own.reshape(-1, size // _replicas(context))

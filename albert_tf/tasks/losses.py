@@ -75,7 +75,7 @@ def position_loss(positions: Array, log_probs: Array) -> Array:
     Source: run_squad_v1.py and run_squad_v2.py, compute_loss.
     """
     # Not a gather: it would read beyond the sequence, or fail.
-    chosen = ops.one_hot(positions, log_probs.shape[-1], dtype=log_probs.dtype)
+    chosen = ops.one_hot(positions, ops.shape(log_probs)[-1], dtype=log_probs.dtype)
     return -ops.sum(chosen * log_probs, axis=-1)
 
 

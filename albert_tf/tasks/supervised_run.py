@@ -111,7 +111,7 @@ class SupervisedRun:
         if evaluate():  # An interrupted run may have left some.
             return True
         return trainer.train(
-            table.training_input(plan, trainer.step),
+            table.training_input(plan, trainer.step, trainer.devices.static_shapes),
             ProgressLog(summaries, num_train_steps, split.batch_size, positions),
             num_train_steps,
             steps_per_loop=steps_per_loop,

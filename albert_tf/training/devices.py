@@ -30,11 +30,13 @@ class Devices(abc.ABC):
       name: Names them to people.
       is_chief: Whether this process is the one that writes files.
       input_context: Which part of the input this process feeds to its replicas.
+      static_shapes: Whether a step is compiled for the shapes of its batch, even of short ones.
     """
 
     name: str
     is_chief: bool
     input_context: tf.distribute.InputContext
+    static_shapes: bool = True
 
     @property
     def num_replicas(self) -> int:

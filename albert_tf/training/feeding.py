@@ -1,4 +1,4 @@
-"""Feeds the Trainer with batches of one static length, or of several that alternate."""
+"""Feeds the Trainer with batches of one length, or of several that alternate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from albert_tf.training.devices import Devices, InputFn, Run
 
 @dataclasses.dataclass(frozen=True)
 class InputByLength:
-    """Batches of several static lengths, and which length each step takes.
+    """Batches of several lengths, and which length each step takes.
 
-    XLA and a TPU compile a step once for each shape: so each length has its own dataset, and the
-    host picks.
+    A step is compiled once for each shape: so each length has its own dataset, and the host picks.
+    Where no shape is needed, several lengths may go by one number.
 
     Attributes:
       input_fns: By length, a function that makes a host's dataset of the batches of that length, in
@@ -28,7 +28,7 @@ class InputByLength:
 
 
 class StepIterators:
-    """Splits steps into runs, each fed by an iterator over batches of one static length.
+    """Splits steps into runs, each fed by an iterator over batches of one length.
 
     Args:
       devices: What the batches are for.

@@ -31,6 +31,7 @@ class TensorFlowDevices(Devices):
         self.name = type(strategy).__name__
         self.is_chief = distribution.is_chief(strategy)
         self.input_context = distribution.input_context(strategy)
+        self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the strategy's scope."""

@@ -65,7 +65,7 @@ class TrainStep:
         """Performs one update.
 
         Args:
-          features: This replica's features, of static shape.
+          features: This replica's features, of static shape but for their length.
 
         Returns:
           `<float32>[len(stat_names)]`, the same on all replicas.
@@ -90,7 +90,9 @@ class TrainStep:
             return self._gradients(features, weights, self._dropout_seed(first_pass))
 
         def split(x: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(x, [count, x.shape[0] // count, *x.shape[1:]])
+            # At most the length is not static.
+            rest = [-1 if size is None else size for size in x.shape[1:]]
+            return tf.reshape(x, [count, x.shape[0] // count, *rest])
 
         def one(i: Any) -> Any:
             micro_batch = {name: feature[i] for name, feature in micro_batches.items()}

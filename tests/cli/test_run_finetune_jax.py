@@ -26,7 +26,12 @@ FILES = {"train_file": "train.conll", "eval_file": "dev.conll", "predict_file": 
 UNSEEN_BIASES = {
     "race": ("output_bias",),
     "squad_v1": ("output_bias",),
-    "squad_v2": ("start_logits/dense/bias", "end_logits/dense_1/bias"),
+    "squad_v2": (
+        "start_logits/dense/bias",
+        # Its dense layer makes one number of it, the same at all positions.
+        "end_logits/LayerNorm/beta",
+        "end_logits/dense_1/bias",
+    ),
 }
 # Lengths of batches alternate in the first.
 TASKS: dict[str, dict[str, Any]] = {

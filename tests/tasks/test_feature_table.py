@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records.datasets import untuned
+from albert_tf.tasks import feature_table
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.sequence_features import pad_features
 from albert_tf.training import length_buckets
@@ -44,21 +45,26 @@ def assert_batch(batch: dict, examples: list[dict], chosen: np.ndarray, length: 
         assert batch[name].dtype == examples[0][name].dtype
 
 
+@pytest.mark.parametrize("static_shapes", [True, False])
 @pytest.mark.parametrize("choices", [None, 3])
-def test_training_batches_hold_the_rows_of_their_steps(choices):
+def test_training_batches_hold_the_rows_of_their_steps(choices, static_shapes, monkeypatch):
+    """Without static shapes those of 11 and 17 positions come from one dataset."""
+    monkeypatch.setattr(feature_table, "SHORT_POSITIONS", 6 * 17 * (choices or 1))
     examples = rows(choices)
     table = FeatureTable.from_rows(examples)
     plan = length_buckets.training_batches(table.lengths, 6, LENGTHS, 1, 21)
-    source = table.training_input(plan, first_step=4)
+    assert set(plan.lengths.tolist()) == set(LENGTHS)
+    source = table.training_input(plan, 4, static_shapes)
     datasets = {length: make(ONE_REPLICA) for length, make in source.input_fns.items()}
-    assert set(datasets) == set(plan.lengths.tolist()) == set(LENGTHS)
+    assert set(datasets) == (set(LENGTHS) if static_shapes else {23, feature_table.ANY_LENGTH})
     for length, dataset in datasets.items():
-        shape = (6, length) if choices is None else (6, choices, length)
-        assert dataset.element_spec["input_ids"].shape == shape
+        inner = () if choices is None else (choices,)
+        shape = dataset.element_spec["input_ids"].shape.as_list()
+        assert shape == [6, *inner, length or None]
     iterators = {length: iter(untuned(dataset)) for length, dataset in datasets.items()}
     for step in range(4, 21):
-        length = int(source.lengths[step])
-        assert_batch(next(iterators[length]), examples, plan.rows[step], length)
+        batch = next(iterators[int(source.lengths[step])])
+        assert_batch(batch, examples, plan.rows[step], int(plan.lengths[step]))
     assert all(next(iterator, None) is None for iterator in iterators.values())
 
 
@@ -78,17 +84,21 @@ def test_evaluation_batches_tell_rows_and_weights():
     assert step == len(plan.lengths) and sorted(seen) == list(range(COUNT))
 
 
-def test_hosts_and_replicas_share_each_batch_in_order():
+@pytest.mark.parametrize("static_shapes", [True, False])
+def test_hosts_and_replicas_share_each_batch_in_order(static_shapes):
     """Two hosts of two replicas: the parts of a step, put together, are its batch."""
     table = FeatureTable.from_rows(rows())
     plan = length_buckets.training_batches(table.lengths, 12, LENGTHS, 1, 8)
-    source = table.training_input(plan, first_step=0)
+    source = table.training_input(plan, 0, static_shapes)
     hosts = [tf.distribute.InputContext(2, host, 4) for host in range(2)]
     for length, make in source.input_fns.items():
-        labels = [[batch["label_ids"].numpy() for batch in make(host)] for host in hosts]
-        steps = np.flatnonzero(plan.lengths == length)
+        batches = [list(make(host)) for host in hosts]
+        labels = [[batch["label_ids"].numpy() for batch in host] for host in batches]
+        steps = np.flatnonzero(source.lengths == length)
         assert [len(batches) for batches in labels] == [2 * len(steps)] * 2
         for i, step in enumerate(steps):
-            parts = [batch for host in labels for batch in host[2 * i : 2 * i + 2]]
+            parts = [part for host in labels for part in host[2 * i : 2 * i + 2]]
             assert {len(part) for part in parts} == {3}
             np.testing.assert_array_equal(np.concatenate(parts), plan.rows[step])
+            of_step = [batch for host in batches for batch in host[2 * i : 2 * i + 2]]
+            assert {batch["input_ids"].shape[1] for batch in of_step} == {plan.lengths[step]}

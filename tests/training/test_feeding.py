@@ -87,13 +87,14 @@ def one_device() -> TensorFlowDevices:
     return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
 
 
-def make_trainer(directory: pathlib.Path, devices=None) -> Trainer:
+def make_trainer(directory: pathlib.Path, devices=None, task=None, **settings) -> Trainer:
     def make_optimizer():
         return create_optimizer(0.003, STEPS, 2, sum_over_replicas=False)
 
     directory.mkdir(exist_ok=True)
     devices = devices or one_device()
-    trainer = Trainer(ClassesTask(), devices, str(directory), make_optimizer, seed=3)
+    task = task or ClassesTask()
+    trainer = Trainer(task, devices, str(directory), make_optimizer, seed=3, **settings)
     trainer.initialise()
     return trainer
 
@@ -108,7 +109,13 @@ class Progress:
         self.stats[step] = stats
 
 
-def train(trainer: Trainer, steps: int = STEPS, padded: bool = False, steps_per_loop: int = 1):
+def train(
+    trainer: Trainer,
+    steps: int = STEPS,
+    padded: bool = False,
+    steps_per_loop: int = 1,
+    static_shapes: bool = True,
+):
     """Trains on the plan of LENGTHS; `padded`, the same rows all at the longest length."""
     rows = table()
     plan = length_buckets.training_batches(rows.lengths, BATCH_SIZE, LENGTHS, 3, STEPS)
@@ -119,7 +126,7 @@ def train(trainer: Trainer, steps: int = STEPS, padded: bool = False, steps_per_
         )
     progress = Progress()
     trainer.train(
-        rows.training_input(plan, trainer.step),
+        rows.training_input(plan, trainer.step, static_shapes),
         progress,
         steps,
         steps_per_loop=steps_per_loop,
@@ -207,11 +214,37 @@ def test_a_resumed_run_ends_with_the_same_bits(one, tmp_path, monkeypatch):
         assert value.tobytes() == expected[name].tobytes(), name
 
 
+@pytest.mark.parametrize("accumulation_steps", [1, 3])
+def test_short_batches_of_any_length_are_compiled_once(one, tmp_path, accumulation_steps):
+    """The losses are those of static shapes, and a resumed run ends with the same bits."""
+    traced = []
+
+    class Counted(ClassesTask):
+        def loss_weights(self, features):
+            traced.append(features["input_ids"].shape)
+            return super().loss_weights(features)
+
+    def of_any_length(name: str, steps: int = STEPS):
+        trainer = make_trainer(
+            tmp_path / name, task=Counted(), accumulation_steps=accumulation_steps
+        )
+        assert not trainer.devices.static_shapes
+        return train(trainer, steps, static_shapes=trainer.devices.static_shapes)
+
+    assert_same_stats(of_any_length("whole"), one.stats)
+    assert [tuple(shape) for shape in traced] == [(BATCH_SIZE, None)]
+    of_any_length("resumed", steps=6)
+    of_any_length("resumed")
+    expected = weights_of(tmp_path / "whole")
+    for name, value in weights_of(tmp_path / "resumed").items():
+        assert value.tobytes() == expected[name].tobytes(), name
+
+
 def _train_on_two_replicas(directory: pathlib.Path) -> Any:
     runs.split_cpu(2)
     devices = TensorFlowDevices(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
     trainer = make_trainer(directory, devices)
-    stats = train(trainer)
+    stats = train(trainer, static_shapes=devices.static_shapes)
     return stats, trainer.evaluate(*evaluation_inputs(LENGTHS[-1:])), predict(trainer)
 
 
