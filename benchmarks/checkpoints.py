@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 from contestants import CONFIGS, LEARNING_RATE
 
 from albert_tf.config import AlbertConfig
@@ -51,9 +50,10 @@ def _devices() -> Devices:
         from albert_tf.training.jax_devices import JaxDevices
 
         return JaxDevices()
+    from albert_tf.training import distribution
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
-    return TensorFlowDevices(tf.distribute.get_strategy())
+    return TensorFlowDevices(distribution.create_strategy())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
