@@ -39,6 +39,8 @@ SPLITS = {
     "dev": ("do_eval", "eval_batch_size"),
     "test": ("do_predict", "predict_batch_size"),
 }
+# What more lengths would spare a set that is read once, compiling them costs.
+MOST_LENGTHS_TO_EVALUATE = 6
 
 
 def check_weights(values: flags.FlagValues) -> None:
@@ -117,15 +119,20 @@ def make_splits(
                 {**task.settings, "is_training": is_training},
                 _feature_stem(values, is_training),
             )
-            lengths = _static_lengths(values, features)
+            lengths = _static_lengths(values, features, is_training)
             splits[name] = Split(examples[name], features, getattr(values, batch_size), lengths)
     return splits
 
 
-def _static_lengths(values: flags.FlagValues, features: FeatureTable) -> tuple[int, ...]:
+def _static_lengths(
+    values: flags.FlagValues, features: FeatureTable, is_training: bool
+) -> tuple[int, ...]:
     if values.static_lengths == 1:
         return (values.max_seq_length,)
-    return choose_static_lengths(features.lengths, values.max_seq_length, values.static_lengths)
+    count = values.static_lengths
+    if not is_training:
+        count = min(count, MOST_LENGTHS_TO_EVALUATE)
+    return choose_static_lengths(features.lengths, values.max_seq_length, count)
 
 
 def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:

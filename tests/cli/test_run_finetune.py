@@ -21,6 +21,7 @@ from albert_tf.cli import finetune, finetune_tasks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.tasks.glue import read_glue
+from albert_tf.training import length_buckets
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs as runs
@@ -194,7 +195,16 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
         np.testing.assert_array_equal(mine[name], value, err_msg=name)
 
 
-def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path):
+def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path, monkeypatch):
+    """Of three lengths evaluation takes as many as are worth compiling, here two."""
+    monkeypatch.setattr(finetune, "MOST_LENGTHS_TO_EVALUATE", 2)
+    chosen, plan = [], length_buckets.evaluation_batches
+
+    def planned(row_lengths, batch_size, static_lengths):
+        chosen.append(static_lengths)
+        return plan(row_lengths, batch_size, static_lengths)
+
+    monkeypatch.setattr(length_buckets, "evaluation_batches", planned)
     command = runs.command(
         "mrpc",
         tmp_path,
@@ -204,6 +214,7 @@ def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path):
         init_checkpoint=mrpc / "out/model.ckpt-best",
     )
     runs.main(command)
+    assert [len(static_lengths) for static_lengths in chosen] == [2]
     mine, expected = (np.loadtxt(folder / "out/test_results.tsv") for folder in (tmp_path, mrpc))
     np.testing.assert_allclose(mine, expected, atol=tolerances.OUTPUT)
 
