@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from absl import logging
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _NOTES = (
     rb"I\d{4} \d\d:.*|\d{4}-\d\d-\d\d .*: I .*|"
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR|"
@@ -47,8 +46,8 @@ def import_tensorflow() -> None:
         )
     if "tensorflow" in sys.modules:
         return
-    # TensorFlow's own default, but only where there is AVX-512; steps are faster without it, too.
-    os.environ.setdefault(_ONEDNN, "1")
+    # TensorFlow's own default where there is AVX-512; training is faster elsewhere, too.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(_LEVEL, "3")
     with contextlib.nullcontext() if level == "0" else filtered_stderr():
         with _kept_for_good():

@@ -28,9 +28,8 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
-from albert_tf.training import evaluation, optimizers, run_lock
+from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
 from albert_tf.training.devices import Devices
-from albert_tf.training.length_buckets import MOST_ROWS, choose_static_lengths
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # A split -> the flag that needs it, and the flag of its batch size.
@@ -39,8 +38,6 @@ SPLITS = {
     "dev": ("do_eval", "eval_batch_size"),
     "test": ("do_predict", "predict_batch_size"),
 }
-# What more lengths would spare a set that is read once, compiling them costs.
-MOST_LENGTHS_TO_EVALUATE = 6
 
 
 def check_weights(values: flags.FlagValues) -> None:
@@ -130,9 +127,9 @@ def _static_lengths(
     if values.static_lengths == 1:
         return (values.max_seq_length,)
     count = values.static_lengths
-    if not is_training:
-        count = min(count, MOST_LENGTHS_TO_EVALUATE)
-    return choose_static_lengths(features.lengths, values.max_seq_length, count)
+    if not is_training:  # Such a set is read once for each compilation.
+        count = min(count, length_buckets.USUAL_COUNT)
+    return length_buckets.choose_static_lengths(features.lengths, values.max_seq_length, count)
 
 
 def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
@@ -219,10 +216,10 @@ def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
     num_steps = values.train_step
     if values.num_train_epochs is not None:
         num_steps = max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
-    if num_steps * values.train_batch_size > MOST_ROWS:
+    if num_steps * values.train_batch_size > length_buckets.MOST_ROWS:
         raise ValueError(
             f"{num_steps} steps of {values.train_batch_size} examples exceed a run's maximum of "
-            f"{MOST_ROWS} examples: lower --train_step or --num_train_epochs"
+            f"{length_buckets.MOST_ROWS} examples: lower --train_step or --num_train_epochs"
         )
     return num_steps
 

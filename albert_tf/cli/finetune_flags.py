@@ -163,8 +163,9 @@ def _define_text(values: flags.FlagValues) -> None:
         "static_lengths",
         6,
         "Number of lengths (buckets) that batches are padded to, in evaluation at most 6; each is "
-        "compiled once, and more of them mean less padding. 1 pads all batches to max_seq_length; "
-        "it is the default for squad_v1, whose loss depends on padding.",
+        "compiled once (on a CPU the short ones of training together), and more of them mean less "
+        "padding. 1 pads all batches to max_seq_length; it is the default for squad_v1, whose loss "
+        "depends on padding.",
         lower_bound=1,
     )
     group.integer(

@@ -103,7 +103,7 @@ def check_config(
       config: The one to use; dropout may differ.
       layout: What `find` returns for the path.
       path: What `load_weights` takes; there need not be a config.
-      ignored: Further fields that may differ.
+      ignored: Further fields that may differ, which is logged.
       replace: Whether an invalid config there is ignored.
 
     Raises:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# Lengths where nothing else is asked for: more cost more to compile than the padding they spare.
+USUAL_COUNT = 6
 # Most rows in all batches of a run: a plan takes 12 bytes for each, and 24 while it is made.
 MOST_ROWS = 100_000_000
 
@@ -32,14 +34,14 @@ class LengthBatches:
 
 
 def choose_static_lengths(
-    row_lengths: np.ndarray, max_seq_length: int, count: int = 6
+    row_lengths: np.ndarray, max_seq_length: int, count: int = USUAL_COUNT
 ) -> tuple[int, ...]:
     """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
 
     Args:
       row_lengths: `<int>[N]`, positions of each row, at most `max_seq_length`.
       max_seq_length: The longest length allowed.
-      count: Maximum number of lengths: each is compiled once.
+      count: Maximum number of lengths: each may have to be compiled.
 
     Returns:
       The lengths in ascending order; no row is longer than the last.

@@ -197,7 +197,7 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
 
 def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path, monkeypatch):
     """Of three lengths evaluation takes as many as are worth compiling, here two."""
-    monkeypatch.setattr(finetune, "MOST_LENGTHS_TO_EVALUATE", 2)
+    monkeypatch.setattr(length_buckets, "USUAL_COUNT", 2)
     chosen, plan = [], length_buckets.evaluation_batches
 
     def planned(row_lengths, batch_size, static_lengths):

@@ -1,4 +1,4 @@
-"""Batches of a static length: the rows of the plan, padded as pad_features pads them."""
+"""Batches of a static or of any length: the rows of the plan, padded as pad_features pads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on batches of several static lengths: the losses of padding, resumes, replicas.
+"""Training on batches of several lengths, static or not: the losses of padding, resumes, replicas.
 
 Can't see: a TPU, several GPUs, several workers.
 """
