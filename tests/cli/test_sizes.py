@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 from absl import flags
 
@@ -50,6 +52,7 @@ def test_the_table_of_parameters(capsys):
     assert "| ALBERT xxlarge | 12 | 4096 | 128 | 235M | 222.6M |" in lines
     assert "| BERT base | 12 | 768 | 768 | 108M | 109.1M |" in lines
     assert len(lines) == 8
+    assert "\n".join(lines) in (pathlib.Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_speed_is_predicted_from_small_models(capsys, monkeypatch):
