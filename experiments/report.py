@@ -140,21 +140,31 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
     tried = tuning.losses(study, scale, kept)
     if not tried:
         return
+    rates = scale.tuning.rates
     yield "## Learning rates"
     yield ""
     yield (
         f"Masked-LM loss of seed {TRIAL_SEED}, which counts nowhere else, after "
-        f"{study.tuning.share_of_steps:.0%} of a cell's steps. The best is the arm's rate: if it "
+        f"{scale.tuning.share_of_steps:.0%} of a cell's steps. The best is the arm's rate: if it "
         "is the lowest or the highest that was tried, a better one may lie beyond."
     )
     yield ""
+    if tuning.untried(study, scale, kept):
+        common = scale.settings["pretrain"]["learning_rate"]
+        yield f"**Not all have run: until then every arm above has the scale's rate, {common:g}.**"
+        yield ""
     rows = []
     for arm, losses in tried.items():
-        best = min(losses.values())
-        cells = [f"{loss:.4f}" if math.isfinite(loss) else "diverged" for loss in losses.values()]
-        marked = zip(cells, losses.values(), strict=True)
-        rows.append([arm, *(f"**{cell}**" if loss == best else cell for cell, loss in marked)])
-    yield from _table(["Arm", *(f"{rate:g}" for rate in study.tuning.rates)], rows)
+        best = min((loss for loss in losses.values() if not math.isnan(loss)), default=math.nan)
+        rows.append([arm, *(_trial(losses[rate], best) for rate in rates)])
+    yield from _table(["Arm", *(f"{rate:g}" for rate in rates)], rows)
+
+
+def _trial(loss: float, best: float) -> str:
+    if math.isnan(loss):
+        return "not run"
+    found = f"{loss:.4f}" if math.isfinite(loss) else "diverged"
+    return f"**{found}**" if loss == best else found
 
 
 def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:

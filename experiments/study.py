@@ -26,7 +26,7 @@ _SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """Which learning rates each arm tries.
+    """Which learning rates each arm of a study that tunes them tries.
 
     Attributes:
       rates: At least two.
@@ -51,7 +51,7 @@ class Study:
       probe: Whether a fresh linear probe of each test's order labels judges the cells, too.
       per_word: Whether losses are given by word, too: `word_loss`.
       gap: Two tests, or none: `gap_loss` is the first one's masked-LM loss less the second's.
-      tuning: How its learning rates are chosen, or None.
+      tune: Whether each arm's learning rate is chosen by the scale's `tuning`.
       claims: In the file's order.
     """
 
@@ -65,7 +65,7 @@ class Study:
     probe: bool
     per_word: bool
     gap: tuple[str, ...]
-    tuning: Tuning | None
+    tune: bool
     claims: tuple[claims.Claim, ...]
 
 
@@ -79,6 +79,7 @@ class Scale:
       cells_at_a_time, threads: Cells that run together, and threads of each.
       most_seeds, most_arms: Bounds on a study's.
       settings: What all cells have in common.
+      tuning: How learning rates are chosen where a study asks for it; None: no study can.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Scale:
     most_seeds: int
     most_arms: int
     settings: Settings
+    tuning: Tuning | None
 
 
 def names(folder: str) -> list[str]:
@@ -121,10 +123,12 @@ def read_study(name: str) -> Study:
             probe=_take({"probe": values.pop("probe", False)}, "probe", bool),
             per_word=_take({"per_word": values.pop("per_word", False)}, "per_word", bool),
             gap=_gap(values.pop("gap", []), tests),
-            tuning=_tuning(values.pop("tuning"), arms) if "tuning" in values else None,
+            tune=_take({"tune": values.pop("tune", False)}, "tune", bool),
             claims=claimed,
         )
         require(not values, "the file", "no other keys", sorted(values))
+        if study.tune:
+            _check_tuned(arms)
         if not any("finetune" in level for level in arms.values()):
             claims.check_metrics(claimed, tests, study.probe, study.per_word, study.gap)
     except (ValueError, TypeError, AttributeError) as error:
@@ -145,11 +149,12 @@ def read_scale(name: str) -> Scale:
             key: _take(values, key, int)
             for key in ("cells_at_a_time", "threads", "most_seeds", "most_arms")
         }
+        tuning = _tuning(values.pop("tuning")) if "tuning" in values else None
         settings = check_settings(values, path.stem)
         for section, flags in _SIZES.items():
             missing = sorted(set(flags) - set(settings.get(section, {})))
             require(not missing, f"[{section}]", f"{', '.join(flags)}", f"without {missing}")
-        return Scale(path.stem, str(path), about, settings=settings, **counts)
+        return Scale(path.stem, str(path), about, settings=settings, tuning=tuning, **counts)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -183,7 +188,7 @@ def _gap(names: Any, tests: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _tuning(values: dict[str, Any], arms: Mapping[str, dict[str, Any]]) -> Tuning:
+def _tuning(values: dict[str, Any]) -> Tuning:
     keys = {"learning_rate", "share_of_steps"}
     require(set(values) <= keys, "tuning", f"only {sorted(keys)}", sorted(values))
     rates = values.get("learning_rate")
@@ -193,11 +198,14 @@ def _tuning(values: dict[str, Any], arms: Mapping[str, dict[str, Any]]) -> Tunin
     share = values.get("share_of_steps", 1.0)
     right = isinstance(share, (int, float)) and 0 < share <= 1
     require(right, "tuning.share_of_steps", "a number above 0, up to 1", share)
-    for arm, level in arms.items():
-        require("finetune" not in level, arm, "pre-training alone, as [tuning] is of it", None)
-        own = level.get("pretrain", {}).get("learning_rate")
-        require(own is None, f"{arm}.pretrain.learning_rate", "none beside [tuning]", own)
     return Tuning(tuple(map(float, rates)), share)
+
+
+def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:
+    for arm, level in arms.items():
+        require("finetune" not in level, arm, "pre-training alone, as `tune` is of it", None)
+        own = level.get("pretrain", {}).get("learning_rate")
+        require(own is None, f"{arm}.pretrain.learning_rate", "none beside `tune`", own)
 
 
 def _take(values: dict[str, Any], key: str, kind: type) -> Any:

@@ -16,15 +16,21 @@ from experiments.study import Scale, Study
 
 
 def trials(study: Study, scale: Scale) -> dict[float, Plan]:
-    """Returns, by rate, what tries it on all arms; arms that others start from have it, too."""
-    if not study.tuning:
+    """Returns, by rate, what tries it on all arms; arms that others start from have it, too.
+
+    Raises:
+      ValueError: If the scale has no rates to try.
+    """
+    if not study.tune:
         return {}
+    if not scale.tuning:
+        raise ValueError(f"{scale.path}: expected [tuning], as {study.path} has `tune`")
     found = {}
-    for rate in study.tuning.rates:
+    for rate in scale.tuning.rates:
         arms = {}
         for arm, level in study.arms.items():
             steps = merge(scale.settings, level)["pretrain"]["num_train_steps"]
-            steps = max(1, round(steps * study.tuning.share_of_steps))
+            steps = max(1, round(steps * scale.tuning.share_of_steps))
             arms[arm] = _set(level, learning_rate=rate, num_train_steps=steps)
         tests = dict(list(study.tests.items())[:1])
         tried = dataclasses.replace(study, arms=arms, tests=tests)
@@ -43,23 +49,19 @@ def losses(study: Study, scale: Scale, kept: pathlib.Path) -> dict[str, dict[flo
 
 
 def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
-    """Returns the study with each arm's best rate; as it is if it tunes none.
+    """Returns the study with each arm's best rate; as it is until all of its trials have run.
 
     Raises:
-      ValueError: If a trial is missing, or an arm diverged at every rate.
+      ValueError: If an arm diverged at every rate.
     """
+    if untried(study, scale, kept):
+        return study
     arms = dict(study.arms)
     for arm, found in losses(study, scale, kept).items():
         best = min(found, key=found.get)
-        missing = [f"{rate:g}" for rate, loss in found.items() if math.isnan(loss)]
-        if missing:
-            raise ValueError(
-                f"{study.path}: [tuning]: {arm!r} has not been tried at {', '.join(missing)}: run "
-                "the study, and see the log.txt of steps that fail"
-            )
         if math.isinf(found[best]):
             raise ValueError(
-                f"{study.path}: [tuning]: {arm!r} diverged at every rate: add lower ones"
+                f"{study.path}: {arm!r} diverged at every rate: add lower ones to {scale.path}"
             )
         arms[arm] = _set(arms[arm], learning_rate=best)
     return dataclasses.replace(study, arms=arms)

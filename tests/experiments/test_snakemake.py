@@ -20,7 +20,7 @@ import pytest
 from experiments import run_step, study, tuning
 from experiments.plan import Plan
 from tests.experiments.test_run_step import FAKE, results, run_all
-from tests.experiments.test_tuning import TUNED
+from tests.experiments.test_tuning import SCALE, TUNED
 
 PYTHON = pathlib.Path(
     os.environ.get("ALBERT_STUDIES_PYTHON", run_step.ROOT / ".venv-studies/bin/python")
@@ -54,26 +54,35 @@ def finish(process, directory):
     assert code == 0, (directory / "log.txt").read_text()[-3000:]
 
 
+def plans(name, directory, scale="smoke"):
+    """Yields the trials of a study, then its cells at the rates that these have chosen."""
+    asked, size = study.read_study(str(name)), study.read_scale(str(scale))
+    yield from tuning.trials(asked, size).values()
+    settled = tuning.settle(asked, size, directory / "results" / size.name / "cells")
+    yield Plan(settled, size)
+
+
 def stamps(directory):
     paths = directory.glob("results/smoke/cells/*/metrics.json")
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
 def test_kills_change_no_finished_cell_and_no_result(tmp_path):
-    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
-    run_all(plan, tmp_path / "undisturbed")
+    undisturbed, steps, keys = tmp_path / "undisturbed", {}, set()
+    for plan in plans("dropout", undisturbed):
+        run_all(plan, undisturbed / "work", undisturbed / "results/smoke/cells")
+        steps |= plan.steps
+        keys |= set(plan.kept())
     journal = tmp_path / "journal"
     journal.touch()
     environment = {"JOURNAL": str(journal), "STEP_SECONDS": "0.05"}
-    total = sum(
-        step.flags["num_train_steps"] for step in plan.steps.values() if step.kind == "pretrain"
-    )
+    total = sum(step.flags["num_train_steps"] for step in steps.values() if step.kind == "pretrain")
     rng = random.Random(11)
     finished = {}
-    for kill, steps in enumerate(sorted(rng.sample(range(1, total), KILLS))):
+    for kill, taken in enumerate(sorted(rng.sample(range(1, total), KILLS))):
         process = start(tmp_path, "dropout", "--scripts", FAKE, **environment)
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while journal.stat().st_size < steps and time.monotonic() < deadline:
+        while journal.stat().st_size < taken and time.monotonic() < deadline:
             assert process.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.5))
@@ -85,8 +94,8 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
     finish(start(tmp_path, "dropout", "--scripts", FAKE, **environment), tmp_path)
     after = stamps(tmp_path)
     assert finished.items() <= after.items()
-    assert {path.parent.name for path in after} == set(plan.kept())
-    assert results(tmp_path / "work") == results(tmp_path / "undisturbed")
+    assert {path.parent.name for path in after} == keys
+    assert results(tmp_path / "work") == results(undisturbed / "work")
 
 
 def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
@@ -107,25 +116,25 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
     assert first.items() <= stamps(tmp_path).items()
     trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
-    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
-    assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
+    cells = [cell for plan in plans(path, tmp_path) for cell in plan.cells]
+    assert sorted(trained) == sorted(cell.pretrain for cell in cells if cell.arm == "with")
 
 
 def test_learning_rates_are_tried_first(tmp_path):
     """Then the cells run, and a second start finds nothing to do."""
-    path = tmp_path / "own.toml"
+    path, scale = tmp_path / "own.toml", tmp_path / "smoke.toml"
     path.write_text(TUNED)
-    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    scale.write_text(SCALE)
+    asked = (path, "--scale", scale, "--scripts", FAKE)
+    finish(start(tmp_path, *asked), tmp_path)
     first = stamps(tmp_path)
-    asked, scale = study.read_study(str(path)), study.read_scale("smoke")
-    kept = tmp_path / "results/smoke/cells"
-    settled = tuning.settle(asked, scale, kept)
-    assert settled.arms["with"]["pretrain"]["learning_rate"] == 2e-3
-    plans = [Plan(settled, scale), *tuning.trials(asked, scale).values()]
-    assert {path.parent.name for path in first} == {key for plan in plans for key in plan.kept()}
+    *trials, plan = plans(path, tmp_path, scale)
+    assert plan.settings("with")["pretrain"]["learning_rate"] == 2e-3
+    keys = {key for one in (*trials, plan) for key in one.kept()}
+    assert {path.parent.name for path in first} == keys
     report = (tmp_path / "results/smoke/own/report.md").read_text()
     assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
-    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    finish(start(tmp_path, *asked), tmp_path)
     assert stamps(tmp_path) == first
 
 
@@ -136,7 +145,7 @@ def test_a_study_at_the_smallest_scale(tmp_path):
     finish(start(tmp_path, "dropout"), tmp_path)
     report = (tmp_path / "results/smoke/dropout/report.md").read_text()
     assert "4 of 4 cells have run" in report
-    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    *_, plan = plans("dropout", tmp_path)
     found = results(tmp_path / "work")
     for cell in plan.cells:
         curve = found[cell.pretrain]["curve"]

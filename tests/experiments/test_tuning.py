@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from experiments import report, study, tuning
@@ -9,13 +11,22 @@ from experiments.plan import TRIAL_SEED, Plan
 from tests.experiments.test_run_step import run_all
 from tests.experiments.test_study import STUDY, read
 
-TUNING = "[tuning]\nlearning_rate = [5e-4, 1e-3, 2e-3]\nshare_of_steps = 0.5\n[arms]"
-TUNED = STUDY.replace("[arms]", TUNING).replace("= 0.1 }", "= 0.2 }")
+TUNED = STUDY.replace("[arms]", "tune = true\n[arms]").replace("= 0.1 }", "= 0.2 }")
+OWN_RATES = "learning_rate = [5e-4, 1e-3]"
+SCALE = (
+    (study.HERE / "scales/smoke.toml").read_text().replace(OWN_RATES, OWN_RATES[:-1] + ", 2e-3]")
+)
+
+
+def read_scale(tmp_path, text=SCALE):
+    path = tmp_path / "small.toml"
+    path.write_text(text)
+    return study.read_scale(str(path))
 
 
 @pytest.fixture
-def scale():
-    return study.read_scale("smoke")
+def scale(tmp_path):
+    return read_scale(tmp_path)
 
 
 def test_each_arm_has_its_best_rate(tmp_path, scale):
@@ -53,9 +64,34 @@ def test_trials_differ_in_seed_rate_and_steps_only(tmp_path, scale):
     assert TRIAL_SEED not in {one.seed for one in plan.cells}
 
 
-def test_without_its_trials_there_are_no_cells(tmp_path, scale):
-    with pytest.raises(ValueError, match="own.toml: .*'without' has not been tried at 0.0005, 0.0"):
-        tuning.settle(read(tmp_path, TUNED), scale, tmp_path)
+def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
+    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    some = tuning.trials(asked, scale)[1e-3]
+    run_all(some, tmp_path / "work", kept)
+    assert tuning.settle(asked, scale, kept) == asked
+    report.write(asked, scale, Plan(asked, scale), kept, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "0 of 4 cells have run" in text
+    assert "**Not all have run: until then every arm above has the scale's rate, 0.001.**" in text
+    assert text.count("| not run | **5.9") == 2
+
+
+def test_a_scale_without_rates(tmp_path):
+    scale = dataclasses.replace(study.read_scale("smoke"), tuning=None)
+    with pytest.raises(
+        ValueError, match=r"smoke.toml: expected \[tuning\], as .*own.toml has `tune`"
+    ):
+        tuning.trials(read(tmp_path, TUNED), scale)
+    assert not tuning.trials(read(tmp_path, STUDY), scale)
+
+
+def test_an_arm_that_diverges_at_every_rate(tmp_path):
+    scale = read_scale(tmp_path, SCALE.replace("[5e-4, 1e-3, 2e-3]", "[2, 3]"))
+    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    for plan in tuning.untried(asked, scale, kept):
+        run_all(plan, tmp_path / "work", kept)
+    with pytest.raises(ValueError, match="'without' diverged at every rate: .*small.toml"):
+        tuning.settle(asked, scale, kept)
 
 
 def test_a_study_that_tunes_nothing_stays_as_it_is(tmp_path, scale):
@@ -72,12 +108,24 @@ def test_a_study_that_tunes_nothing_stays_as_it_is(tmp_path, scale):
         ("[5e-4, 1e-3, 2e-3]", "[1e-3, 0]", "tuning.learning_rate: "),
         ("share_of_steps = 0.5", "share_of_steps = 2", "tuning.share_of_steps: expected a number"),
         ("share_of_steps", "steps", "tuning: expected only"),
+    ],
+)
+def test_rates_that_are_not_valid(tmp_path, old, new, message):
+    assert old in SCALE
+    with pytest.raises(ValueError, match=f"small.toml: {message}"):
+        read_scale(tmp_path, SCALE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("tune = true", "tune = 1", "tune: expected true or false, not 1"),
         ("config = {", "pretrain = { learning_rate = 1e-3 }, config = {",
          "with.pretrain.learning_rate: expected none beside"),
         ("config = {", "finetune = { train_step = 3 }, config = {", "with: expected pre-training"),
     ],
 )  # fmt: skip
-def test_a_tuning_that_is_not_valid(tmp_path, old, new, message):
+def test_a_study_that_can_not_be_tuned(tmp_path, old, new, message):
     assert old in TUNED
     with pytest.raises(ValueError, match=f"own.toml: {message}"):
         read(tmp_path, TUNED.replace(old, new))
