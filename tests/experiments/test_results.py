@@ -1,0 +1,38 @@
+"""The reports that are committed are those of the committed cells.
+
+Can't see: whether the cells are those of today's code, which is no part of their keys.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from experiments import report, study, tuning
+from experiments.plan import Plan
+
+RESULTS = study.HERE / "results"
+REPORTS = sorted(path.parent for path in RESULTS.glob("*/*/report.md"))
+
+
+@pytest.mark.parametrize("directory", REPORTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_a_committed_report_is_that_of_its_cells(directory, tmp_path):
+    asked, scale = study.read_study(directory.name), study.read_scale(directory.parent.name)
+    kept = directory.parent / "cells"
+    settled = tuning.settle(asked, scale, kept)
+    report.write(settled, scale, Plan(settled, scale), kept, tmp_path)
+    for name in ("report.md", "cells.csv"):
+        assert (tmp_path / name).read_text() == (directory / name).read_text(), name
+    found, expected = (_claims(path) for path in (tmp_path, directory))
+    assert found == expected
+
+
+def _claims(directory):
+    """Returns claims.json, of whose numbers the last digits depend on the processor."""
+    text = (directory / "claims.json").read_text()
+    return json.loads(text, parse_float=lambda number: round(float(number), 9))
+
+
+def test_there_are_reports():
+    assert {path.name for path in REPORTS} >= {"objective", "depth", "dropout", "sharing"}
