@@ -79,7 +79,7 @@ class Scale:
       cells_at_a_time, threads: Cells that run together, and threads of each.
       most_seeds, most_arms: Bounds on a study's.
       settings: What all cells have in common.
-      tuning: How learning rates are chosen where a study asks for it; None: no study can.
+      tuning: How learning rates are chosen where a study asks for it; None: they keep the scale's.
     """
 
     name: str

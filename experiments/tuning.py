@@ -18,13 +18,10 @@ from experiments.study import Scale, Study
 def trials(study: Study, scale: Scale) -> dict[float, Plan]:
     """Returns, by rate, what tries it on all arms; arms that others start from have it, too.
 
-    Raises:
-      ValueError: If the scale has no rates to try.
+    There is none if the study tunes no rates, or the scale has none to try.
     """
-    if not study.tune:
+    if not (study.tune and scale.tuning):
         return {}
-    if not scale.tuning:
-        raise ValueError(f"{scale.path}: expected [tuning], as {study.path} has `tune`")
     found = {}
     for rate in scale.tuning.rates:
         arms = {}

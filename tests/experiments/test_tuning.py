@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from experiments import report, study, tuning
@@ -12,10 +10,8 @@ from tests.experiments.test_run_step import run_all
 from tests.experiments.test_study import STUDY, read
 
 TUNED = STUDY.replace("[arms]", "tune = true\n[arms]").replace("= 0.1 }", "= 0.2 }")
-OWN_RATES = "learning_rate = [5e-4, 1e-3]"
-SCALE = (
-    (study.HERE / "scales/smoke.toml").read_text().replace(OWN_RATES, OWN_RATES[:-1] + ", 2e-3]")
-)
+RATES = "[tuning]\nlearning_rate = [5e-4, 1e-3, 2e-3]\nshare_of_steps = 0.5\n[evaluate]"
+SCALE = (study.HERE / "scales/smoke.toml").read_text().replace("[evaluate]", RATES)
 
 
 def read_scale(tmp_path, text=SCALE):
@@ -76,13 +72,10 @@ def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
     assert text.count("| not run | **5.9") == 2
 
 
-def test_a_scale_without_rates(tmp_path):
-    scale = dataclasses.replace(study.read_scale("smoke"), tuning=None)
-    with pytest.raises(
-        ValueError, match=r"smoke.toml: expected \[tuning\], as .*own.toml has `tune`"
-    ):
-        tuning.trials(read(tmp_path, TUNED), scale)
-    assert not tuning.trials(read(tmp_path, STUDY), scale)
+def test_a_scale_without_rates_keeps_its_own(tmp_path):
+    asked, scale = read(tmp_path, TUNED), study.read_scale("smoke")
+    assert not tuning.untried(asked, scale, tmp_path)
+    assert tuning.settle(asked, scale, tmp_path) == asked
 
 
 def test_an_arm_that_diverges_at_every_rate(tmp_path):
