@@ -140,7 +140,6 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
     tried = tuning.losses(study, scale, kept)
     if not tried:
         return
-    rates = scale.tuning.rates
     yield "## Learning rates"
     yield ""
     yield (
@@ -156,8 +155,8 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
     rows = []
     for arm, losses in tried.items():
         best = min((loss for loss in losses.values() if not math.isnan(loss)), default=math.nan)
-        rows.append([arm, *(_trial(losses[rate], best) for rate in rates)])
-    yield from _table(["Arm", *(f"{rate:g}" for rate in rates)], rows)
+        rows.append([arm, *(_trial(loss, best) for loss in losses.values())])
+    yield from _table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
 
 
 def _trial(loss: float, best: float) -> str:

@@ -54,12 +54,20 @@ def finish(process, directory):
     assert code == 0, (directory / "log.txt").read_text()[-3000:]
 
 
-def plans(name, directory, scale="smoke"):
-    """Yields the trials of a study, then its cells at the rates that these have chosen."""
-    asked, size = study.read_study(str(name)), study.read_scale(str(scale))
-    yield from tuning.trials(asked, size).values()
-    settled = tuning.settle(asked, size, directory / "results" / size.name / "cells")
-    yield Plan(settled, size)
+def write_tuned(directory):
+    """Writes a study that tunes, and a scale with rates; returns start's arguments."""
+    path, scale = directory / "own.toml", directory / "smoke.toml"
+    path.write_text(TUNED)
+    scale.write_text(SCALE)
+    return path, "--scale", scale, "--scripts", FAKE
+
+
+def tuned_plans(directory, kept):
+    """Yields the trials of that study, then its cells at the rates that these have chosen."""
+    asked = study.read_study(str(directory / "own.toml"))
+    scale = study.read_scale(str(directory / "smoke.toml"))
+    yield from tuning.trials(asked, scale).values()
+    yield Plan(tuning.settle(asked, scale, kept), scale)
 
 
 def stamps(directory):
@@ -68,9 +76,10 @@ def stamps(directory):
 
 
 def test_kills_change_no_finished_cell_and_no_result(tmp_path):
-    undisturbed, steps, keys = tmp_path / "undisturbed", {}, set()
-    for plan in plans("dropout", undisturbed):
-        run_all(plan, undisturbed / "work", undisturbed / "results/smoke/cells")
+    asked, undisturbed = write_tuned(tmp_path), tmp_path / "undisturbed"
+    kept, steps, keys = undisturbed / "kept", {}, set()
+    for plan in tuned_plans(tmp_path, kept):
+        run_all(plan, undisturbed / "work", kept)
         steps |= plan.steps
         keys |= set(plan.kept())
     journal = tmp_path / "journal"
@@ -80,7 +89,7 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
     rng = random.Random(11)
     finished = {}
     for kill, taken in enumerate(sorted(rng.sample(range(1, total), KILLS))):
-        process = start(tmp_path, "dropout", "--scripts", FAKE, **environment)
+        process = start(tmp_path, *asked, **environment)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while journal.stat().st_size < taken and time.monotonic() < deadline:
             assert process.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
@@ -91,7 +100,7 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
         process.wait()
         before, finished = finished, stamps(tmp_path)
         assert before.items() <= finished.items()
-    finish(start(tmp_path, "dropout", "--scripts", FAKE, **environment), tmp_path)
+    finish(start(tmp_path, *asked, **environment), tmp_path)
     after = stamps(tmp_path)
     assert finished.items() <= after.items()
     assert {path.parent.name for path in after} == keys
@@ -116,19 +125,16 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
     assert first.items() <= stamps(tmp_path).items()
     trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
-    cells = [cell for plan in plans(path, tmp_path) for cell in plan.cells]
-    assert sorted(trained) == sorted(cell.pretrain for cell in cells if cell.arm == "with")
+    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
 
 
 def test_learning_rates_are_tried_first(tmp_path):
     """Then the cells run, and a second start finds nothing to do."""
-    path, scale = tmp_path / "own.toml", tmp_path / "smoke.toml"
-    path.write_text(TUNED)
-    scale.write_text(SCALE)
-    asked = (path, "--scale", scale, "--scripts", FAKE)
+    asked = write_tuned(tmp_path)
     finish(start(tmp_path, *asked), tmp_path)
     first = stamps(tmp_path)
-    *trials, plan = plans(path, tmp_path, scale)
+    *trials, plan = tuned_plans(tmp_path, tmp_path / "results/smoke/cells")
     assert plan.settings("with")["pretrain"]["learning_rate"] == 2e-3
     keys = {key for one in (*trials, plan) for key in one.kept()}
     assert {path.parent.name for path in first} == keys
@@ -145,7 +151,7 @@ def test_a_study_at_the_smallest_scale(tmp_path):
     finish(start(tmp_path, "dropout"), tmp_path)
     report = (tmp_path / "results/smoke/dropout/report.md").read_text()
     assert "4 of 4 cells have run" in report
-    *_, plan = plans("dropout", tmp_path)
+    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
     found = results(tmp_path / "work")
     for cell in plan.cells:
         curve = found[cell.pretrain]["curve"]
