@@ -15,15 +15,17 @@ from experiments.plan import Plan
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def snakemake_command(arguments: argparse.Namespace, scale: study.Scale) -> list[str]:
+def snakemake_command(
+    arguments: argparse.Namespace, asked: study.Study, scale: study.Scale
+) -> list[str]:
     """Returns the command that makes what is missing.
 
     Nothing is locked but each step, so a killed study can be started again at once; and a step is
     run again only because it was interrupted or is another one.
     """
     config = {
-        "study": arguments.study,
-        "scale": arguments.scale,
+        "study": pathlib.Path(asked.path).resolve(),
+        "scale": pathlib.Path(scale.path).resolve(),
         "python": _python(),
         "root": HERE.parent,
         "scripts": arguments.scripts.resolve(),
@@ -73,7 +75,7 @@ def _run(arguments: argparse.Namespace, asked: study.Study, scale: study.Scale) 
             "snakemake is not installed: run `make study`, which sets up its environment"
         )
     arguments.work.mkdir(parents=True, exist_ok=True)
-    command = snakemake_command(arguments, scale)
+    command = snakemake_command(arguments, asked, scale)
     if tuning.untried(asked, scale, _kept(arguments, scale)):
         failed = subprocess.run(command, check=False).returncode
         if failed:

@@ -21,8 +21,8 @@ METRICS = [
     "sentence_order_loss",
     "sentence_order_majority",
 ]
-# What a claim says of the paper's numbers.
-_PAPER = {"table", "column", "better", "worse"}
+# What a claim says of the paper's numbers, and may say.
+_PAPER, _PAPER_UNIT = {"table", "column", "better", "worse"}, "unit"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Claim:
       better, worse: The arms' names.
       effect: The smallest difference worth seeing, in the metric's unit.
       equal: Whether they are claimed to differ by less than that instead.
-      paper: The two published numbers with their table and column; empty if it prints none.
+      paper: The two published numbers with their table and column; empty if it prints none. If
+        they are of the same metric, `unit` is 1 of them in the claim's.
     """
 
     text: str
@@ -49,7 +50,20 @@ class Claim:
     @property
     def sign(self) -> int:
         """1 if a higher metric is better, -1 if a lower one is."""
-        return -1 if self.metric.endswith("loss") else 1
+        return sign_of(self.metric)
+
+    @property
+    def paper_effect(self) -> float | None:
+        """The paper's own difference, in the metric's unit; None if it is of another metric."""
+        if _PAPER_UNIT not in self.paper:
+            return None
+        better, worse = self.paper["numbers"]
+        return abs(better - worse) * self.paper[_PAPER_UNIT]
+
+
+def sign_of(metric: str) -> int:
+    """Returns 1 if a higher metric is better, -1 if a lower one is."""
+    return -1 if metric.endswith("loss") else 1
 
 
 def published(table: str) -> dict[str, dict[str, str]]:
@@ -101,7 +115,11 @@ def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:
 
 def _numbers(paper: Mapping[str, Any], where: str) -> list[float]:
     """Returns the published numbers of the better arm and the worse one."""
-    require(set(paper) == _PAPER, where, f"the keys {sorted(_PAPER)}", sorted(paper))
+    expected = f"the keys {sorted(_PAPER)}, perhaps {_PAPER_UNIT}"
+    require(set(paper) - {_PAPER_UNIT} == _PAPER, where, expected, sorted(paper))
+    unit = paper.get(_PAPER_UNIT, 1)
+    right = isinstance(unit, (int, float)) and unit > 0
+    require(right, f"{where}.{_PAPER_UNIT}", "a number above 0", unit)
     table, column = published(str(paper["table"])), paper["column"]
     numbers = []
     for row in (paper["better"], paper["worse"]):

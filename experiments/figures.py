@@ -8,7 +8,7 @@ import numpy as np
 
 from albert_tf import figures
 from experiments.intervals import Verdict
-from experiments.outcomes import Row
+from experiments.outcomes import Row, metrics_of
 from experiments.study import Study
 
 
@@ -20,6 +20,14 @@ def draw(study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> byte
         _draw_curves(left, rows)
     else:
         _draw_cells(left, study, rows)
+    if study.claims:
+        _draw_claims(right, study, verdicts)
+    else:
+        right.set_axis_off()
+    return figures.png(figure)
+
+
+def _draw_claims(right, study: Study, verdicts: Sequence[Verdict]) -> None:
     right.axvline(0, color="grey", linewidth=1)
     for i, (claim, found) in enumerate(zip(study.claims, verdicts, strict=True)):
         if found.low is not None:
@@ -39,7 +47,6 @@ def draw(study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> byte
         "paired difference, above 0 as claimed\n"
         "thin: for other documents, too; red: the effect to detect"
     )
-    return figures.png(figure)
 
 
 def _draw_curves(axes, rows: Sequence[Row]) -> None:
@@ -58,7 +65,7 @@ def _draw_curves(axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_cells(axes, study: Study, rows: Sequence[Row]) -> None:
-    metric = study.claims[0].metric if study.claims else "eval_accuracy"
+    metric = next(iter(metrics_of(study.claims, rows)), "nothing measured")
     arms = list(dict.fromkeys(row.arm for row in rows))
     for row in rows:
         if metric in row.metrics:

@@ -23,7 +23,7 @@ class Verdict:
       verdict: AGREES, DISAGREES or CANNOT_TELL.
       pairs: Number of seeds with both arms.
       gain: Mean difference, above 0 if as claimed; None without pairs.
-      low, high: Its t-interval; None with fewer than two pairs.
+      low, high: Its t-interval; None with fewer than two pairs, or if all differ by as much.
       least: The smallest mean difference that would have excluded 0, given the spread between
         seeds: half the interval.
       could_see: Whether `least` is at most the effect that the claim is about.
@@ -56,11 +56,14 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
     if len(gains) < 2:
         return Verdict(CANNOT_TELL, len(gains), gains[0] if gains else None)
     mean = float(np.mean(gains))
-    # Without any spread scipy's interval is not a number.
-    low = high = mean
     if np.ptp(gains) > 0:
         interval = stats.ttest_1samp(gains, 0.0).confidence_interval(CONFIDENCE)
         low, high = float(interval.low), float(interval.high)
+    elif mean:
+        # Two coarse accuracies that happen to differ by as much: no spread to tell anything from.
+        return Verdict(CANNOT_TELL, len(gains), mean)
+    else:
+        low = high = 0.0
     if equal:
         agrees, disagrees = -effect < low and high < effect, low > effect or high < -effect
     else:
@@ -76,7 +79,12 @@ def _even_draws(degrees: int) -> np.ndarray:
     return stats.t.ppf((np.arange(_RESAMPLES) + 0.5) / _RESAMPLES, degrees)
 
 
-def resample(better: np.ndarray, worse: np.ndarray, sign: int = 1) -> tuple[float, float]:
+def resample(
+    better: np.ndarray,
+    worse: np.ndarray,
+    sign: int = 1,
+    less: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple[float, float]:
     """Returns an interval of the mean paired difference for other seeds and other documents.
 
     Documents are drawn with replacement, the same for all cells: a paired bootstrap. Seeds are too
@@ -88,12 +96,26 @@ def resample(better: np.ndarray, worse: np.ndarray, sign: int = 1) -> tuple[floa
       better: `<float>[seeds, documents, 2]`, a metric's sum and weight in each document.
       worse: The same of the other arm.
       sign: -1 if the lower metric is better.
+      less: Both on other documents, if the metric is a difference: what is subtracted.
 
     Returns:
       The percentiles that hold CONFIDENCE between them.
     """
     rng = np.random.default_rng(_BOOTSTRAP_SEED)
-    num_seeds, num_documents = better.shape[:2]
+    gains = sign * _draw_gains(better, worse, rng)
+    if less is not None:
+        gains -= sign * _draw_gains(*less, rng)
+    num_seeds = len(better)
+    errors = gains.std(axis=1, ddof=1) / np.sqrt(num_seeds)
+    drawn = gains.mean(axis=1) + errors * rng.permutation(_even_draws(num_seeds - 1))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail], method="hazen")
+    return float(low), float(high)
+
+
+def _draw_gains(better: np.ndarray, worse: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Returns each seed's difference on documents drawn with replacement, [draws, seeds]."""
+    num_documents = better.shape[1]
     # How often each is drawn.
     draws = rng.multinomial(num_documents, np.full(num_documents, 1 / num_documents), _RESAMPLES)
 
@@ -101,9 +123,4 @@ def resample(better: np.ndarray, worse: np.ndarray, sign: int = 1) -> tuple[floa
         sums, weights = np.moveaxis(np.tensordot(draws, arm, (1, 1)), -1, 0)
         return sums / weights
 
-    gains = sign * (means(better) - means(worse))
-    errors = gains.std(axis=1, ddof=1) / np.sqrt(num_seeds)
-    drawn = gains.mean(axis=1) + errors * rng.permutation(_even_draws(num_seeds - 1))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail], method="hazen")
-    return float(low), float(high)
+    return means(better) - means(worse)

@@ -71,8 +71,19 @@ def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
     return [_row(cell, kept, plan.gap) for cell in plan.cells]
 
 
-def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
+def metrics_of(claims: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
+    """Returns the metrics that claims are about; without claims, all that were measured."""
+    measured = sorted({name for row in rows for name in row.metrics} - {"global_step"})
+    return list(dict.fromkeys(claim.metric for claim in claims)) or measured
+
+
+def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdict:
     """Judges a claim by the seeds of which both cells learned.
+
+    Args:
+      claim: The claim.
+      rows: The study's cells.
+      gap: The two tests of `gap_loss`, if the study has it.
 
     Raises:
       ValueError: If it is of a metric that no fine-tuning measured.
@@ -91,17 +102,23 @@ def verdict(claim: Claim, rows: Sequence[Row]) -> Verdict:
         for one, other in pairs
     ]
     found = judge(gains, claim.effect, claim.equal)
-    return dataclasses.replace(found, over_documents=_over_documents(claim, pairs))
+    return dataclasses.replace(found, over_documents=_over_documents(claim, pairs, gap))
 
 
-def _over_documents(claim: Claim, pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float] | None:
+def _over_documents(
+    claim: Claim, pairs: Sequence[tuple[Row, Row]], gap: Sequence[str]
+) -> tuple[float, float] | None:
     """Returns `resample` of the cells, or None: not measured, too few, or not of the same text."""
-    sums = [[row.documents.get(claim.metric, []) for row in pair] for pair in pairs]
-    sizes = {len(documents) for pair in sums for documents in pair}
-    if len(pairs) < 2 or len(sizes) > 1 or min(sizes) < 2:
-        return None
-    better, worse = np.swapaxes(np.array(sums), 0, 1)
-    return resample(better, worse, claim.sign)
+    of_gap = [f"{test}.masked_lm_loss" for test in gap]
+    found = []
+    for metric in of_gap if claim.metric == "gap_loss" else [claim.metric]:
+        sums = [[row.documents.get(metric, []) for row in pair] for pair in pairs]
+        sizes = {len(documents) for pair in sums for documents in pair}
+        if len(pairs) < 2 or len(sizes) > 1 or min(sizes) < 2:
+            return None
+        found.append(tuple(np.swapaxes(np.array(sums), 0, 1)))
+    (better, worse), *less = found
+    return resample(better, worse, claim.sign, *less)
 
 
 def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import os
 import re
 from typing import Any
 
 from experiments.arms import merge
-from experiments.steps import Step
-from experiments.study import Scale, Study
+from experiments.steps import Step, digests
+from experiments.study import RECORD_SIZES, Scale, Study
 
 # The reported ones begin with 1.
 TRIAL_SEED = 0
@@ -78,18 +76,25 @@ class Plan:
         steps = found["pretrain"]["num_train_steps"] * found.get("share_of_steps", 1)
         return merge(found, {"pretrain": {"num_train_steps": max(1, round(steps))}})
 
+    def tokens(self, arm: str) -> int:
+        """Returns how many tokens an arm's models have seen, those of their starts among them."""
+        settings = self.settings(arm)
+        flags = settings["pretrain"]
+        own = flags["num_train_steps"] * flags["train_batch_size"] * flags["max_seq_length"]
+        return own + (self.tokens(settings["start"]) if "start" in settings else 0)
+
     def _cell(self, arm: str, seed: int) -> Cell:
         cell, settings = Cell(arm, seed), self.settings(arm)
         if "finetune" in self._study.arms[arm]:
             cell.finetune = self._finetune(arm, seed)
             return cell
         cell.pretrain = self._pretrain(arm, seed)
-        for name, flags in (self._study.tests or {"": settings["records"]}).items():
+        for name, flags in (self._study.tests or {"": settings.get("records", {})}).items():
             common = merge(self._scale.settings, {"records": flags})
             judged = {**settings, "records": common["records"]}
             dev = self._records(judged, "dev", seed)
             train = self._records(settings, "train", seed)
-            sizes = {key: settings["pretrain"][key] for key in _SIZES}
+            sizes = {key: settings["pretrain"][key] for key in RECORD_SIZES}
             cell.unigram[name] = self._unigram(sizes, train, dev)
             flags = {
                 **sizes,
@@ -216,7 +221,7 @@ class Plan:
             "input_file": settings["text"][split],
             "output_file": "{out}/records.tfrecord",
             "spm_model_file": "{vocabulary}/spm.model",
-            **{key: settings["pretrain"][key] for key in _SIZES},
+            **{key: settings["pretrain"][key] for key in RECORD_SIZES},
             **settings.get("records", {}),
             **settings.get(f"{split}_records", {}),
         }
@@ -252,24 +257,11 @@ class Plan:
                 f"{{{unknown.pop()}}} in a flag of a {kind} step is not a directory: expected one "
                 f"of {known}"
             )
-        step = Step(kind, flags, needs, config or {}, _digests(flags))
+        step = Step(kind, flags, needs, config or {}, digests(flags))
         self.steps[step.key] = step
         return step.key
-
-
-_SIZES = ("max_seq_length", "max_predictions_per_seq")
 
 
 def _references(flags: dict[str, Any]) -> set[str]:
     texts = [value for value in flags.values() if isinstance(value, str)]
     return {name for text in texts for name in _REFERENCE.findall(text)}
-
-
-def _digests(flags: dict[str, Any]) -> dict[str, str]:
-    """Returns digests of the files that flags name: a changed file is another step."""
-    found = {}
-    for name, value in flags.items():
-        if isinstance(value, str) and os.path.isfile(value):
-            with open(value, "rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from experiments import figures, outcomes, tuning
-from experiments.claims import Claim
+from experiments.claims import Claim, sign_of
 from experiments.intervals import CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
@@ -36,7 +36,7 @@ def write(
       ValueError: If metrics are damaged.
     """
     rows = outcomes.read(plan, kept)
-    verdicts = [outcomes.verdict(claim, rows) for claim in study.claims]
+    verdicts = [outcomes.verdict(claim, rows, plan.gap) for claim in study.claims]
     directory.mkdir(parents=True, exist_ok=True)
     _write_csv(directory / "cells.csv", rows)
     found = [
@@ -74,8 +74,8 @@ def _lines(
     if any(cell.finetune for cell in plan.cells):
         yield from _finetuning(study, rows)
     else:
-        yield from _arms(rows)
-        yield from _published(study, scale, plan)
+        yield from _arms(rows, plan)
+        yield from _published(study, verdicts, plan)
 
 
 def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
@@ -93,7 +93,7 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
     for claim, found in zip(study.claims, verdicts, strict=True):
         gate = "could have detected it" if found.could_see else "could not have detected it"
         if found.low is None:
-            gate = "fewer than two pairs"
+            gate = "fewer than two pairs" if found.pairs < 2 else "no spread"
         interval = _interval(None if found.low is None else (found.low, found.high))
         arms = f"{claim.better} {'=' if claim.equal else 'better than'} {claim.worse}"
         intervals = [interval, _interval(found.over_documents)]
@@ -104,13 +104,14 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
     yield from _table(heads.split("|"), rows)
 
 
-def _arms(rows: Sequence[Row]) -> Iterable[str]:
+def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
     yield "## Arms"
     yield ""
     yield (
         f"A cell has learned if its masked-LM loss is {LEARNED_NATS} nats below the unigram loss "
         "(guessing by frequency). Other cells count in no verdict. Means over seeds, with the "
-        "standard deviation; tokens to learn: the median, by the training loss."
+        "standard deviation; tokens: all that a model has seen, its start's among them; tokens to "
+        "learn: the median, by the training loss, without its start's."
     )
     yield ""
     names = list(dict.fromkeys(name for row in rows for name in row.metrics if _is_shown(name)))
@@ -126,13 +127,14 @@ def _arms(rows: Sequence[Row]) -> Iterable[str]:
                 f"{len(run)} of {len(cells)}",
                 sum(row.failed is not None for row in cells),
                 sum(row.learned for row in cells),
+                f"{plan.tokens(arm):,}",
                 f"{statistics.median(tokens):,.0f}" if tokens else "",
                 f"{unigram[0]:.3f}" if unigram else "",
                 *map(_mean, known),
                 _mean([row.seconds for row in run if row.seconds], ".0f"),
             ]
         )
-    heads = ["Arm", "Run", "Diverged", "Learned", "Tokens to learn", "Unigram loss"]
+    heads = ["Arm", "Run", "Diverged", "Learned", "Tokens", "Tokens to learn", "Unigram loss"]
     yield from _table([*heads, *(f"`{name}`" for name in names), "Seconds"], table)
 
 
@@ -167,7 +169,7 @@ def _trial(loss: float, best: float) -> str:
 
 
 def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
-    for metric in dict.fromkeys(claim.metric for claim in study.claims) or ["eval_accuracy"]:
+    for metric in outcomes.metrics_of(study.claims, rows):
         yield f"## Runs: `{metric}`"
         yield ""
         table, medians = [], {}
@@ -182,26 +184,32 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
         heads = ["Arm", "Run", "Diverged", "Median", "Lowest", "Highest"]
         yield from _table(heads, table)
         if medians:
-            yield f"Highest median, selected on the same runs: {max(medians, key=medians.get)}."
+            best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])
+            yield f"Best median, selected on the same runs: {best}."
             yield ""
 
 
-def _published(study: Study, scale: Scale, plan: Plan) -> Iterable[str]:
-    claims = [claim for claim in study.claims if claim.paper]
-    if not claims:
+def _published(study: Study, verdicts: Sequence[Verdict], plan: Plan) -> Iterable[str]:
+    judged = zip(study.claims, verdicts, strict=True)
+    pairs = [(claim, found) for claim, found in judged if claim.paper]
+    if not pairs:
         return
-    flags = plan.settings(plan.cells[0].arm)["pretrain"]
-    ours = flags["num_train_steps"] * flags["train_batch_size"] * flags["max_seq_length"]
+    counts = sorted({plan.tokens(cell.arm) for cell in plan.cells})
+    ours = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     yield "## The paper's numbers"
     yield ""
     yield (
         f"As printed, after at least {PAPER_TOKENS:,} tokens per run; a cell here has seen "
-        f"{ours:,}. Text, model size and metric differ: only the signs can be compared."
+        f"{ours}. Text, model size and, unless a difference is given, metric differ: only the "
+        "signs can be compared."
     )
     yield ""
-    yield from _table(
-        ["Claim", "Table", "Column", "Better", "", "Worse", ""], map(_paper_row, claims)
-    )
+    heads = ["Claim", "Table", "Column", "Better", "", "Worse", ""]
+    rows = [_paper_row(claim) for claim, _ in pairs]
+    if any(claim.paper_effect for claim, _ in pairs):
+        heads += ["Difference", "Least here"]
+        rows = [row + _seen(*pair) for row, pair in zip(rows, pairs, strict=True)]
+    yield from _table(heads, rows)
 
 
 def _paper_row(claim: Claim) -> list[object]:
@@ -209,6 +217,15 @@ def _paper_row(claim: Claim) -> list[object]:
     better, worse = paper["numbers"]
     column = "average" if paper["column"] == "avg" else paper["column"]
     return [claim.text, paper["table"], column, paper["better"], better, paper["worse"], worse]
+
+
+def _seen(claim: Claim, found: Verdict) -> list[str]:
+    """Returns the paper's difference, and whether the seeds could have shown it."""
+    effect = claim.paper_effect
+    if effect is None or found.least is None:
+        return [_number(effect, ".3f"), ""]
+    shown = "could have detected it" if found.least <= effect else "could not have detected it"
+    return [f"{effect:.3f}", f"{found.least:.4f}: {shown}"]
 
 
 def _write_csv(path: pathlib.Path, rows: Sequence[Row]) -> None:

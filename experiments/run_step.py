@@ -22,9 +22,8 @@ import time
 from importlib import metadata
 from typing import Any
 
-from experiments.steps import SCRIPTS, Step
+from experiments.steps import ROOT, SCRIPTS, Step
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
 _DIVERGED = "is not finite"
 # Those that are installed are in metrics.json.

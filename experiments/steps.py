@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import glob
 import hashlib
 import json
+import os
+import pathlib
 from typing import Any
 
 SCRIPTS = {
@@ -22,6 +26,8 @@ SCRIPTS = {
     "finetune": "run_finetune.py",
 }
 _KEY_CHARACTERS = 12
+# Where the scripts run, and what relative paths in their flags are relative to.
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Step:
       flags: The script's; {NAME} stands for the directory of a step in `needs`, {out} for its own.
       needs: Keys of other steps, by what flags call them.
       config: The model's, if it needs one: {out}/albert_config.json.
-      files: Digests of the user's files that flags name.
+      files: Digests of the user's local files that flags name.
     """
 
     kind: str
@@ -48,6 +54,49 @@ class Step:
 
     @property
     def key(self) -> str:
-        """Its name: the kind and a digest of the rest."""
-        digest = hashlib.sha256(self.to_json().encode()).hexdigest()
+        """Its name: the kind and a digest of the rest, with the user's files for their paths."""
+        named = {name for name in self.files if "{" not in self.flags[name]}
+        flags = {name: value for name, value in self.flags.items() if name not in named}
+        shaped = dataclasses.replace(self, flags=flags).to_json()
+        digest = hashlib.sha256(shaped.encode()).hexdigest()
         return f"{self.kind}-{digest[:_KEY_CHARACTERS]}"
+
+
+def digests(flags: dict[str, Any]) -> dict[str, str]:
+    """Returns a digest for each flag that names files, by names and content, wherever they lie."""
+    found = {}
+    for flag, value in flags.items():
+        digest = hashlib.sha256()
+        paths = _list_files(value) if isinstance(value, str) else []
+        for name, path in paths:
+            digest.update(f"{name}\0{_digest(path, path.stat().st_mtime_ns)}\0".encode())
+        if paths:
+            found[flag] = digest.hexdigest()
+    return found
+
+
+def _list_files(value: str) -> list[tuple[str, pathlib.Path]]:
+    """Returns the local files that a flag's value names, by their names there.
+
+    It may have several paths or globs, between commas. A path with a separator in it may also be
+    a directory, or a checkpoint's prefix.
+    """
+    found = []
+    for pattern in filter(None, value.split(",")):
+        for match in sorted(ROOT / one for one in glob.glob(pattern, root_dir=ROOT)):
+            if match.is_file():
+                found.append((match.name, match))
+            elif os.sep in pattern:
+                inside = sorted(path for path in match.rglob("*") if path.is_file())
+                found += [(str(path.relative_to(match)), path) for path in inside]
+        if os.sep in pattern:
+            parts = sorted(glob.glob(f"{glob.escape(pattern)}.*", root_dir=ROOT))
+            found += [(pathlib.Path(part).name, ROOT / part) for part in parts]
+    return found
+
+
+@functools.cache
+def _digest(path: pathlib.Path, changed_ns: int) -> str:
+    """Returns the digest of a file's content as of a time."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

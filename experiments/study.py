@@ -13,13 +13,15 @@ from experiments import claims
 from experiments.arms import Settings, check_settings, check_starts, cross, read_arm, require
 
 HERE = pathlib.Path(__file__).parent
+# Flags of training that records are made with, too.
+RECORD_SIZES = ("max_seq_length", "max_predictions_per_seq")
 # What a scale must set: other steps or the report need it.
 _SIZES = {
     "text": ("train", "dev"),
     "config": ("vocab_size",),
     "pretrain": (
-        *("max_seq_length", "max_predictions_per_seq", "train_batch_size"),
-        *("num_train_steps", "save_checkpoints_steps"),
+        *RECORD_SIZES,
+        *("train_batch_size", "num_train_steps", "save_checkpoints_steps"),
     ),
 }
 
@@ -119,7 +121,7 @@ def read_study(name: str) -> Study:
             *(_take(values, key, str) for key in ("question", "paper")),
             seeds=_take(values, "seeds", int),
             arms=arms,
-            tests=(tests := _tests(values.pop("tests", {}))),
+            tests=(tests := _tests(values.pop("tests", {}), base)),
             probe=_take({"probe": values.pop("probe", False)}, "probe", bool),
             per_word=_take({"per_word": values.pop("per_word", False)}, "per_word", bool),
             gap=_gap(values.pop("gap", []), tests),
@@ -131,6 +133,8 @@ def read_study(name: str) -> Study:
             _check_tuned(arms)
         if not any("finetune" in level for level in arms.values()):
             claims.check_metrics(claimed, tests, study.probe, study.per_word, study.gap)
+            for claim in claimed:
+                _check_judged_alike(claim, arms, tests)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return study
@@ -154,6 +158,8 @@ def read_scale(name: str) -> Scale:
         for section, flags in _SIZES.items():
             missing = sorted(set(flags) - set(settings.get(section, {})))
             require(not missing, f"[{section}]", f"{', '.join(flags)}", f"without {missing}")
+        rate = settings["pretrain"].get("learning_rate")
+        require(rate or not tuning, "[pretrain]", "a learning_rate beside [tuning]", None)
         return Scale(path.stem, str(path), about, settings=settings, tuning=tuning, **counts)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
@@ -168,16 +174,21 @@ def _read(folder: str, name: str) -> tuple[pathlib.Path, dict[str, Any]]:
                 f"{name!r} is neither in experiments/{folder} nor a .toml file: expected a file, "
                 f"or one of {', '.join(names(folder))}"
             )
+        if path.stem in names(folder) and path.resolve().parent != HERE.resolve() / folder:
+            raise ValueError(
+                f"{path}: {path.stem} is in experiments/{folder}, and their results would share a "
+                "directory: give the file another name"
+            )
     try:
         return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _tests(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _tests(values: dict[str, Any], base: Settings) -> dict[str, dict[str, Any]]:
     for name, flags in values.items():
         check_settings({"records": flags}, f"tests.{name}")
-    return values
+    return {name: {**base.get("records", {}), **flags} for name, flags in values.items()}
 
 
 def _gap(names: Any, tests: Mapping[str, Any]) -> tuple[str, ...]:
@@ -201,9 +212,22 @@ def _tuning(values: dict[str, Any]) -> Tuning:
     return Tuning(tuple(map(float, rates)), share)
 
 
+def _check_judged_alike(
+    claim: claims.Claim, arms: Mapping[str, dict[str, Any]], tests: Mapping[str, Any]
+) -> None:
+    def judged_on(arm: str) -> list[Any]:
+        sizes = [arms[arm].get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
+        return [arms[arm].get("dev_records", {}), sizes, tests or arms[arm].get("records", {})]
+
+    alike = judged_on(claim.better) == judged_on(claim.worse)
+    expected = "arms whose held-out records are made with the same flags, or [tests]"
+    require(alike, f"claim {claim.text!r}", expected, None)
+
+
 def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:
     for arm, level in arms.items():
-        require("finetune" not in level, arm, "pre-training alone, as `tune` is of it", None)
+        fresh = level.get("finetune", {}).get("from_scratch")
+        require(not fresh, arm, "pre-training, as `tune` is of its rate", None)
         own = level.get("pretrain", {}).get("learning_rate")
         require(own is None, f"{arm}.pretrain.learning_rate", "none beside `tune`", own)
 

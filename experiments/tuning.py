@@ -1,4 +1,4 @@
-"""The learning rate, tuned for each arm alike, on a seed that no report counts.
+"""The learning rate of pre-training, tuned for each arm alike, on a seed that no report counts.
 
 Two plans in turn: trials of each arm at each rate, then the cells, each with its arm's best.
 """
@@ -26,6 +26,7 @@ def trials(study: Study, scale: Scale) -> dict[float, Plan]:
     for rate in scale.tuning.rates:
         arms = {}
         for arm, level in study.arms.items():
+            level = {section: set_ for section, set_ in level.items() if section != "finetune"}
             steps = merge(scale.settings, level)["pretrain"]["num_train_steps"]
             steps = max(1, round(steps * scale.tuning.share_of_steps))
             arms[arm] = _set(level, learning_rate=rate, num_train_steps=steps)

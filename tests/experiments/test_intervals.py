@@ -25,7 +25,8 @@ def test_five_pairs_by_hand():
         ([0.5, -0.6, 0.1], False, CANNOT_TELL),
         ([0.5], False, CANNOT_TELL),
         ([], False, CANNOT_TELL),
-        ([0.5, 0.5], False, AGREES),
+        ([0.5, 0.5], False, CANNOT_TELL),
+        ([0.0, 0.0], True, AGREES),
         ([0.001, -0.001, 0.0], True, AGREES),
         ([0.5, 0.501, 0.499], True, DISAGREES),
         ([-0.5, -0.501, -0.499], True, DISAGREES),
@@ -81,6 +82,17 @@ def test_an_interval_over_documents_has_the_spread_of_both():
     half = 1.99 * np.sqrt(of_seed.var() / seeds + of_document.var() / documents)
     np.testing.assert_allclose([low, high], [gains.mean() - half, gains.mean() + half], atol=0.015)
     np.testing.assert_allclose(resample(worse, better, -1), [low, high])
+
+
+def test_an_interval_of_a_difference_between_tests_has_the_spread_of_both():
+    """What is subtracted is of other documents: their variances add."""
+    rng = np.random.default_rng(6)
+    of_document = rng.normal(0, 0.5, [2, 60])
+    sums = [np.stack([np.tile(row, [40, 1]), np.ones([40, 60])], axis=-1) for row in of_document]
+    low, high = resample(1 * sums[0], sums[0] * [0, 1], 1, (sums[1], sums[1] * [0, 1]))
+    mean = of_document[0].mean() - of_document[1].mean()
+    half = 1.96 * np.sqrt(of_document.var(axis=1).sum() / 60)
+    np.testing.assert_allclose([low, high], [mean - half, mean + half], atol=0.015)
 
 
 @pytest.mark.parametrize("gains", [[1.0, 2.0, 3.0, 4.0, 5.0], [0.1, 0.3, 0.25]])

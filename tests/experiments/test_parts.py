@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from experiments import outcomes, part, run_step, study, words
+from experiments import claims, outcomes, part, report, run_step, study, words
 from experiments.plan import Plan
 from tests.experiments.scripts import parse
 from tests.experiments.test_run_step import FAKE, run_all
@@ -123,6 +123,38 @@ def test_losses_by_word_and_gaps(plan, tmp_path):
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": loss - 0.25}}))
     assert outcomes.read(plan, kept)[0].metrics["gap_loss"] == pytest.approx(0.25)
+
+
+def test_a_gap_has_an_interval_over_both_tests_documents(plan):
+    """Of the arms the first has 0.2 more on `dev`; each seed's documents say so alike."""
+    claim = claims.Claim("", "gap_loss", "more", "old", 0.05)
+    rows = [
+        outcomes.Row(
+            arm,
+            seed,
+            {"dev.masked_lm_loss": 5.0, "gap_loss": gap},
+            [],
+            {"dev.masked_lm_loss": [[gap, 1.0]] * 4, "other.masked_lm_loss": [[0.5, 1.0]] * 6},
+            9.0,
+            None,
+            1.0,
+            "",
+        )
+        for arm, gaps in (("old", [0.4, 0.41]), ("more", [0.2, 0.2]))
+        for seed, gap in enumerate(gaps)
+    ]
+    found = outcomes.verdict(claim, rows, plan.gap)
+    assert found.gain == pytest.approx(0.205)
+    assert found.over_documents == pytest.approx((found.low, found.high), rel=1e-3)
+
+
+def test_a_report_counts_the_tokens_of_starts(plan, tmp_path):
+    report.write(
+        read(tmp_path, STUDY), study.read_scale("smoke"), plan, tmp_path / "kept", tmp_path
+    )
+    rows = (tmp_path / "report.md").read_text().splitlines()
+    tokens = {row.split(" | ")[0][2:]: row.split(" | ")[4] for row in rows if " of 1 | " in row}
+    assert tokens == {"old": "40,960", "more": "61,440", "new": "81,920"}
 
 
 def test_an_extended_vocabulary_that_a_killed_step_left_is_made_anew(plan, tmp_path):

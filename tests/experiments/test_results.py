@@ -13,7 +13,14 @@ from experiments import report, study, tuning
 from experiments.plan import Plan
 
 RESULTS = study.HERE / "results"
-REPORTS = sorted(path.parent for path in RESULTS.glob("*/*/report.md"))
+# Not those of the user's own studies, nor of `smoke`, which are not committed.
+REPORTS = [
+    path
+    for path in (
+        RESULTS / scale / name for scale in ("cpu", "gpu") for name in study.names("studies")
+    )
+    if path.is_dir()
+]
 
 
 @pytest.mark.parametrize("directory", REPORTS, ids=lambda path: f"{path.parent.name}-{path.name}")

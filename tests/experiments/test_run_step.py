@@ -104,6 +104,27 @@ def test_a_claim_of_what_no_finetuning_measured_is_named(plan, done):
         outcomes.verdict(dataclasses.replace(claim, metric="eval_los"), rows)
 
 
+@pytest.mark.parametrize("metric, best", [("eval_loss", "with"), ("eval_accuracy", "without")])
+def test_a_report_on_fine_tuning_names_the_best(plan, tmp_path, metric, best):
+    """By what was measured if the study claims nothing; of losses the lowest is the best."""
+    text = 'question = "?"\npaper = "-"\nseeds = 2\n[arms]\n'
+    arms = '{ finetune = { from_scratch = true, train_file = "a", learning_rate = %d } }'
+    text += "".join(f"{arm} = {arms % i}\n" for i, arm in enumerate(("with", "without")))
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    asked, scale = study.read_study(str(path)), study.read_scale("smoke")
+    plan = Plan(asked, scale)
+    for cell in plan.cells:
+        (tmp_path / cell.finetune).mkdir()
+        value = {"with": 0.2, "without": 0.8}[cell.arm]
+        record = {"metrics": {metric: value, "global_step": 3}, "failed": None, "seconds": 1}
+        (tmp_path / cell.finetune / "metrics.json").write_text(json.dumps(record))
+    report.write(asked, scale, plan, tmp_path, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert f"## Runs: `{metric}`" in text and "global_step" not in text
+    assert f"Best median, selected on the same runs: {best}." in text
+
+
 def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
     """The unigram loss is 7: a curve below 6.7 has learned."""
     kept = shutil.copytree(done[1], tmp_path / "kept")
@@ -118,7 +139,7 @@ def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
         study.read_study("dropout"), study.read_scale("smoke"), plan, kept, tmp_path / "report"
     )
     text = (tmp_path / "report/report.md").read_text()
-    assert "| without | 2 of 2 | 0 | 1 | 4,096 | 7.000 |" in text
+    assert "| without | 2 of 2 | 0 | 1 | 40,960 | 4,096 | 7.000 |" in text
 
 
 def test_a_report_on_nothing(plan, tmp_path):

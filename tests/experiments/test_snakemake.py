@@ -35,14 +35,19 @@ TIMEOUT_SECONDS = 600
 KILLS = 5
 
 
-def start(directory, *arguments, **environment):
+def start(directory, *arguments, cwd=run_step.ROOT, **environment):
     command = [PYTHON, "-m", "experiments", *arguments]
     command += ["--work", directory / "work", "--results", directory / "results"]
     with open(directory / "log.txt", "ab") as log:
         return subprocess.Popen(
             command,
-            cwd=run_step.ROOT,
-            env={**os.environ, "ALBERT_PYTHON": sys.executable, **environment},
+            cwd=cwd,
+            env={
+                **os.environ,
+                "ALBERT_PYTHON": sys.executable,
+                "PYTHONPATH": str(run_step.ROOT),
+                **environment,
+            },
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -56,7 +61,7 @@ def finish(process, directory):
 
 def write_tuned(directory):
     """Writes a study that tunes, and a scale with rates; returns start's arguments."""
-    path, scale = directory / "own.toml", directory / "smoke.toml"
+    path, scale = directory / "own.toml", directory / "small.toml"
     path.write_text(TUNED)
     scale.write_text(SCALE)
     return path, "--scale", scale, "--scripts", FAKE
@@ -65,13 +70,13 @@ def write_tuned(directory):
 def tuned_plans(directory, kept):
     """Yields the trials of that study, then its cells at the rates that these have chosen."""
     asked = study.read_study(str(directory / "own.toml"))
-    scale = study.read_scale(str(directory / "smoke.toml"))
+    scale = study.read_scale(str(directory / "small.toml"))
     yield from tuning.trials(asked, scale).values()
     yield Plan(tuning.settle(asked, scale, kept), scale)
 
 
 def stamps(directory):
-    paths = directory.glob("results/smoke/cells/*/metrics.json")
+    paths = directory.glob("results/*/cells/*/metrics.json")
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
@@ -130,15 +135,18 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
 
 
 def test_learning_rates_are_tried_first(tmp_path):
-    """Then the cells run, and a second start finds nothing to do."""
+    """Then the cells run, and a second start finds nothing to do.
+
+    The files are given by relative paths; Snakemake works in another directory.
+    """
     asked = write_tuned(tmp_path)
-    finish(start(tmp_path, *asked), tmp_path)
+    finish(start(tmp_path, "own.toml", "--scale", "small.toml", *asked[3:], cwd=tmp_path), tmp_path)
     first = stamps(tmp_path)
-    *trials, plan = tuned_plans(tmp_path, tmp_path / "results/smoke/cells")
+    *trials, plan = tuned_plans(tmp_path, tmp_path / "results/small/cells")
     assert plan.settings("with")["pretrain"]["learning_rate"] == 2e-3
     keys = {key for one in (*trials, plan) for key in one.kept()}
     assert {path.parent.name for path in first} == keys
-    report = (tmp_path / "results/smoke/own/report.md").read_text()
+    report = (tmp_path / "results/small/own/report.md").read_text()
     assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
     finish(start(tmp_path, *asked), tmp_path)
     assert stamps(tmp_path) == first

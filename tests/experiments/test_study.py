@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from experiments import study
+from experiments import steps, study
 from experiments.plan import Plan
 
 STUDY = """
@@ -77,6 +78,9 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
         ("effect =", "efect =", "a claim: expected the keys .* not .*efect"),
         ("\"without\" = {}", "\"without\" = 0", "without: expected a table, not 0"),
         ("[arms]", "[arms", "Expected .]. at the end of a table"),
+        ("config = {", 'records = { ngram = 3 }, config = {', "held-out records are made w"),
+        ("config = {", "pretrain = { max_seq_length = 32 }, config = {", "held-out records are "),
+        ('column = "avg",', 'column = "avg", unit = 0,', "paper.unit: expected a number above 0"),
     ],
 )  # fmt: skip
 def test_a_study_that_is_not_valid(tmp_path, old, new, message):
@@ -91,6 +95,50 @@ def test_a_scale_that_is_not_valid(tmp_path):
     path.write_text(text.replace("save_checkpoints_steps = 20", ""))
     with pytest.raises(ValueError, match=r"own.toml: \[pretrain\]: .*'save_checkpoints_steps'"):
         study.read_scale(str(path))
+
+
+def test_a_scale_has_a_rate_beside_those_to_try(tmp_path):
+    text = (study.HERE / "scales/smoke.toml").read_text()
+    path = tmp_path / "own.toml"
+    tuned = text.replace("[evaluate]", "[tuning]\nlearning_rate = [1e-3, 2e-3]\n[evaluate]")
+    path.write_text(tuned.replace("learning_rate = 1e-3\n", ""))
+    with pytest.raises(ValueError, match=r"own.toml: \[pretrain\]: expected a learning_rate bes"):
+        study.read_scale(str(path))
+
+
+def test_a_scale_without_flags_of_records(tmp_path):
+    text = (study.HERE / "scales/smoke.toml").read_text()
+    path = tmp_path / "own.toml"
+    flags = '[records]\nsingle_segment = "split"\nshort_seq_prob = 0.0\nngram = 1\n'
+    assert flags in text
+    path.write_text(text.replace(flags, ""))
+    assert Plan(read(tmp_path / ".."), study.read_scale(str(path))).cells
+
+
+@pytest.mark.parametrize(
+    "folder, read_file", [("studies", study.read_study), ("scales", study.read_scale)]
+)
+def test_a_file_with_a_name_of_ours_is_refused(tmp_path, folder, read_file):
+    """Their results would lie in one directory."""
+    name = study.names(folder)[0]
+    path = tmp_path / f"{name}.toml"
+    path.write_text((study.HERE / folder / f"{name}.toml").read_text())
+    with pytest.raises(ValueError, match=f"{name} is in experiments/{folder}, .*another name"):
+        read_file(str(path))
+    assert read_file(str(study.HERE / folder / f"{name}.toml"))
+
+
+def test_tests_have_what_all_arms_have_in_common(tmp_path):
+    text = STUDY.replace(
+        "[arms]", "[base.records]\nngram = 2\n[tests]\nb = { ngram = 3 }\na = {}\n[arms]"
+    )
+    text = text.replace('"masked_lm_loss"', '"a.masked_lm_loss"')
+    found, plan = cells(tmp_path, text)
+    dev = {
+        name: plan.steps[plan.steps[key].needs["dev"]].flags["ngram"]
+        for name, key in found["with", 1].results.items()
+    }
+    assert dev == {"b": 3, "a": 2}
 
 
 def test_an_unknown_study_ends_with_the_known_names():
@@ -157,3 +205,28 @@ def test_a_changed_file_of_the_user_is_another_cell(tmp_path):
     text.write_text("Two.\n")
     second, _ = cells(tmp_path, STUDY.replace("[arms]", settings))
     assert first["with", 1].pretrain != second["with", 1].pretrain
+
+
+def step_on(value):
+    flags = {"input_file": value, "seed": 1}
+    return steps.Step("records", flags, {}, files=steps.digests(flags)).key
+
+
+def test_a_step_is_known_by_its_files_not_by_where_they_lie(tmp_path, monkeypatch):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        for name in ("a", "b"):
+            (tmp_path / folder / f"{name}.txt").write_text(f"{name}\n")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert step_on(f"{here}/a.txt") == step_on(f"{there}/a.txt") != step_on(f"{here}/b.txt")
+    assert step_on(f"{here}/*.txt") == step_on(f"{here}/a.txt,{there}/b.txt")
+    assert step_on(str(here)) == step_on(str(there))
+    before = {value: step_on(value) for value in (f"{here}/*.txt", str(here), f"{here}/a")}
+    (here / "a.txt").write_text("other\n")
+    os.utime(here / "a.txt", ns=(1, 1))
+    assert all(step_on(value) != key for value, key in before.items())
+    # Relative paths are relative to the clone, wherever the study is started.
+    known = step_on("configs/albert_base_v2.json")
+    monkeypatch.chdir(tmp_path)
+    assert step_on("configs/albert_base_v2.json") == known
+    assert not steps.digests({"optimizer": "adamw", "input_file": "{text}/a.txt", "steps": 3})

@@ -60,6 +60,15 @@ def test_trials_differ_in_seed_rate_and_steps_only(tmp_path, scale):
     assert TRIAL_SEED not in {one.seed for one in plan.cells}
 
 
+def test_a_study_of_fine_tuning_tunes_the_pre_training(tmp_path, scale):
+    asked = study.read_study("domain_task")
+    trials = tuning.trials(asked, scale)
+    for rate, plan in tuning.trials(study.read_study("domain"), scale).items():
+        found = {(cell.arm, cell.pretrain, *cell.results.values()) for cell in plan.cells}
+        own = {(cell.arm, cell.pretrain, *cell.results.values()) for cell in trials[rate].cells}
+        assert own == found and len(own) == 4
+
+
 def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
     asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
     some = tuning.trials(asked, scale)[1e-3]
@@ -115,7 +124,8 @@ def test_rates_that_are_not_valid(tmp_path, old, new, message):
         ("tune = true", "tune = 1", "tune: expected true or false, not 1"),
         ("config = {", "pretrain = { learning_rate = 1e-3 }, config = {",
          "with.pretrain.learning_rate: expected none beside"),
-        ("config = {", "finetune = { train_step = 3 }, config = {", "with: expected pre-training"),
+        ("config = {", "finetune = { from_scratch = true }, config = {",
+         "with: expected pre-training, as"),
     ],
 )  # fmt: skip
 def test_a_study_that_can_not_be_tuned(tmp_path, old, new, message):
