@@ -119,7 +119,18 @@ def test_flops_are_those_of_the_graph():
     deep, deeper = (dataclasses.replace(SMALL, num_hidden_layers=n) for n in (3, 4))
     grown = products(deeper, shape) - products(deep, shape)
     assert costs.forward_flops(deeper, shape) - costs.forward_flops(deep, shape) == grown
-    assert costs.step_flops(deep, shape) == 3 * costs.forward_flops(deep, shape)
+
+
+def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
+    """Of one layer, in a closed form."""
+    shape, hidden, width = Shape(2, 11, 5), SMALL.hidden_size, SMALL.embedding_size
+    shallow = dataclasses.replace(SMALL, num_hidden_layers=1)
+    assert width != hidden
+    block = 11 * (4 * hidden**2 + 2 * hidden * SMALL.intermediate_size + 2 * 11 * hidden)
+    heads = 5 * (hidden * width + width * SMALL.vocab_size) + hidden**2 + 2 * hidden
+    found = costs.forward_flops(shallow, shape)
+    assert found == 2 * 2 * (block + 11 * width * hidden + heads)
+    assert costs.step_flops(shallow, shape) == 3 * found
 
 
 def test_flops_of_bert_base():

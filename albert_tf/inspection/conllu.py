@@ -9,11 +9,12 @@ from albert_tf.text_files import tab_cells, utf8_lines
 
 # The columns of a word, in order. Source: universaldependencies.org/format.html.
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_NOTHING = "_"
+# What stands in a column of a word that has nothing there, as most have in some.
+NOTHING = "_"
 
 
 def sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yields the words of each sentence, and what stands in a column for each.
+    """Yields the words of each sentence, and what stands in a column for each, perhaps NOTHING.
 
     Comments, and tokens that are not syntactic words (ranges such as 3-4, and empty nodes such as
     3.1), are skipped.
@@ -24,13 +25,13 @@ def sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[s
 
     Raises:
       OSError: If there is no such file.
-      ValueError: If a line doesn't have ten columns, a word has nothing in this one, or there is
-        no sentence. The message names file and line.
+      ValueError: If a line doesn't have ten columns, no word has anything in this one, or there is
+        no sentence. The message names the file.
     """
     files.check_file(path)
     words: list[str] = []
     values: list[str] = []
-    empty = True
+    empty = valueless = True
     for number, line in utf8_lines(path):
         cells = tab_cells(line, f"{path}:{number}")
         if cells == [""]:
@@ -44,13 +45,14 @@ def sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[s
                     f"tabs, got {len(cells)}: {line.strip()[:60]!r}"
                 )
             if cells[0].isdecimal():
-                value = cells[COLUMNS.index(column)]
-                if value == _NOTHING:
-                    raise ValueError(f"{path}:{number}: {cells[1]!r} has no {column}")
                 words.append(cells[1])
-                values.append(value)
-                empty = False
+                values.append(cells[COLUMNS.index(column)])
+                empty, valueless = False, valueless and values[-1] == NOTHING
     if words:
         yield tuple(words), tuple(values)
     if empty:
         raise ValueError(f"{path} has no sentences")
+    if valueless:
+        raise ValueError(
+            f"{path}: no word has anything in the column {column}: name another `column`"
+        )

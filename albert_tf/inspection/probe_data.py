@@ -106,20 +106,27 @@ def of_words(
 ) -> Labelled:
     """Words of a CoNLL-U file, by what stands in a column; see conllu.sentences.
 
-    A word is represented by its first piece. Sentences are drawn until they have `most` words.
+    A word is represented by its first piece; those with nothing in the column are left out.
+    Sentences are drawn until they have `most` of the others.
     """
     found = list(conllu.sentences(path, column))
     random.Random(seed).shuffle(found)
-    kept = np.searchsorted(np.cumsum([len(words) for words, _ in found]), most) + 1
-    found = found[:kept]
-    ids = {value: i for i, value in enumerate(sorted({v for _, vs in found for v in vs}))}
+    counts = [len(values) - values.count(conllu.NOTHING) for _, values in found]
+    found = found[: np.searchsorted(np.cumsum(counts), most) + 1]
+    labels = {value for _, values in found for value in values} - {conllu.NOTHING}
+    ids = {value: i for i, value in enumerate([*sorted(labels), conllu.NOTHING])}
     examples = [
         TokenExample(str(i), words, tuple(ids[value] for value in values))
         for i, (words, values) in enumerate(found)
     ]
     task = TokenClassificationTask(None, tokenizer, max_seq_length, tuple(ids))
     rows = [dict(row) for row in task.rows(examples, is_training=False)]
-    places = [(r, p) for r, row in enumerate(rows) for p in np.flatnonzero(row["tag_ids"])]
-    row_numbers, positions = np.array(places, np.int64).reshape(-1, 2).T
-    labels = [rows[r]["tag_ids"][p] - 1 for r, p in places]
-    return Labelled(rows, np.array(labels, np.int64), row_numbers, positions)
+    # 0 is no word's first piece, and the last number that of words without a label.
+    places = [
+        (r, p, tag - 1)
+        for r, row in enumerate(rows)
+        for p, tag in enumerate(row["tag_ids"])
+        if 0 < tag <= len(labels)
+    ]
+    row_numbers, positions, numbers = np.array(places, np.int64).reshape(-1, 3).T
+    return Labelled(rows, numbers, row_numbers, positions)

@@ -46,10 +46,11 @@ def test_conllu_is_words_and_a_column(tmp_path):
     ("content", "message"),
     [
         ("1\tI\tPRON\n", r"a.conllu:1: expected the 10 columns of CoNLL-U, .* got 3: '1"),
-        (CONLLU.replace("VERB", "_"), "a.conllu:4: 'saw' has no upos"),
+        (CONLLU.replace("VERB", "_").replace("NOUN", "_").replace("PRON", "_"),
+         "a.conllu: no word has anything in the column upos: name"),
         ("# text\n\n", "a.conllu has no sentences"),
     ],
-)
+)  # fmt: skip
 def test_bad_conllu_is_refused(tmp_path, content, message):
     path = tmp_path / "a.conllu"
     path.write_text(content)
@@ -70,6 +71,20 @@ def test_words_are_at_their_first_piece(tmp_path, tokenizer):
     assert [firsts[i] for i in ids] == data.labels.tolist()
     # Whole sentences, until there are enough words.
     assert 48 <= len(data.labels) <= 50
+
+
+def test_words_with_nothing_in_the_column_are_left_out(tmp_path, tokenizer):
+    """As punctuation has no features; they stay in the text."""
+    path = tmp_path / "a.conllu"
+    feats = CONLLU.replace("VERB\t_\t_", "VERB\t_\tTense=Past")
+    path.write_text((feats.replace("NOUN\t_\t_", "NOUN\t_\tNumber=Plur") + "\n") * 20)
+    data = probe_data.of_words(str(path), "feats", tokenizer, 19, most=60, seed=0)
+    assert np.bincount(data.labels).tolist() == [40, 20]
+    # In the order of their values: plural, past.
+    firsts = [tokenizer.encode(word)[0] for word in ("dogs", "saw")]
+    for row, position, label in zip(data.row_numbers, data.positions, data.labels, strict=True):
+        assert data.rows[row]["input_ids"][position] == firsts[label]
+    assert any(tokenizer.encode("I")[0] in row["input_ids"] for row in data.rows)
 
 
 def test_neighbours_are_exchanged_in_every_other_text(tokenizer):
@@ -160,6 +175,44 @@ def test_the_command_writes_table_and_figure(stored, tmp_path, capsys):
     # Each label has a piece of its own.
     assert {row["accuracy"] for row in found} == {"1.0000"}
     assert (out / "probes.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_labels_of_order_are_those_of_the_records(config, tmp_path):
+    examples = runs.examples(30)
+    path = runs.write_records(tmp_path / "records", examples)
+    data = probe_data.of_order([str(path)], config, runs.LENGTH, most=25)
+    known = {tuple(row["input_ids"]): int(row["sentence_order_labels"]) for row in examples}
+    assert len(known) == 30 and len(data.labels) == 25
+    found = [known[tuple(row["input_ids"])] for row in data.rows]
+    assert found == data.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    "task, given, train, test, solved",
+    [
+        ("order", ["--max_seq_length=19"], 32, 8, False),
+        ("neighbours", [], 32, 8, False),
+        # Each word has one label.
+        ("conllu", ["--column=deprel"], 64, 16, True),
+    ],
+)
+def test_the_command_for_each_task(stored, tmp_path, task, given, train, test, solved):
+    out, path = tmp_path / "out", tmp_path / "input"
+    if task == "order":
+        runs.write_records(path, runs.examples(40, length=19))
+    elif task == "neighbours":
+        path.write_text("".join(f"number {i} is a long day\n" for i in range(40)))
+    else:
+        words = (("I", "nsubj"), ("saw", "root"))
+        rows = [f"{i}\t{w}\t_\t_\t_\t_\t0\t{d}\t_\t_\n" for i, (w, d) in enumerate(words, 1)]
+        path.write_text(("".join(rows) + "\n") * 40)
+    given = [*given, f"--model={stored}", f"--task={task}", f"--input_file={path}"]
+    commands.probes([*given, f"--output_dir={out}"])
+    found = list(csv.DictReader((out / "probes.csv").read_text().splitlines()))
+    assert {(row["train"], row["test"]) for row in found} == {(str(train), str(test))}
+    assert len(found) == 6
+    if solved:
+        assert {row["accuracy"] for row in found} == {"1.0000"}
 
 
 @pytest.mark.parametrize(
