@@ -87,12 +87,16 @@ def _lines(values: flags.FlagValues) -> Iterator[str]:
     yield "run"
     yield f"  {'tokens':22}{tokens:>20,}"
     yield f"  {'FLOPs':22}{values.num_train_steps * costs.step_flops(config, shape):>20.3g}"
+    speeds = {}
     for source, speed in _speeds(values, config, shape):
+        speeds[source] = speed
         yield f"  at {speed:,.0f} tokens/s, {source}:"
         hours = tokens / speed / 3600
         yield f"  {'hours':22}{hours:>20,.2f}"
         if values.watts:
             yield f"  {'kWh':22}{hours * values.watts / 1000:>20,.3f}"
+    if {"predicted", "measured"} <= set(speeds):
+        yield f"  {'predicted / measured':22}{speeds['predicted'] / speeds['measured']:>20,.2f}"
 
 
 def _check(values: flags.FlagValues, config: AlbertConfig, shape: Shape) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 from absl import flags
@@ -76,6 +77,7 @@ def test_speed_is_predicted_from_small_models(capsys, monkeypatch):
     speed = 8 * 128 / machine.step_seconds(config, Shape(8, 128))
     assert f"at {speed:,.0f} tokens/s, predicted:" in text
     assert f"at {speed / 1.1:,.0f} tokens/s, measured:" in text
+    assert re.search(r"predicted / measured +1\.10\n", text)
 
 
 def test_steps_are_measured():

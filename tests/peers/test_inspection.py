@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from albert_tf.conversion.stored import Stored
-from albert_tf.inspection import attention, models
+from albert_tf.inspection import attention, models, similarity
+from tests import tolerances
+from tests.inspection.test_similarity import expected_of, rows_of
 from tests.peers import models as peer_models
 from tests.peers.test_hugging_face import assert_close, their_config
 
@@ -33,3 +35,8 @@ def test_states_and_attention_of_their_model(name, hugging_face, tmp_path):
     with np.load(tmp_path / "out.npz") as found:
         assert_close(states, found["hidden_states"][: len(states)], "states")
         assert_close(attention.probabilities(model, features), found["attentions"], "attention")
+        expected = expected_of(
+            found["hidden_states"][: len(states)].astype(np.float64), features["input_mask"]
+        )
+    distances = similarity.measure(model, rows_of(features))
+    np.testing.assert_allclose(distances, expected, rtol=0, atol=tolerances.INSPECTED)

@@ -157,6 +157,36 @@ def test_the_weight_of_sentence_order_is_a_factor(task, model, weight):
     assert_close(each["sentence_order_loss"], scaled, 3 * tolerances.LOSS)
 
 
+def test_a_weight_of_one_changes_no_bit(task, model):
+    """Neither of losses nor of gradients, against the sums without a factor."""
+    features = {name: tf.constant(value) for name, value in goldens.inputs("base").items()}
+
+    def unweighted(outputs):
+        found = []
+        for labels, logits in (
+            ("masked_lm_ids", "masked_lm_logits"),
+            ("sentence_order_labels", "sentence_order_logits"),
+        ):
+            found.append(
+                ops.sparse_categorical_crossentropy(
+                    features[labels], outputs[logits], from_logits=True
+                )
+            )
+        return [ops.sum(found[0] * features["masked_lm_weights"]), ops.sum(found[1])]
+
+    def differentiate(loss_sums):
+        with tf.GradientTape() as tape:
+            sums = loss_sums(model(features, training=False))
+            total = sums[0] + sums[1]
+        gradients = tape.gradient(total, [w.value for w in model.trainable_variables])
+        return [*sums, *map(tf.convert_to_tensor, gradients)]
+
+    assert task.sentence_order_weight == 1
+    found = differentiate(lambda outputs: list(task.loss_sums(outputs, features).values()))
+    for actual, expected in zip(found, differentiate(unweighted), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
 def test_masked_lm_alone_leaves_pooler_and_order_head_as_they_are():
     """Neither gradient, nor decay, nor moments; the rest moves."""
     task = PretrainingTask(goldens.config("base"), sentence_order_weight=0)
