@@ -78,20 +78,20 @@ def digests(flags: dict[str, Any]) -> dict[str, str]:
 def _list_files(value: str) -> list[tuple[str, pathlib.Path]]:
     """Returns the local files that a flag's value names, by their names there.
 
-    It may have several paths or globs, between commas. A path with a separator in it may also be
-    a directory, or a checkpoint's prefix.
+    It may have several paths or globs, between commas. With a separator in it, each may also be a
+    directory, or a checkpoint's prefix.
     """
     found = []
     for pattern in filter(None, value.split(",")):
-        for match in sorted(ROOT / one for one in glob.glob(pattern, root_dir=ROOT)):
+        matches = glob.glob(pattern, root_dir=ROOT)
+        if not matches and os.sep in pattern:
+            matches = glob.glob(f"{glob.escape(pattern)}.*", root_dir=ROOT)
+        for match in sorted(ROOT / one for one in matches):
             if match.is_file():
                 found.append((match.name, match))
             elif os.sep in pattern:
                 inside = sorted(path for path in match.rglob("*") if path.is_file())
                 found += [(str(path.relative_to(match)), path) for path in inside]
-        if os.sep in pattern:
-            parts = sorted(glob.glob(f"{glob.escape(pattern)}.*", root_dir=ROOT))
-            found += [(pathlib.Path(part).name, ROOT / part) for part in parts]
     return found
 
 
