@@ -84,6 +84,23 @@ def test_the_command_line_wins(order):
     assert (values.learning_rate, values.do_predict, values.train_step) == (0.5, False, 800)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "flag", "value", "other"),
+    [
+        ("mnli", "num_train_epochs", 3, "train_step"),
+        ("mnli", "warmup_proportion", 0.1, "warmup_step"),
+        ("tnews", "train_step", 1000, "num_train_epochs"),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, other, order):
+    assert parsed("finetuning", f"--recipe={recipe}")[other].present
+    values = parsed("finetuning", *[f"--recipe={recipe}", f"--{flag}={value}"][::order])
+    assert values[flag].value == value and not values[other].present
+    finetune_flags.set_task_defaults(values)
+    assert values.learning_rate == 2e-5 if recipe == "tnews" else 3e-5
+
+
 def test_a_recipe_of_pretraining():
     values = parsed(
         "pretraining", "--recipe=paper", "--albert_config_file=albert_base_v1", "--output_dir=out",

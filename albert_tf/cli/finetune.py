@@ -129,7 +129,12 @@ def _static_lengths(
     count = values.static_lengths
     if not is_training:  # Such a set is read once for each compilation.
         count = min(count, length_buckets.USUAL_COUNT)
-    return length_buckets.choose_static_lengths(features.lengths, values.max_seq_length, count)
+    lengths = length_buckets.choose_static_lengths(features.lengths, values.max_seq_length, count)
+    if finetune_flags.squad_model(values) != "squad_v2":
+        return lengths
+    # That model ranks so many positions of each row.
+    least = max(values.start_n_top, values.end_n_top)
+    return tuple(sorted({max(length, least) for length in lengths}))
 
 
 def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:

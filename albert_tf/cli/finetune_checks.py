@@ -7,7 +7,7 @@ import os
 
 from absl import flags
 
-from albert_tf.cli import finetune_export, finetune_flags, shared_flags
+from albert_tf.cli import finetune_export, finetune_flags, finetune_run_flags, shared_flags
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -33,7 +33,7 @@ def check_flags(values: flags.FlagValues) -> None:
             "--output_dir is one of --ensemble_dirs, whose predictions would be replaced: give "
             "another directory"
         )
-    for name, other in finetune_flags.SAME.items():
+    for name, other in finetune_run_flags.SAME.items():
         if values[name].present and values[other].present:
             raise ValueError(f"--{name} and --{other} exclude each other: set one of them")
     if values.high_only and values.middle_only:

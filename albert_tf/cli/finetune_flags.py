@@ -14,8 +14,6 @@ from absl import flags
 from albert_tf.cli import finetune_run_flags, recipes, shared_flags
 from albert_tf.scripts import FlagGroup
 
-# Flags with the same meaning; the first one wins.
-SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
 # Defaults of a task's script in the release where run_classifier.py has another, or no flag.
 RACE_DEFAULTS = {
     "learning_rate": 1e-5,
@@ -238,7 +236,7 @@ def set_task_defaults(values: flags.FlagValues) -> None:
         # The predictions already exist.
         defaults |= {"do_train": False, "do_eval": False}
     for flag, value in defaults.items():
-        if not values[flag].present and not values[SAME.get(flag, flag)].present:
+        if not values[flag].present and not values[finetune_run_flags.SAME.get(flag, flag)].present:
             values[flag].value = value
 
 

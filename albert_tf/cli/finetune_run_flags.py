@@ -9,6 +9,9 @@ from absl import flags
 from albert_tf.cli import shared_flags
 from albert_tf.scripts import FlagGroup
 
+# Flags that say the same in another unit: only one of a pair can be set.
+SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds these flags."""

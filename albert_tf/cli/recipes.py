@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from albert_tf import shipped
+from albert_tf.cli.finetune_run_flags import SAME
 from albert_tf.scripts import FlagGroup
 
 
@@ -22,7 +23,9 @@ def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
 
 
 def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
-    """Returns a command line with its recipe's flag file, if it names one, before its own flags.
+    """Returns a command line with its recipe's flags, if it names one, before its own.
+
+    A flag of the recipe is left out if one that says the same in another unit is given.
 
     Args:
       script: pretraining or finetuning.
@@ -31,13 +34,27 @@ def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
     Raises:
       flags.Error: If there is no such recipe, or a flag file can't be read.
     """
-    name = _named(flags.FlagValues().read_flags_from_files(argv[1:], force_gnu=False))
+    given = _read(argv[1:])
+    name = _named(given)
     if name is None:
         return argv
     known = shipped.recipes(script)
     if name not in known:
         raise flags.Error(f"there is no recipe {name!r}: expected one of {', '.join(known)}")
-    return [argv[0], f"--flagfile={known[name]}", *argv[1:]]
+    pairs = [*SAME.items(), *((other, flag) for flag, other in SAME.items())]
+    replaced = [other for flag, other in pairs if any(_sets(one, flag) for one in given)]
+    recipe = _read([f"--flagfile={known[name]}"])
+    kept = (one for one in recipe if not any(_sets(one, flag) for flag in replaced))
+    return [argv[0], *kept, *argv[1:]]
+
+
+def _read(arguments: Sequence[str]) -> list[str]:
+    """Returns arguments, with those of a flag file in its place."""
+    return flags.FlagValues().read_flags_from_files(list(arguments), force_gnu=False)
+
+
+def _sets(argument: str, flag: str) -> bool:
+    return re.fullmatch(f"--?{flag}(=.*)?", argument, re.DOTALL) is not None
 
 
 def _named(arguments: Sequence[str]) -> str | None:

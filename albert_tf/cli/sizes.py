@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 
@@ -130,7 +131,11 @@ def _speeds(
     if values.calibrate:
         batch = max(1, _CALIBRATION_TOKENS // shape.seq)
         small = Shape(batch, shape.seq, shape.predictions)
-        sizes += [(each, small) for each in _CALIBRATION]
+        most = max(shape.seq, _CALIBRATION[0].max_position_embeddings)
+        sizes += [
+            (dataclasses.replace(each, max_position_embeddings=most), small)
+            for each in _CALIBRATION
+        ]
     if values.measure:
         sizes.append((config, shape))
     seconds = step_time.measure(sizes)

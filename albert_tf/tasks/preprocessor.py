@@ -141,6 +141,8 @@ class Preprocessor:
         """
         columns = TextColumns.of(texts, pairs=pairs, choices=choices, contexts=contexts)
         rows = list(self._rows(columns))
+        if not rows:
+            raise ValueError("no context has any text to search: expected at least one with words")
         longest = max(row["input_ids"].shape[-1] for row in rows)
         return sequence_features.stack(rows, longest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -98,8 +98,12 @@ class SupervisedRun:
         positions = float(plan.lengths.mean()) * rows_an_example
         summaries = trainer.output_dir if trainer.devices.is_chief else None
 
+        def counts(step: int) -> bool:
+            # One that a signal asked for does not: an undisturbed run would not have it.
+            return step % save_steps == 0 or step == num_train_steps
+
         def evaluate() -> bool:
-            self.evaluate_saved()
+            self.evaluate_saved(counts)
             is_over = eval_results.is_over(trainer.output_dir, patience, save_steps)
             if is_over:
                 key_metric = self.task.key_metric
@@ -120,15 +124,18 @@ class SupervisedRun:
             after_save=evaluate,
         )
 
-    def evaluate_saved(self) -> int:
+    def evaluate_saved(self, counts: Callable[[int], bool] = lambda step: True) -> int:
         """Evaluates the checkpoints not yet evaluated on "dev", if there is such a split.
+
+        Args:
+          counts: Whether the checkpoint of a step is to be evaluated.
 
         Returns:
           The number of them; see evaluation.evaluate_saved.
         """
         if "dev" not in self.splits:
             return 0
-        return evaluation.evaluate_saved(self.trainer, self._evaluate, self._write_dev)
+        return evaluation.evaluate_saved(self.trainer, self._evaluate, self._write_dev, counts)
 
     def evaluate_best(self) -> None:
         """Evaluates the best checkpoint on "dev", and appends the result to eval_results.txt.

@@ -50,7 +50,7 @@ def find_labels(path: str, columns: TableColumns, several: bool = False) -> tupl
     names = columns.names(labelled=True)
     cells = (
         row[columns.label]
-        for _, row in table_files.text_rows(path, names, _optional(columns, several))
+        for _, row in table_files.text_rows(path, names, _of_several(columns, several))
     )
     labels = {label for cell in cells for label in (_parts(cell) if several else [cell])}
     if len(labels) < 2:
@@ -95,7 +95,7 @@ def read_texts(
             label=label(row[columns.label], labels, path, number) if labelled else None,
         )
         for number, row in table_files.text_rows(
-            path, columns.names(labelled), _optional(columns, several)
+            path, columns.names(labelled), _of_several(columns, several)
         )
     ]
 
@@ -164,8 +164,8 @@ def _parts(cell: str) -> list[str]:
     return [part.strip() for part in cell.split(LABEL_SEPARATOR) if part.strip()]
 
 
-def _optional(columns: TableColumns, several: bool) -> tuple[str, ...]:
-    """Returns the columns whose cells may be empty: a text may have none of several labels."""
+def _of_several(columns: TableColumns, several: bool) -> tuple[str, ...]:
+    """Returns the columns whose cells may hold several labels, or none."""
     return (columns.label,) if several else ()
 
 

@@ -22,16 +22,22 @@ csv.field_size_limit(2**31 - 1)
 
 
 def text_rows(
-    path: str, wanted: Sequence[str], may_be_empty: Sequence[str] = ()
+    path: str, wanted: Sequence[str], of_several: Sequence[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields line numbers, and the wanted cells by column as text; only some may be empty.
+    """Yields line numbers, and the wanted cells by column as text.
 
-    Raises: see records; also ValueError if a cell is empty.
+    Cells of the columns `of_several` may be empty, or lists, which LABEL_SEPARATOR joins.
+
+    Raises: see records; also ValueError if another cell is empty or no text.
     """
     for number, record in records(path, wanted):
-        row = {name: _text(record.get(name)).strip() for name in wanted}
+        row = {}
+        for name in wanted:
+            where = f"{path}:{number}: column {name!r}"
+            text = _joined if name in of_several else _text
+            row[name] = text(record.get(name), where).strip()
         missing = [
-            name for name in wanted if name not in record or not (row[name] or name in may_be_empty)
+            name for name in wanted if name not in record or not (row[name] or name in of_several)
         ]
         if missing:
             raise ValueError(
@@ -92,12 +98,24 @@ def _objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return LABEL_SEPARATOR.join(value)
+def _text(value: Any, where: str) -> str:
+    if isinstance(value, (list, dict)):
+        raise ValueError(f"{where}: expected text or a number, got {json.dumps(value)[:60]}")
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value)
+
+
+def _joined(value: Any, where: str) -> str:
+    if not isinstance(value, list):
+        return _text(value, where)
+    parts = [_text(part, where) for part in value]
+    for part in parts:
+        if LABEL_SEPARATOR in part:
+            raise ValueError(
+                f"{where}: a label in a list must not contain {LABEL_SEPARATOR}, got {part!r}"
+            )
+    return LABEL_SEPARATOR.join(parts)
 
 
 def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

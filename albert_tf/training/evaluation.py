@@ -74,7 +74,10 @@ def begin(directory: str) -> None:
 
 
 def evaluate_saved(
-    trainer: Trainer, evaluate: Callable[[], dict[str, float]], write: Callable[[], None]
+    trainer: Trainer,
+    evaluate: Callable[[], dict[str, float]],
+    write: Callable[[], None],
+    counts: Callable[[int], bool] = lambda step: True,
 ) -> int:
     """Evaluates the checkpoints in the output directory not yet evaluated, oldest first.
 
@@ -85,6 +88,7 @@ def evaluate_saved(
       trainer: Its weights are replaced by each checkpoint's.
       evaluate: Returns the metrics of the trainer's weights.
       write: Called after `evaluate` if the result is the best so far; saves anything else to keep.
+      counts: Whether the checkpoint of a step is to be evaluated.
 
     Returns:
       The number of checkpoints evaluated.
@@ -97,7 +101,8 @@ def evaluate_saved(
     trial = Trial.read(directory)
     count = 0
     for prefix in checkpoint.listed(directory):
-        if int(prefix.rpartition("-")[2]) <= trial.last_step:
+        number = int(prefix.rpartition("-")[2])
+        if number <= trial.last_step or not counts(number):
             continue
         step = trainer.restore(prefix)
         results = {"global_step": step, **evaluate()}

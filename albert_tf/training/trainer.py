@@ -138,6 +138,8 @@ class Trainer:
                         is_over = self._after_save(after_save, signals) or is_over
             self.wait_until_saved()
             signals.set_unsaved(stop)
+        # Told to stop in the last loop: what follows the training is the next start's.
+        is_over = is_over and not stop
         if not is_over:
             logging.info("stopped at step %d: the same command resumes from there", step)
         return is_over

@@ -153,6 +153,22 @@ def test_questions_of_a_table_train_either_model(tmp_path):
         runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
 
 
+def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
+    """Batches are as long as that, at the least."""
+    rows = [
+        {"id": str(i), "question": "Who?", "context": "A cat.", "answers": answers}
+        for i, answers in enumerate(
+            [{"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [2]}]
+        )
+    ]
+    files = {"train_file": write_lines(tmp_path / "a.jsonl", rows), "data_dir": None}
+    changes = {**files, "predict_file": files["train_file"], "train_step": 1, "train_batch_size": 2}
+    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
+    more = ["--allow_no_answer", "--static_lengths=6", "--start_n_top=20", "--end_n_top=20"]
+    runs.main([*command, "--do_train", "--do_predict", *more])
+    assert set(json.loads((tmp_path / "out/null_odds.json").read_text())) == {"0", "1"}
+
+
 def test_defaults_are_those_of_the_model():
     mine = runs.parse(["--task_name=question_answering"])
     runs.finetune_flags.set_task_defaults(mine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 
@@ -78,6 +79,21 @@ def test_speed_is_predicted_from_small_models(capsys, monkeypatch):
     assert f"at {speed:,.0f} tokens/s, predicted:" in text
     assert f"at {speed / 1.1:,.0f} tokens/s, measured:" in text
     assert re.search(r"predicted / measured +1\.10\n", text)
+
+
+def test_rows_may_be_longer_than_those_of_the_small_models(capsys, monkeypatch, tmp_path):
+    """Which are given as many positions."""
+
+    def measure(sizes):
+        assert all(shape.seq <= config.max_position_embeddings for config, shape in sizes)
+        return [costs.Machine(3e11, 2e9).step_seconds(*size) for size in sizes]
+
+    monkeypatch.setattr(step_time, "measure", measure)
+    path = tmp_path / "long.json"
+    base = AlbertConfig.from_json_file("albert_base_v2")
+    path.write_text(dataclasses.replace(base, max_position_embeddings=1024).to_json())
+    text = printed(capsys, albert_config_file=str(path), max_seq_length=1024, calibrate=True)
+    assert "tokens/s, predicted:" in text
 
 
 def test_steps_are_measured():

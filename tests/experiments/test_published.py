@@ -6,11 +6,10 @@ Can't see: a number that stands in one table alone, and in none of its averages.
 from __future__ import annotations
 
 import csv
-import pathlib
 
 import pytest
 
-from albert_tf import costs, shipped
+from albert_tf import costs
 from albert_tf.config import AlbertConfig
 from experiments import claims, study
 
@@ -98,28 +97,3 @@ def test_printed_parameters_are_those_counted_but_for_xxlarge():
     }
     assert differ == {"ALBERT xxlarge"}
     assert round(counted["ALBERT xxlarge"], -5) == 222_600_000
-
-
-# Recipes of other names than the paper's, and flags of recipes that table 14 has columns for.
-RECIPES = {"squad v1": "squad_v1", "squad v2": "squad_v2", "race v1": "race_v1"}
-FLAGS = {
-    "learning_rate": "learning_rate",
-    "batch_size": "train_batch_size",
-    "albert_dropout": "hidden_dropout_prob",
-    "classifier_dropout": "dropout_prob",
-    "training_steps": "train_step",
-    "warmup_steps": "warmup_step",
-    "max_seq_length": "max_seq_length",
-}
-
-
-@pytest.mark.parametrize("row", rows("fine_tuning"), ids=lambda row: row["task"])
-def test_table_14_is_the_recipes(row):
-    """But for SQuAD 1.1's classifier, which has no dropout in the release's code."""
-    name = row["task"].lower()
-    path = shipped.recipes("finetuning")[RECIPES.get(name, name)]
-    lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
-    given = dict(line[2:].split("=") for line in lines if line.startswith("--") and "=" in line)
-    for column, flag in FLAGS.items():
-        if (name, flag) != ("squad v1", "dropout_prob"):
-            assert float(given.get(flag, 0)) == float(row[column]), flag

@@ -58,6 +58,32 @@ def test_a_list_of_labels_is_as_good_as_their_text(tmp_path):
         table.read_texts(str(path), COLUMNS, LABELS, several=True)
 
 
+def test_labels_in_lists_may_be_numbers(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = ({"text": "a", "label": [0, 3]}, {"text": "b", "label": [3]}, {"text": 5, "label": []})
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert table.find_labels(str(path), COLUMNS, several=True) == ("0", "3")
+    examples = table.read_texts(str(path), COLUMNS, ("0", "3"), several=True)
+    assert [each.label for each in examples] == [(0, 1), (1,), ()]
+    assert examples[2].text_a == "5"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": ["a", "b"], "label": "x"}, "column 'text': expected text or a number, got .\"a"),
+        ({"text": {"a": 1}, "label": "x"}, "column 'text': expected text or a number, got {.a"),
+        ({"text": "a", "label": [["x"]]}, "column 'label': expected text or a number, got .\"x"),
+        ({"text": "a", "label": ["x|y"]}, r"a label in a list must not contain \|, got 'x\|y'"),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path, row, message):
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"text": "a", "label": ["x", "z"]}) + "\n" + json.dumps(row))
+    with pytest.raises(ValueError, match=f"t.jsonl:2: .*{message}"):
+        table.find_labels(str(path), COLUMNS, several=True)
+
+
 def test_labels_that_do_not_do(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("text,label\na,art|what\n")

@@ -70,6 +70,11 @@ def test_choices_are_the_scripts(preprocess):
     check_rows(found, task.rows(examples, True))
 
 
+def test_contexts_without_a_word_are_refused(preprocess):
+    with pytest.raises(ValueError, match="no context has any text to search"):
+        preprocess(["Who?", "What?"], contexts=["", " "])
+
+
 def test_questions_with_contexts_are_the_scripts(preprocess):
     settings = SquadSettings(doc_stride=5, max_query_length=6)
     task = SquadV2Task(settings, None, preprocess.tokenizer, LENGTH)

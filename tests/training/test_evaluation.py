@@ -190,12 +190,14 @@ def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
 # --- all that are saved ---------------------------------------------------------------------
 
 
-def evaluate_saved(directory: pathlib.Path, accuracies: dict[int, float], after=lambda step: None):
+def evaluate_saved(
+    directory: pathlib.Path, accuracies: dict[int, float], after=lambda step: None, **counts
+):
     """Returns the steps evaluated, and those that were the best when they were."""
     trainer, best = FakeTrainer(directory, accuracies), []
     trainer.after = after
     count = evaluation.evaluate_saved(
-        trainer, lambda: trainer.evaluate(None), lambda: best.append(trainer.step)
+        trainer, lambda: trainer.evaluate(None), lambda: best.append(trainer.step), **counts
     )
     assert count == len(trainer.evaluated)
     return trainer.evaluated, best
@@ -303,6 +305,14 @@ def test_a_run_is_over_after_so_many_evaluations_without_a_better_one(tmp_path):
     save(tmp_path, 10)
     evaluate_saved(tmp_path, {10: 1.0})
     assert not eval_results.is_over(str(tmp_path), 1, 2)
+
+
+def test_what_a_signal_asked_for_is_passed_over(tmp_path):
+    """A run that was stopped at 7 and went on has the best of one that was not."""
+    for step in (6, 7, 8):
+        save(tmp_path, step)
+    found = evaluate_saved(tmp_path, {6: 0.5, 8: 0.25}, counts=lambda step: step % 2 == 0)
+    assert found == ([6, 8], [6])
 
 
 def test_a_best_checkpoint_of_another_metric_is_noticed(tmp_path):

@@ -171,6 +171,18 @@ def test_a_signal_saves_and_ends(tmp_path, caplog, number):
     assert signal.getsignal(number) == before
 
 
+def test_a_signal_in_the_last_loop_leaves_the_rest_to_the_next_start(tmp_path):
+    """That evaluates, predicts and exports."""
+    trainer, progress = constant_trainer(tmp_path), Progress(send(signal.SIGTERM, at_step=16))
+    after = []
+    assert not train(
+        trainer, numbers(), progress, steps_per_loop=1, after_save=lambda: after.append(1)
+    )
+    assert progress.steps[-1] == 17 and saved_steps(tmp_path) == [5, 10, 15, 17]
+    assert len(after) == 3
+    assert train(trainer, numbers(), Progress())
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     """In the middle of a loop, after a save."""
     trainer, progress = constant_trainer(tmp_path), Progress()
