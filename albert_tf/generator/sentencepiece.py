@@ -116,11 +116,11 @@ def train(
     """
     if next(read_sentences(files, settings, do_lower_case), None) is None:
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
-    model = io.BytesIO()
+    model, failures = io.BytesIO(), list[BaseException]()
     sentencepiece.set_random_generator_seed(RANDOM_SEED)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=read_sentences(files, settings, do_lower_case),
+            sentence_iterator=_noting(read_sentences(files, settings, do_lower_case), failures),
             model_writer=model,
             vocab_size=vocab_size,
             character_coverage=character_coverage,
@@ -130,8 +130,22 @@ def train(
             **RECIPE,
         )
     except RuntimeError as error:
+        if failures:
+            raise failures[0] from None
         raise ValueError(_explain(str(error), vocab_size)) from error
     return model.getvalue()
+
+
+def _noting(sentences: Iterator[str], failures: list[BaseException]) -> Iterator[str | None]:
+    """Yields sentences; appends an error to `failures`, and then yields None.
+
+    sentencepiece takes an error for the end of the text, but None for one of its own: it stops.
+    """
+    try:
+        yield from sentences
+    except (Exception, KeyboardInterrupt) as error:
+        failures.append(error)
+        yield None
 
 
 def _explain(message: str, vocab_size: int) -> str:

@@ -183,6 +183,32 @@ def test_nothing_to_train_on(tmp_path, text, message):
         run(f"--input_file={path}", f"--model_prefix={tmp_path / 'v'}")
 
 
+@pytest.mark.parametrize("vocab_size", [67, 30000])
+def test_an_error_in_the_midst_of_the_text_ends_the_training(tmp_path, vocab_size):
+    path = tmp_path / "text.jsonl"
+    rows = [json.dumps({"text": f"The {WORDS[i % 7]} saw {i} ships."}) for i in range(99)]
+    path.write_text("\n".join([*rows[:49], "{", *rows[49:]]))
+    arguments = ["--input_format=jsonl", f"--vocab_size={vocab_size}"]
+    with pytest.raises(SystemExit, match="^error: [^\n]*text.jsonl, line 50[^\n]*$"):
+        run(f"--input_file={path}", f"--model_prefix={tmp_path / 'v'}", *arguments)
+    assert not list(tmp_path.glob("v.*"))
+
+
+def test_ctrl_c_while_the_text_is_read(text_file, tmp_path, monkeypatch):
+    normalised = []
+
+    def normalise_or_stop(line, lower):
+        normalised.append(line)
+        if len(normalised) == 50:
+            raise KeyboardInterrupt
+        return line
+
+    monkeypatch.setattr(train_sentencepiece, "preprocess_text", normalise_or_stop)
+    with pytest.raises(SystemExit, match="^error: interrupted$"):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
+    assert len(normalised) == 50
+
+
 def test_unexpected_argument():
     with pytest.raises(SystemExit, match="^error: unexpected arguments: text.txt"):
         run("--input_file=a", "--model_prefix=b", "text.txt")
