@@ -56,8 +56,10 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
             "vocabulary": plan.vocabulary.sha256,
             "dupe_factor": plan.recipe.dupe_factor,
         }
-        for path, stat in inputs:
-            settings[f"input file {path}"] = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
+        # Numbered: where a shard ends is a place in the files in their order.
+        for number, (path, stat) in enumerate(inputs, start=1):
+            of = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
+            settings[f"input file {number}"] = f"{path}: {of}"
         size = sum(stat.length for _, stat in inputs)
         report = run_locally(plan, settings, size, values.num_processes)
     report.measure_memory()

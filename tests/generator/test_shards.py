@@ -232,8 +232,27 @@ def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
         run(input_file=text)
     with text.open("a") as file:
         file.write("More.\n")
-    with pytest.raises(SystemExit, match="with input file .*text.txt .* bytes of .*: give the sa"):
+    with pytest.raises(SystemExit, match="with input file 1 .*text.txt: .* bytes of .*: give the"):
         run(input_file=text)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"), [(["a", "b"], ["b", "a"]), (["a", "a"], ["a"]), (["a"], ["a", "a"])]
+)
+def test_the_same_text_in_another_order_does_not_go_on(
+    run, tmp_path, golden, monkeypatch, then, now
+):
+    for name in ("a", "b"):
+        text = (golden / "pretrain_data" / "text.txt").read_bytes()
+        (tmp_path / name).write_bytes(text)
+    then, now = (",".join(str(tmp_path / name) for name in names) for names in (then, now))
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 6, KeyboardInterrupt())
+        run(input_file=then)
+    left = _contents(tmp_path / "run")
+    with pytest.raises(SystemExit, match=r"with input file [12] .*, not .*: give the same flags"):
+        run(input_file=now)
+    assert _contents(tmp_path / "run") == left
 
 
 def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
