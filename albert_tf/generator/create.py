@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
@@ -25,7 +26,7 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf import errors, figures, quiet, scripts
-from albert_tf.files import list_files
+from albert_tf.files import is_remote, list_files
 from albert_tf.generator import blocks, processes, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import Report, report_path
@@ -159,9 +160,15 @@ def _import_beam() -> ModuleType:
 
 
 def _check_output_files(output_files: Sequence[str], input_files: Sequence[str]) -> None:
+    inputs = set(map(_real, input_files))
     for path in output_files:
-        if path in input_files:
+        if _real(path) in inputs:
             raise ValueError(f"`output_file`: {path} is also an input file: give another name")
+
+
+def _real(path: str) -> str:
+    """Returns the same path for all names of a file."""
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 @contextlib.contextmanager

@@ -200,10 +200,14 @@ def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch)
         run(runner="beam", input_file="gone.txt")
 
 
-def test_input_file_is_not_overwritten(run, short_text):
+@pytest.mark.parametrize("output", ["{}/short.txt", "short.txt", "./short.txt", "link.txt"])
+def test_input_file_is_not_overwritten(run, short_text, tmp_path, monkeypatch, output):
     before = short_text.read_bytes()
-    with pytest.raises(SystemExit, match="error: --output_file: .*short.txt is also an input file"):
-        run(input_file=short_text, output_file=short_text)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.txt").symlink_to("short.txt")
+    message = "error: --output_file: .*(short|link).txt is also an input file"
+    with pytest.raises(SystemExit, match=message):
+        run(input_file=short_text, output_file=output.format(tmp_path))
     assert short_text.read_bytes() == before
 
 
