@@ -4,15 +4,14 @@ During a run there are, beside the future shards:
 
     NAME.unfinished         a shard, complete or partly written
     FIRST.unfinished.json   how the run was started, and which shards are complete
-    FIRST.unfinished.*/     parts of the next shards (in the system's temporary folder if the
-                            shards are not on a local disk)
+    FIRST.unfinished.parts/ parts of the next shards (in the system's temporary folder if the
+                            shards are not on a local disk), and the lock of the run
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 import shutil
@@ -28,6 +27,7 @@ from albert_tf import files
 from albert_tf.generator.blocks import Place
 from albert_tf.generator.report import Report, WrongVocabularyError
 from albert_tf.generator.workers import Part
+from albert_tf.training import run_lock
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
@@ -90,7 +90,8 @@ class ShardRun:
       folder: A local folder for parts.
     """
 
-    def __init__(self, paths: Sequence[str], settings: Mapping[str, Any]) -> None:
+    def __init__(self, paths: Sequence[str], settings: Mapping[str, Any], folder: str) -> None:
+        self.folder = folder
         self._paths = paths
         self._settings = settings
         self._state_path = f"{paths[0]}.unfinished.json"
@@ -98,7 +99,6 @@ class ShardRun:
         self._file: tf.io.gfile.GFile | None = None
         self._num_bytes, self._end, self._report = 0, self.start, Report()
         self._since = time.monotonic()
-        self.folder = ""
 
     @property
     def num_whole(self) -> int:
@@ -136,10 +136,17 @@ class ShardRun:
 
         Raises:
           ValueError: If one of them is empty.
+          FileNotFoundError: If one of them is no longer there.
         """
         if self._file:
             self._complete_shard()
-        check_filled(self.num_whole, len(self._paths), self.start.documents)
+        check_filled(self.report, len(self._paths))
+        for path, shard in zip(self._paths, self._whole, strict=True):
+            if shard.num_bytes not in (_size(unfinished(path)), _size(path)):
+                raise FileNotFoundError(
+                    f"`output_file`: {unfinished(path)} was removed or changed during the run: run "
+                    "the same command again"
+                )
         for path in self._paths:
             if files.exists(unfinished(path)):
                 tf.io.gfile.rename(unfinished(path), path, overwrite=True)
@@ -198,67 +205,82 @@ class ShardRun:
         return whole
 
 
-def check_filled(num_filled: int, num_shards: int, num_documents: int) -> None:
+def check_filled(report: Report, num_shards: int) -> None:
     """Refuses text that leaves shards empty.
+
+    Args:
+      report: Of all shards.
+      num_shards: Their number.
 
     Raises:
       ValueError: If some shards are empty.
     """
-    if not num_documents:
+    if not report.documents:
         raise ValueError("`input_file`: the files contain no text")
-    if num_filled < num_shards:
+    if len(report.shards) < num_shards:
         raise ValueError(
-            f"`input_file`: the text fills {num_filled} of {num_shards} output files: its "
-            f"{num_documents} documents are too few or too uneven: write fewer files"
+            f"`input_file`: the text fills {len(report.shards)} of {num_shards} output files: its "
+            f"{report.documents} documents are too few or too uneven: write fewer files"
         )
+    for path, shard in report.shards.items():
+        if not shard["records"]:
+            raise ValueError(
+                f"`input_file`: the text gives no record for {path}: it has no tokens there, or "
+                "only documents too short for two segments: give more text, or write fewer files"
+            )
 
 
 @contextlib.contextmanager
 def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[ShardRun]:
     """Opens the shards `paths`, or resumes an unfinished run with the same settings.
 
-    If the body raises a ValueError, which the same command would raise again, or if no shard is
-    complete, nothing is left behind. Otherwise, and if only the share of [UNK] was too high,
-    complete shards are kept for the next run.
+    Until the body ends, no other process can open them, if they are on a local disk. If it raises
+    a ValueError, which the same command would raise again, or if no shard is complete, nothing is
+    left behind. Otherwise, and if only the share of [UNK] was too high, complete shards are kept
+    for the next run.
 
     Raises:
-      ValueError: If an unfinished run has other settings.
+      ValueError: If an unfinished run has other settings, or another process has them open.
       OSError: If the shards can't be written.
     """
     try:
-        run = ShardRun(paths, settings)
         for path in paths:
             tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-        try:
-            run.save()
-            with _make_parts_folder(paths[0]) as run.folder:
+        with _hold_parts_folder(paths[0]) as folder:
+            run = ShardRun(paths, settings, folder)
+            try:
+                run.save()
                 yield run
-        except BaseException as error:
-            # After a WrongVocabularyError the user may just raise max_unknown_share.
-            in_vain = isinstance(error, ValueError) and not isinstance(error, WrongVocabularyError)
-            run.remove(keep_whole=not in_vain)
-            if run.num_whole and not in_vain:
-                logging.warning(
-                    "%d of %d shards are complete: the same command continues after them",
-                    run.num_whole,
-                    len(paths),
-                )
-            raise
+            except BaseException as error:
+                # After a WrongVocabularyError the user may just raise max_unknown_share.
+                keep = not isinstance(error, ValueError) or isinstance(error, WrongVocabularyError)
+                run.remove(keep_whole=keep)
+                if run.num_whole and keep:
+                    logging.warning(
+                        "%d of %d shards are complete: the same command continues after them",
+                        run.num_whole,
+                        len(paths),
+                    )
+                raise
     except tf.errors.OpError as error:
         raise OSError(f"`output_file`: can't write {','.join(paths)}: {error.message}") from error
 
 
 @contextlib.contextmanager
-def _make_parts_folder(first_path: str) -> Iterator[str]:
-    is_local = "://" not in first_path
-    prefix = os.path.abspath(f"{first_path}.unfinished.") if is_local else None
-    if prefix:
-        for left_by_a_kill in glob.glob(glob.escape(prefix) + "*/"):
-            shutil.rmtree(left_by_a_kill, ignore_errors=True)
-    folder = os.path.dirname(prefix) if prefix else None
-    name = os.path.basename(prefix) if prefix else None
-    with tempfile.TemporaryDirectory(prefix=name, dir=folder, ignore_cleanup_errors=True) as path:
-        yield path
+def _hold_parts_folder(first_path: str) -> Iterator[str]:
+    if files.is_remote(first_path):
+        held = run_lock.hold(*os.path.split(unfinished(first_path)))
+        with held, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            yield folder
+        return
+    folder = f"{first_path}.unfinished.parts"
+    tf.io.gfile.makedirs(folder)
+    with run_lock.hold(folder):
+        try:
+            yield folder
+        finally:
+            # With the lock: another run that is about to take it is left without a folder.
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

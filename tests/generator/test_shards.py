@@ -255,6 +255,54 @@ def test_the_same_text_in_another_order_does_not_go_on(
     assert _contents(tmp_path / "run") == left
 
 
+def test_a_second_run_is_refused_and_does_no_harm(run, expected, monkeypatch):
+    make_part = workers.make_part
+    refused = []
+
+    def run_again_and_make(job, block):
+        # A run that got as far would make a part, too.
+        with pytest.raises(SystemExit) as stop:
+            run()
+        refused.append(str(stop.value))
+        return make_part(job, block)
+
+    monkeypatch.setattr(workers, "make_part", run_again_and_make)
+    assert run() == expected
+    message = r"error: another run \(process .*\) is using .*-of-00005.unfinished.parts: wait .*"
+    assert len(refused) > NUM_SHARDS
+    assert all(re.fullmatch(message, line) for line in refused)
+
+
+def test_a_shard_that_was_removed_during_the_run_is_missed(run, expected, tmp_path, monkeypatch):
+    make_part = workers.make_part
+
+    def remove_and_make(job, block):
+        if block.shard == NUM_SHARDS - 1:
+            (tmp_path / "run" / f"{_names()[2]}.unfinished").unlink(missing_ok=True)
+        return make_part(job, block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "make_part", remove_and_make)
+        with pytest.raises(SystemExit, match="^error: --output_file: .*2-of-.* was removed or cha"):
+            run()
+    assert not set(_names()) & set(_contents(tmp_path / "run"))
+    assert run() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        ("the\n\nthe\n", {"single_segment": "split"}, "the text gives no record for .*out.tf"),
+        ("\u0301\n", {}, "the files contain no text$"),
+    ],
+)
+def test_text_without_any_record_leaves_nothing(run, tmp_path, text, changes, message):
+    (tmp_path / "text.txt").write_text(text)
+    with pytest.raises(SystemExit, match=f"^error: --input_file: {message}"):
+        run(input_file=tmp_path / "text.txt", num_output_shards=1, **changes)
+    assert not _contents(tmp_path / "run")
+
+
 def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("One sentence.\nAnd another.\n\n" * 3)

@@ -81,7 +81,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         with tf.io.gfile.GFile(report_file) as file:
             report = Report.from_json(json.loads(file.read()))
         plan.check(report)
-        check_filled(len(report.shards), len(plan.output_files), report.documents)
+        check_filled(report, len(plan.output_files))
         report.seconds = time.monotonic() - started
         report.shards = {path: report.shards[path] for path in plan.output_files}
         for path in plan.output_files:
