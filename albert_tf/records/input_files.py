@@ -47,10 +47,21 @@ def find_files(patterns: str) -> list[str]:
 
     Raises:
       FileNotFoundError: If a pattern matches nothing.
-      ValueError: If there is no pattern at all, one matches directories only, or a file is empty.
+      ValueError: If there is no pattern at all, one matches directories only, or a file is empty,
+        or by its name no file of records.
     """
     files = list(dict.fromkeys(list_files(patterns)))
     for path in files:
+        if path.endswith((".unfinished", ".unfinished.json")):
+            raise ValueError(
+                f"input file {path} is of an unfinished run of the generator: run its command "
+                "again to finish it"
+            )
+        if path.endswith((".report.json", ".report.png")):
+            raise ValueError(
+                f"input file {path} is the generator's report, not a file of records: leave it "
+                "out, for example with a pattern such as *.tfrecord*"
+            )
         check_regular(path)
         if tf.io.gfile.stat(path).length == 0:
             raise ValueError(f"input file {path} is empty: generate it again or leave it out")
