@@ -190,7 +190,8 @@ def list_files(patterns: str) -> list[str]:
     """
     found: list[str] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-        matches = sorted(_gfile().glob(pattern))
+        # A name may have [ ] in it, which in a pattern stand for one of some characters.
+        matches = [pattern] if is_file(pattern) else sorted(_gfile().glob(pattern))
         if not matches:
             raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
         paths = [path for path in matches if not _gfile().isdir(path)]

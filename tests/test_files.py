@@ -75,6 +75,15 @@ def test_patterns_name_files_in_order(tmp_path):
     assert [path.rpartition("/")[2] for path in found] == ["b1.txt", "b2.txt", "a.txt", "b1.txt"]
 
 
+def test_a_name_may_look_like_a_pattern(tmp_path):
+    (tmp_path / "corpus [2024]").mkdir()
+    for name in ("a[1].txt", "a1.txt", "corpus [2024]/x.txt"):
+        (tmp_path / name).write_text("x")
+        assert files.list_files(f"{tmp_path}/{name}") == [f"{tmp_path}/{name}"]
+    (tmp_path / "a[1].txt").unlink()
+    assert files.list_files(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a1.txt"]
+
+
 @pytest.mark.parametrize("name", ["c*.txt", "c.txt"])
 def test_a_pattern_without_files_is_an_error(tmp_path, name):
     (tmp_path / "a.txt").write_text("x")
