@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+import tensorflow as tf
 from absl import flags
 
 from albert_tf.generator.extra import sotu
@@ -118,7 +119,23 @@ def test_missing_package(monkeypatch, tmp_path, package):
         run(tmp_path)
 
 
-def test_output_dir_that_cannot_be_made(tmp_path):
+@pytest.mark.parametrize("name", ["file", "file/folder"])
+def test_output_dir_that_cannot_be_made(tmp_path, name):
     (tmp_path / "file").touch()
-    with pytest.raises(SystemExit, match="error: .*file"):
-        run(tmp_path / "file")
+    with pytest.raises(SystemExit, match="^error: .*file"):
+        run(tmp_path / name)
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "train.txt").mkdir()
+    with pytest.raises(SystemExit, match="^error: [^\n]*train.txt[^\n]*$"):
+        run(tmp_path)
+
+
+def test_output_dir_may_have_a_scheme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("ram://sotu")
+    assert tf.io.gfile.exists("ram://sotu/dev.txt")
+    with pytest.raises(SystemExit, match="^error: File system scheme 's3' not implemented"):
+        run("s3://bucket/sotu")
+    assert not list(tmp_path.iterdir())

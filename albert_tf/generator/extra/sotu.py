@@ -19,13 +19,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from albert_tf import files, quiet, scripts
+from albert_tf import errors, files, quiet, scripts
 
 # 20 of 229 years, 8 % of the text. All addresses of a year are in the same split: a message may
 # have both a spoken and a written version.
@@ -143,7 +142,9 @@ def make_files(addresses: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def write_files(contents: Mapping[str, str], output_dir: str) -> None:
     """Writes files, each atomically."""
-    os.makedirs(output_dir, exist_ok=True)
+    import tensorflow as tf
+
+    tf.io.gfile.makedirs(output_dir)
     for name, content in contents.items():
         files.replace(os.path.join(output_dir, name), content)
 
@@ -155,11 +156,9 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
 def main(values: flags.FlagValues) -> None:
     """Writes the addresses to --output_dir."""
     quiet.import_tensorflow()
-    try:
+    with errors.in_one_line(flags=values):
         addresses = load_addresses()
         write_files(make_files(addresses), values.output_dir)
-    except (ImportError, OSError) as error:
-        sys.exit(f"error: {error}")
     for split in ("train", "dev"):
         chosen = [address for address in addresses if address["split"] == split]
         print(
