@@ -4,7 +4,8 @@ python data/train_sentencepiece.py --input_file='text/*.txt' --model_prefix=voca
 
 writes vocab/30k-clean.model, which --spm_model_file of every other script takes, and
 vocab/30k-clean.vocab, a readable list of its pieces and scores. Pieces 0 to 4 are <pad>, <unk>,
-[CLS], [SEP] and [MASK]. The same text gives the same files.
+[CLS], [SEP] and [MASK]. The same text gives the same files. Sentences of more than 4,192 bytes are
+left out, as with the release; there is no flag for that, whatever sentencepiece's warning says.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _explain(message: str, vocab_size: int) -> str:
             f"need {found[1]}; raise it, or lower `character_coverage`"
         )
     if "sentences_.empty()" in message:
-        return "`input_file`: every line is too long: give one sentence per line"
+        return "`input_file`: every line has more than 4,192 bytes: give one sentence per line"
     return f"sentencepiece could not train a model: {message}"
 
 

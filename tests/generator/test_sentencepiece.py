@@ -174,7 +174,11 @@ def test_a_file_system_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "no text"), (" \n\n \u0301\n", "no text"), ("x" * 5000, "every line is too long")],
+    [
+        ("", "no text"),
+        (" \n\n \u0301\n", "no text"),
+        ("x" * 4193 + "\n", "every line has more than 4,192 bytes"),
+    ],
 )
 def test_nothing_to_train_on(tmp_path, text, message):
     path = tmp_path / "text.txt"
@@ -207,6 +211,20 @@ def test_ctrl_c_while_the_text_is_read(text_file, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="^error: interrupted$"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
     assert len(normalised) == 50
+
+
+def test_sentences_of_more_bytes_than_documented_are_left_out(text_file, tmp_path):
+    text = text_file.read_text(encoding="utf-8")
+    models = []
+    for name, longest in (("without", ""), ("more", "\u00df" * 2097), ("most", "\u00df" * 2096)):
+        text_file.write_text(f"{text}\n\n{longest}\n", encoding="utf-8")
+        prefix = tmp_path / name
+        # Not lower-cased: a sharp s remains one, of two bytes.
+        options = ["--vocab_size=61", "--nodo_lower_case"]
+        run(f"--input_file={text_file}", f"--model_prefix={prefix}", *options)
+        models.append((tmp_path / f"{name}.vocab").read_bytes())
+    assert models[0] == models[1] != models[2]
+    assert "4,192 bytes" in train_sentencepiece.__doc__
 
 
 def test_unexpected_argument():
