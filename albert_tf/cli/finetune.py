@@ -197,7 +197,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         jit_compile=values.jit_compile and not values.use_tpu,
         accumulation_steps=values.gradient_accumulation_steps,
     )
-    start = trainer.initialise(finetune_flags.initial_weights(values)) if values.do_train else None
+    initial = finetune_flags.initial_weights(values)
+    start = trainer.initialise(initial, classes=task.classes) if values.do_train else None
     splits = make_splits(values, task, examples)
     if teacher:
         folder = os.path.dirname(_feature_stem(values, is_training=True))
@@ -208,7 +209,6 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
         finetune_records.write(values, task, words, given)
-    initial = finetune_flags.initial_weights(values)
     return SupervisedRun(task, trainer, splits, initial), num_train_steps
 
 

@@ -96,7 +96,8 @@ def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         None if values.spm_model_file else values.vocab_file,
         values.do_lower_case,
     )
-    saved_model.save(trained.serve(kind, stored, options), values.export_dir)
+    served = trained.serve(kind, stored, options, run.task.classes)
+    saved_model.save(served, values.export_dir)
     logging.info("exported %s to %s", stored.path, values.export_dir)
     if hint := saved_model.hint(values.export_dir):
         logging.info("%s", hint)

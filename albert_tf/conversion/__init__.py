@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from absl import logging
 
 from albert_tf import hub
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import bundles, layouts
+from albert_tf.conversion import bundles, labels, layouts
 from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.names import ENCODER, POOLER, WORD_EMBEDDINGS, tf1_name
 
@@ -89,6 +89,7 @@ def load_weights(
     strict: bool = True,
     replace_heads: bool = False,
     replace_config: bool = False,
+    classes: Sequence[str] = (),
 ) -> LoadReport:
     """Fills a model from stored weights.
 
@@ -110,6 +111,9 @@ def load_weights(
         checkpoint, missing in the model.
       replace_config: Whether the model's config replaces an invalid one beside the weights;
         otherwise that is an error, if `strict`.
+      classes: Names of the classes that the model is for, by id. If the stored classifier's are
+        beside it, its rows are put into this order; one of other classes is an error or, with
+        `replace_heads`, skipped.
 
     Returns:
       What was loaded, missing and unused.
@@ -128,7 +132,7 @@ def load_weights(
         model,
         path,
         layout,
-        layout.read_weights(path),
+        labels.in_order(path, layout.read_weights(path), classes, leave_others=replace_heads),
         expand_group0=expand_group0,
         any_depth=any_depth,
         strict=strict,

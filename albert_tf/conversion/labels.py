@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 from albert_tf import files
 from albert_tf.conversion import huggingface, layouts
+from albert_tf.conversion.names import CLASSIFIER
 from albert_tf.text_files import parse_json
 
 LABELS_FILE = "labels.jsonl"
@@ -75,6 +77,53 @@ def stored(path: str) -> tuple[str, ...]:
     if files.exists(os.path.join(directory, LABELS_FILE)):
         return read(directory)
     return huggingface.read_labels(directory) if huggingface.matches(directory) else ()
+
+
+def order(named: Sequence[str], classes: Sequence[str]) -> list[int] | None:
+    """Returns the id that each of a task's classes has in a model; None if that has others.
+
+    Args:
+      named: The model's classes by id.
+      classes: The task's.
+    """
+    if sorted(named) != sorted(classes):
+        return None
+    return [named.index(name) for name in classes]
+
+
+def in_order(
+    path: str, weights: Mapping[str, np.ndarray], classes: Sequence[str], leave_others: bool
+) -> dict[str, np.ndarray]:
+    """Returns a model's weights with its classifier's rows in the order of a task's classes.
+
+    Without names beside it, or with another number of classes, the classifier stays as it is.
+
+    Args:
+      path: Where the weights were read.
+      weights: All of them, by the release's names.
+      classes: The task's classes by id; () for a task without.
+      leave_others: Whether a classifier with other classes is left out, which is logged.
+
+    Raises:
+      ValueError: If the names are damaged; or if they are others, unless `leave_others`.
+    """
+    rows = {np.shape(weights.get(name, ()))[:1] for name in CLASSIFIER}
+    named = stored(path) if classes and rows == {(len(classes),)} else ()
+    if not named:
+        return dict(weights)
+    ids = order(named, classes)
+    if ids:
+        return {**weights, **{name: weights[name][ids] for name in CLASSIFIER}}
+    if not leave_others:
+        raise ValueError(
+            f"{path} has the classes {', '.join(named)}, but the task has {', '.join(classes)}: "
+            f"train first (`do_train`); or, if only the names differ, put a {LABELS_FILE} with "
+            "the task's beside the weights, in the order of their ids"
+        )
+    logging.warning(
+        "%s has the head of another task (classes %s), which is not loaded", path, ", ".join(named)
+    )
+    return {name: value for name, value in weights.items() if name not in CLASSIFIER}
 
 
 def count(path: str) -> int:

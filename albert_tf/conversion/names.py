@@ -15,6 +15,8 @@ POOLER = "bert/pooler/"
 # The weights with a row, or a number, for each piece.
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
+# The head of a classifier of texts or of words: a row for each class.
+CLASSIFIER = ("output_weights", "output_bias")
 
 _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf import conversion, hub
@@ -42,12 +43,16 @@ class Stored:
         path = hub.local(self.path)
         return vocabulary.need(path, self.spm_model_file, self.vocab_file, self.do_lower_case)
 
-    def fill(self, model: ConfiguredModel) -> list[str]:
+    def fill(self, model: ConfiguredModel, classes: Sequence[str] = ()) -> list[str]:
         """Fills a model of the stored config; raises what load_weights raises.
+
+        Args:
+          model: The model.
+          classes: See load_weights.
 
         Returns:
           The release's names of what is not stored and the model's outputs depend on.
         """
         replace = bool(self.albert_config_file)
-        report = conversion.load_weights(model, self.path, replace_config=replace)
+        report = conversion.load_weights(model, self.path, replace_config=replace, classes=classes)
         return conversion.lacking(model, report)

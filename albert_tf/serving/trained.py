@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf import hub
@@ -39,7 +39,9 @@ _DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swappe
 BEAM = ("start_n_top", "end_n_top")
 
 
-def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
+def serve(
+    task: str, stored: Stored, options: Mapping[str, Any], classes: Sequence[str] = ()
+) -> ServedModel:
     """Loads a trained model.
 
     Args:
@@ -48,6 +50,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
         start_n_top and end_n_top. Labels, and whether a text may have several, default to what is
         beside the weights.
+      classes: What the stored classes must be, in the order to serve; see load_weights.
 
     Raises:
       FileNotFoundError: If there is no such model, config or vocabulary.
@@ -71,7 +74,7 @@ def serve(task: str, stored: Stored, options: Mapping[str, Any]) -> ServedModel:
         if run and run.problem_type == run_record.MULTI_LABEL:
             options.setdefault("multilabel", True)
     model = model_class(config, **sizes)
-    lacking = stored.fill(model)
+    lacking = stored.fill(model, classes)
     if task == "fill_mask":
         found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
         options["without"] = {output for part in found for output in _DISPENSABLE[part]}

@@ -61,13 +61,14 @@ class Teacher:
                 f"`max_seq_length` {task.max_seq_length} to that"
             )
         named = labels_file.stored(self._path)
-        if sorted(named) != sorted(task.classes):
+        order = labels_file.order(named, task.classes)
+        if order is None:
             raise ValueError(
                 f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
                 f"has {', '.join(task.classes)}: give a teacher for this task"
             )
         # Its own columns are put into the order of the student's classes.
-        self._order = [named.index(name) for name in task.classes]
+        self._order = order
         self._task = copy.copy(task)
         self._task.options = dataclasses.replace(task.options, config=config)
         self._task.tokenizer = words.tokenizer

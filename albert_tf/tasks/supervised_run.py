@@ -141,7 +141,7 @@ class SupervisedRun:
         """Evaluates the best checkpoint on "dev", and appends the result to eval_results.txt.
 
         Raises:
-          ValueError: If the initial weights lack the task's head.
+          ValueError: If the initial weights lack the task's head, or have other classes.
         """
         self._predict_and_write("dev")
 
@@ -149,7 +149,7 @@ class SupervisedRun:
         """Predicts "test" with the best checkpoint; writes predictions and, if labelled, scores.
 
         Raises:
-          ValueError: If the initial weights lack the task's head.
+          ValueError: If the initial weights lack the task's head, or have other classes.
         """
         self._predict_and_write("test")
 
@@ -161,7 +161,7 @@ class SupervisedRun:
         """Loads the best weights available; returns where they come from.
 
         Raises:
-          ValueError: If the initial weights lack the task's head.
+          ValueError: If the initial weights lack the task's head, or have other classes.
         """
         directory = self.trainer.output_dir
         saved = checkpoint.best(directory) or checkpoint.latest(directory)
@@ -169,7 +169,10 @@ class SupervisedRun:
             self.trainer.restore(saved)
             return saved
         report = conversion.load_weights(
-            self.trainer.model, self.initial_weights, replace_config=True
+            self.trainer.model,
+            self.initial_weights,
+            replace_config=True,
+            classes=self.task.classes,
         )
         lacking = conversion.lacking(self.trainer.model, report)
         if lacking:

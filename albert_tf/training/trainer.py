@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -193,6 +193,7 @@ class Trainer:
         init_checkpoint: str | None = None,
         expand_group0: bool = False,
         any_depth: bool = False,
+        classes: Sequence[str] = (),
     ) -> str:
         """Sets the model's initial weights and returns where they come from.
 
@@ -202,6 +203,7 @@ class Trainer:
           init_checkpoint: A checkpoint to start from if output_dir holds none.
           expand_group0: See conversion.load_weights.
           any_depth: See conversion.load_weights.
+          classes: See conversion.load_weights.
 
         Returns:
           "resume", "init_checkpoint" or "fresh".
@@ -229,6 +231,7 @@ class Trainer:
                 replace_heads=True,
                 # If the config is the one beside init_checkpoint, it has already been read.
                 replace_config=True,
+                classes=classes,
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"

@@ -1,0 +1,122 @@
+"""run_finetune.py on weights that are already fine-tuned: their classes, and in which order."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf import checkpoint
+from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion import named_weights
+from albert_tf.conversion.convert import convert
+from albert_tf.tasks.glue import GLUE_TASKS, read_glue
+from tests import finetune_runs as runs
+from tests import tolerances
+from tests.random_weights import randomise
+
+CLASSES = GLUE_TASKS["mnli"].labels
+# Of the classes above: the class of each row.
+ORDER = (1, 2, 0)
+NAMED = tuple(CLASSES[i] for i in ORDER)
+OTHERS = ("entailment", "neutral", "refutation")
+HEAD = ("output_weights", "output_bias")
+
+
+def write(folder: pathlib.Path, labels: tuple[str, ...], order=ORDER) -> pathlib.Path:
+    """Writes a classifier whose rows are in this order, and names of its classes beside it."""
+    folder.mkdir(parents=True)
+    config = albert_tf.AlbertConfig.from_json_file(runs.write_config(folder))
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
+    weights = {name: value.numpy() for name, value in named_weights(model).items()}
+    weights |= {name: weights[name][list(order)] for name in HEAD}
+    checkpoint.write(str(folder / "model.ckpt-best"), {**weights, "global_step": np.int64(7)})
+    (folder / "tiny.json").rename(folder / "albert_config.json")
+    if labels:
+        labels_file.write(str(folder), labels)
+    return folder
+
+
+def command(task: str, folder: pathlib.Path, weights: pathlib.Path, **changes) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    given = {"from_scratch": None, "init_checkpoint": weights, "albert_config_file": None}
+    return runs.command(task, folder, **given, **changes)
+
+
+def results(folder: pathlib.Path) -> tuple[np.ndarray, str, str]:
+    out = folder / "out"
+    scores = (out / "eval_results.txt").read_text().split("\n", 1)[1]
+    return np.loadtxt(out / "test_results.tsv"), (out / "MNLI-m.tsv").read_text(), scores
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> pathlib.Path:
+    """What weights in the task's own order predict: nothing beside them says so."""
+    folder = tmp_path_factory.mktemp("expected")
+    weights = write(folder / "weights", (), range(3))
+    runs.main(command("mnli", folder, weights, do_eval=True, do_predict=True))
+    return folder
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+def test_classes_in_another_order_predict_the_same(layout, expected, tmp_path):
+    weights = write(tmp_path / "weights", NAMED)
+    if layout == "huggingface":
+        convert(str(weights), layout, str(tmp_path / layout))
+        weights = tmp_path / layout
+    runs.main(command("mnli", tmp_path, weights, do_eval=True, do_predict=True))
+    (mine, answers, scores), (theirs, *others) = results(tmp_path), results(expected)
+    assert np.abs(theirs - theirs[:, ORDER]).max() > 0.1, "the order matters"
+    np.testing.assert_allclose(mine, theirs, atol=tolerances.OUTPUT)
+    assert answers == others[0]
+    assert scores.splitlines()[:2] == others[1].splitlines()[:2]
+
+
+def test_an_export_has_the_tasks_order(expected, tmp_path):
+    weights = write(tmp_path / "weights", NAMED)
+    runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported"))
+    serve = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
+    examples = read_glue("mnli", runs.GOLDEN / "features/glue_data", "test")
+    texts = {name: [getattr(each, name) for each in examples] for name in ("text_a", "text_b")}
+    answers = serve(**{name: tf.constant(each) for name, each in texts.items()})
+    assert answers["labels"].numpy()[0].tolist() == [name.encode() for name in CLASSES]
+    probabilities = results(expected)[0]
+    np.testing.assert_allclose(answers["probabilities"], probabilities, atol=tolerances.SUBLAYER)
+
+
+@pytest.mark.parametrize("step", ["do_eval", "do_predict", "export_dir"])
+def test_other_classes_are_one_line_without_training(step, tmp_path):
+    weights = write(tmp_path / "weights", OTHERS)
+    value = tmp_path / "exported" if step == "export_dir" else True
+    message = (
+        f"^error: {weights} has the classes {', '.join(OTHERS)}, but the task has "
+        f"{', '.join(CLASSES)}: train first .--do_train.; or, .*put a labels.jsonl with [^\n]*$"
+    )
+    with pytest.raises(SystemExit, match=message):
+        runs.main(command("mnli", tmp_path, weights, **{step: value}))
+
+
+@pytest.mark.parametrize("labels", [(), OTHERS, NAMED])
+def test_training_starts_from_the_head_of_these_classes(labels, tmp_path, caplog):
+    """With a learning rate of almost nothing the weights stay as they are."""
+    weights = write(tmp_path / "weights", labels)
+    changes = {"do_train": True, "train_step": 1, "learning_rate": 1e-12}
+    runs.main(command("mnli", tmp_path, weights, **changes))
+    begun = checkpoint.read(str(tmp_path / "out" / "model.ckpt-1"))
+    stored = checkpoint.read(str(weights / "model.ckpt-best"))
+    ids = [NAMED.index(name) for name in CLASSES] if labels == NAMED else list(range(3))
+    for name in HEAD:
+        assert np.allclose(begun[name], stored[name][ids], atol=1e-6) == (labels != OTHERS)
+    said = f"has the head of another task (classes {', '.join(OTHERS)}), which is not loaded"
+    assert (said in caplog.text) == (labels == OTHERS)
+
+
+def test_names_that_say_nothing_are_none(expected, tmp_path):
+    weights = write(tmp_path / "weights", (), range(3))
+    convert(str(weights), "huggingface", str(tmp_path / "there"))
+    assert '"LABEL_0"' in (tmp_path / "there/config.json").read_text()
+    runs.main(command("mnli", tmp_path, tmp_path / "there", do_eval=True, do_predict=True))
+    np.testing.assert_allclose(results(tmp_path)[0], results(expected)[0], atol=tolerances.OUTPUT)
