@@ -199,14 +199,20 @@ def _columns(values: flags.FlagValues) -> table.TableColumns:
 
 
 def _labels(values: flags.FlagValues, find: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the classes: those trained on before, or found in the file a fresh run reads."""
+    """Returns the classes: those found in the file a fresh run reads, or trained on before.
+
+    These lie in output_dir or, if that has no model, may lie beside the initial weights.
+    """
     if values.ensemble_dirs:
         return _shared_labels(values.ensemble_dirs)
     path = os.path.join(values.output_dir, labels_file.LABELS_FILE)
-    goes_on = checkpoint.latest(values.output_dir) and files.exists(path)
-    if values.do_train and not goes_on:
+    latest = checkpoint.latest(values.output_dir)
+    if values.do_train and not (latest and files.exists(path)):
         return find(_file(values, "train"))
-    return labels_file.read(values.output_dir)
+    initial = finetune_flags.initial_weights(values)
+    is_fresh = not (latest or checkpoint.best(values.output_dir) or files.exists(path))
+    named = labels_file.stored(initial) if initial and is_fresh else ()
+    return named or labels_file.read(values.output_dir)
 
 
 def _shared_labels(directories: Sequence[str]) -> tuple[str, ...]:

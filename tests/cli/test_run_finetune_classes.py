@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -120,3 +122,53 @@ def test_names_that_say_nothing_are_none(expected, tmp_path):
     assert '"LABEL_0"' in (tmp_path / "there/config.json").read_text()
     runs.main(command("mnli", tmp_path, tmp_path / "there", do_eval=True, do_predict=True))
     np.testing.assert_allclose(results(tmp_path)[0], results(expected)[0], atol=tolerances.OUTPUT)
+
+
+# --- tasks whose classes are those of a file ------------------------------------------------
+
+
+def write_files(task: str, folder: pathlib.Path) -> dict[str, pathlib.Path | None]:
+    """Writes what a task trains on and predicts; returns the flags."""
+    files = {name: folder / f"{name}.csv" for name in ("train", "test")}
+    if task == "token_classification":
+        files = {name: folder / f"{name}.conll" for name in files}
+        files["train"].write_text("the x\ncat y\nsat z\n")
+        files["test"].write_text("a\ncat\nsat\n")
+    else:
+        files["train"].write_text("text,label\nthe cat,x\na dog,y\nthe end,z\n")
+        files["test"].write_text("text\na cat\nthe dog\n")
+    return {"data_dir": None, "train_file": files["train"], "predict_file": files["test"]}
+
+
+def probabilities(folder: pathlib.Path) -> list[list[float]]:
+    return json.loads((folder / "out" / "test_probabilities.json").read_text())["probabilities"]
+
+
+@pytest.mark.parametrize("task", ["classification", "multilabel", "token_classification"])
+def test_classes_are_found_beside_the_weights(task, tmp_path):
+    files = write_files(task, tmp_path)
+    first, again, swapped = (tmp_path / name for name in ("first", "again", "swapped"))
+    first.mkdir()
+    swapped.mkdir()
+    changes = {"do_train": True, "train_step": 1, "train_batch_size": 1, "learning_rate": 0.1}
+    runs.main(runs.command(task, first, **files, **changes, do_predict=True))
+    expected = probabilities(first)
+    weights = first / "out" / "model.ckpt-1"
+    runs.main(command(task, again, weights, **files, do_predict=True))
+    np.testing.assert_allclose(probabilities(again), expected, atol=tolerances.OUTPUT)
+    # Those in output_dir come first: the weights are put into their order.
+    stored = checkpoint.read(str(weights))
+    stored |= {name: stored[name][[2, 0, 1]] for name in HEAD}
+    checkpoint.write(str(swapped / "model.ckpt-best"), stored)
+    labels_file.write(str(swapped), ("z", "x", "y"))
+    shutil.copy(first / "out" / "albert_config.json", swapped)
+    labels_file.write(str(again / "out"), ("x", "y", "z"))
+    runs.main(command(task, again, swapped, **files, do_predict=True))
+    np.testing.assert_allclose(probabilities(again), expected, atol=tolerances.OUTPUT)
+
+
+def test_classes_that_nothing_names_are_asked_for(tmp_path):
+    weights = write(tmp_path / "weights", ())
+    files = write_files("classification", tmp_path)
+    with pytest.raises(SystemExit, match="out/labels.jsonl does not exist: it lists the labels"):
+        runs.main(command("classification", tmp_path, weights, **files, do_predict=True))
