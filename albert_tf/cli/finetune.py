@@ -172,6 +172,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     finetune_tasks.find_vocabulary(values)
     words = finetune_records.read_vocabulary(values, config)
     task, read = finetune_tasks.make_task(values, config, words.tokenizer)
+    if values.do_train:
+        finetune_records.check_same_task(values, task)
     if values.export_dir:
         finetune_export.check(values, task)
     teacher = _teacher(values, task) if values.teacher else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from absl import flags
 
-from albert_tf import scripts
+from albert_tf import checkpoint, scripts
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.text import vocabulary
@@ -29,6 +30,25 @@ def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabular
     words.check(config)
     vocabulary.check_kept(words, values.output_dir)
     return words
+
+
+def check_same_task(values: flags.FlagValues, task: SupervisedTask) -> None:
+    """Checks that the run in output_dir, which training would resume, is of the same task.
+
+    Raises:
+      ValueError: If it is another task's, even if the weights would fit.
+    """
+    found = run_record.find(values.output_dir) if checkpoint.latest(values.output_dir) else None
+    if found is None:  # Earlier versions, and the release, wrote no record.
+        return
+    before = (found.task_name, found.problem_type or task.problem_type)
+    now = (values.task_name, task.problem_type)
+    if before != now:
+        texts = [", ".join(filter(None, each)) for each in (before, now)]
+        raise ValueError(
+            f"--output_dir {values.output_dir} holds a run of another task ({texts[0]} before, "
+            f"{texts[1]} now): give another directory; --init_checkpoint may name this one"
+        )
 
 
 def write(

@@ -69,3 +69,23 @@ def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
     (source / "run.json").write_text('{"task_name": 3}')
     with pytest.raises(ValueError, match=r"run.json: .*task_name"):
         convert(str(source), "huggingface", str(tmp_path / "other"))
+
+
+def test_another_task_does_not_go_on_with_a_run(copy):
+    """Its weights would fit: training would find nothing to do, and all files would be MRPC's."""
+    before = {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*")}
+    message = (
+        f"^error: --output_dir {copy}/out holds a run of another task .mrpc, single_label_class.* "
+        "before, rte, single_label_class.* now.: give another directory; --init_checkpoint [^\n]*$"
+    )
+    with pytest.raises(SystemExit, match=message):
+        runs.main(runs.command("rte", copy, do_train=True, do_predict=True))
+    assert {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*")} == before
+    # Others evaluate and predict with it, as mismnli does with MNLI's.
+    runs.main(runs.command("wnli", copy, do_predict=True, from_scratch=None))
+    assert (copy / "out" / "WNLI.tsv").exists()
+    assert json.loads((copy / "out" / "run.json").read_text())["task_name"] == "mrpc"
+    # Earlier versions wrote no record.
+    (copy / "out" / "run.json").unlink()
+    runs.main(runs.command("wnli", copy, do_train=True))
+    assert json.loads((copy / "out" / "run.json").read_text())["task_name"] == "wnli"
