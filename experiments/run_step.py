@@ -26,6 +26,8 @@ from experiments.steps import ROOT, SCRIPTS, Step
 
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
 _DIVERGED = "is not finite"
+# What one that a signal stopped says, which ends without an error.
+_STOPPED = "the same command resumes from there"
 # Those that are installed are in metrics.json.
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "sentencepiece", "scikit-learn")
 _POINTS_DIGITS = 5
@@ -128,7 +130,7 @@ def _command(step: Step, directories: dict[str, pathlib.Path]) -> list[str]:
 def _execute(
     command: list[str], directory: pathlib.Path, scripts: pathlib.Path, threads: int, lock: int
 ) -> str | None:
-    """Runs a command; returns its last line if its loss diverged."""
+    """Runs a command; returns its last line if its loss diverged, None if it ended well."""
     limits = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(limits, str(threads))}
     with open(directory / "log.txt", "ab") as log:
@@ -144,13 +146,15 @@ def _execute(
             pass_fds=(lock,),
             check=False,
         ).returncode
-    if not code:
-        return None
     lines = (directory / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    if _DIVERGED in lines[-1]:
+    stopped = _STOPPED in lines[-1]
+    if not (code or stopped):
+        return None
+    if code and _DIVERGED in lines[-1]:
         return lines[-1]
+    what = "was stopped" if stopped else f"failed with exit code {code}"
     raise RuntimeError(
-        f"this command failed with exit code {code} ({lines[-1]}); its log is "
+        f"this command {what} ({lines[-1]}); its log is "
         f"{directory / 'log.txt'}: python {shlex.join(command)}"
     )
 

@@ -41,5 +41,17 @@ def _claims(directory):
     return json.loads(text, parse_float=lambda number: round(float(number), 9))
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(RESULTS.glob("cpu/cells/pretrain-*/metrics.json")),
+    ids=lambda path: path.parent.name,
+)
+def test_a_committed_training_went_on_to_its_end(path):
+    record = json.loads(path.read_text())
+    flags = record["step"]["flags"]
+    tokens = flags["num_train_steps"] * flags["train_batch_size"] * flags["max_seq_length"]
+    assert record["failed"] or record["curve"][-1][0] == tokens
+
+
 def test_there_are_reports():
     assert {path.name for path in REPORTS} >= {"objective", "depth", "dropout", "sharing"}

@@ -174,6 +174,17 @@ def test_a_step_that_fails_otherwise_leaves_no_metrics(plan, tmp_path):
     assert not (tmp_path / "bad/metrics.json").exists() and not (tmp_path / "bad/done").exists()
 
 
+def test_a_run_that_a_signal_stopped_is_not_finished(plan, tmp_path):
+    """It ends with exit code 0, before its last step; started again, it goes on."""
+    step = plan.steps[plan.cells[0].pretrain]
+    (tmp_path / "run_pretraining.py").write_text(
+        "print('I1 trainer.py:1] stopped at step 3: the same command resumes from there')\n"
+    )
+    with pytest.raises(RuntimeError, match="this command was stopped .*stopped at step 3: "):
+        run_step.run(dataclasses.replace(step, needs={}), "key", tmp_path, tmp_path, threads=1)
+    assert not (tmp_path / "key/metrics.json").exists()
+
+
 def write_events(directory, points):
     with tf.summary.create_file_writer(str(directory)).as_default() as writer:
         for step, loss in points:
