@@ -17,29 +17,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.text import sentence_piece_file as file_format
+from albert_tf.text.sentence_piece import ends_in_digit_comma
 from albert_tf.text_files import read_json_object
 from albert_tf.wire import field
 
+# transformers takes this from the scores of pieces that the release splits again.
+_DIGIT_COMMA_PENALTY = 100
+# It replaces these, with spiece.model, too; the release doesn't. Spaces are collapsed anyway.
+_REPLACED = [
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+]
 
-def extract(path: str) -> tuple[str, bool]:
+
+def extract(path: str) -> tuple[str, bool, bool]:
     """Writes the vocabulary to a temporary file, which is removed when the process ends.
 
     Args:
       path: A tokenizer.json.
 
     Returns:
-      The file, and whether it is a WordPiece vocabulary.
+      The file, whether it is a WordPiece vocabulary, and whether text is lower-cased.
 
     Raises:
-      ValueError: If the file would not give the ids that the tokenizer.json gives.
+      ValueError: If the tokenizer.json normalises text in another way than Tokenizer does with
+        the file, or its pieces can't be written to it.
     """
     tokenizer = read_json_object(path)
-    model = _object(tokenizer, "model")
+    model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
+    is_word_piece = model.get("type") == "WordPiece"
     try:
-        if model.get("type") == "WordPiece":
+        if is_word_piece:
             name, content = "vocab.txt", _word_piece(model)
+            lower = _bert_case(normalizer)
         else:
-            name, content = "spiece.model", _sentence_piece(tokenizer, model)
+            table, lower = _character_table(normalizer)
+            name, content = "spiece.model", _sentence_piece(tokenizer, model, table)
     except ValueError as error:
         raise ValueError(
             f"{path} can't be used ({error}): put the spiece.model or vocab.txt that the model "
@@ -50,7 +64,7 @@ def extract(path: str) -> tuple[str, bool]:
     file = os.path.join(directory, name)
     with open(file, "wb") as opened:
         opened.write(content)
-    return file, model.get("type") == "WordPiece"
+    return file, is_word_piece, lower
 
 
 def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -71,19 +85,33 @@ def _word_piece(model: Mapping[str, Any]) -> bytes:
     return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def _sentence_piece(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> bytes:
+def _bert_case(normalizer: Mapping[str, Any]) -> bool:
+    """Returns whether a BertNormalizer lower-cases; it must do the rest as WordPiece does."""
+    lower = normalizer.get("lowercase")
+    if normalizer.get("type") != "BertNormalizer" or not isinstance(lower, bool):
+        raise ValueError("its normalizer is not a BertNormalizer")
+    if not (normalizer.get("clean_text") and normalizer.get("handle_chinese_chars")):
+        raise ValueError("its normalizer lacks clean_text or handle_chinese_chars")
+    if normalizer.get("strip_accents") not in (None, lower):
+        raise ValueError("its normalizer's strip_accents differs from lowercase")
+    return lower
+
+
+def _sentence_piece(tokenizer: Mapping[str, Any], model: Mapping[str, Any], table: bytes) -> bytes:
     """Returns a serialized SentencePiece model."""
     if model.get("type") != "Unigram" or model.get("byte_fallback"):
         raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
     vocab, unknown = model.get("vocab"), model.get("unk_id")
     if not isinstance(vocab, list) or not all(map(_is_scored_piece, vocab)):
         raise ValueError("its pieces have no scores")
-    table = _character_table(_object(tokenizer, "normalizer"))
     added = tokenizer.get("added_tokens")
     added = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
     special = {token.get("content") for token in added if token.get("special")}
     message = []
     for i, (piece, score) in enumerate(vocab):
+        # No logarithm of a trained piece's probability is as low.
+        if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
+            score += _DIGIT_COMMA_PENALTY
         kind = file_format.NORMAL
         if i == unknown:
             kind = file_format.UNKNOWN
@@ -107,14 +135,23 @@ def _is_scored_piece(row: Any) -> bool:
     )
 
 
-def _character_table(normalizer: Mapping[str, Any]) -> bytes:
-    """Returns the SentencePiece model's own table of normalised characters."""
-    steps = normalizer.get("normalizers", [normalizer])
-    tables = [step.get("precompiled_charsmap") for step in steps if isinstance(step, dict)]
-    tables = [table for table in tables if isinstance(table, str)]
-    if len(tables) != 1:
+def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Returns the SentencePiece model's own table of characters, and whether text is lower-cased.
+
+    What comes before the table must be what preprocess_text does.
+    """
+    steps = normalizer.get("normalizers")
+    steps = [step for step in steps if step not in _REPLACED] if isinstance(steps, list) else []
+    kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
+    lower = "Lowercase" in kinds
+    if kinds != ["NFKD", "StripAccents", *["Lowercase"] * lower, "Precompiled"]:
+        raise ValueError(
+            "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled"
+        )
+    table = steps[-1].get("precompiled_charsmap")
+    if not isinstance(table, str):
         raise ValueError("it has no precompiled_charsmap")
     try:
-        return base64.b64decode(tables[0], validate=True)
+        return base64.b64decode(table, validate=True), lower
     except binascii.Error as error:
         raise ValueError("its precompiled_charsmap is damaged") from error

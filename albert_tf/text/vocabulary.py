@@ -70,15 +70,15 @@ def choose(
 
     Raises:
       FileNotFoundError: If the given file doesn't exist.
-      ValueError: If both are given, the vocabulary is damaged, or several lie beside the weights.
+      ValueError: If both are given, the vocabulary is damaged, or several lie beside the weights,
+        or Hugging Face's tokenizer there normalises text in another way.
     """
     if spm_model_file and vocab_file:
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
     if not (spm_model_file or vocab_file):
         return find(path, do_lower_case)
-    if do_lower_case is None:
-        do_lower_case = _says_lower_case(path)
-    return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), do_lower_case)
+    case = _case(path, bool(vocab_file), do_lower_case)
+    return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), case)
 
 
 def need(
@@ -106,19 +106,17 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     Args:
       path: The directory of the weights, or a file or prefix in it.
       do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
-        tokenizer; without one, uncased.
+        tokenizer, or a tokenizer.json; without them, uncased.
 
     Returns:
       The vocabulary, or None.
 
     Raises:
       ValueError: If there are several, or only a tokenizer.json that can't be read exactly, or the
-        tokenizer's config is damaged.
+        tokenizer's config is damaged, contradicts it, or asks for another normalisation.
     """
     path = hub.local(path)
     directory = _directory(path)
-    if do_lower_case is None:
-        do_lower_case = _says_lower_case(path)
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
             found = files.find(directory, pattern)
@@ -128,23 +126,48 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
                     "with `spm_model_file`"
                 )
             if found:
-                return Vocabulary.read(found[0], is_word_piece, do_lower_case)
+                case = _case(path, is_word_piece, do_lower_case)
+                return Vocabulary.read(found[0], is_word_piece, case)
     fast = os.path.join(directory, _FAST_TOKENIZER)
-    if files.is_file(fast):
-        return Vocabulary.read(*fast_tokenizer.extract(fast), do_lower_case)
-    return None
+    if not files.is_file(fast):
+        return None
+    file, is_word_piece, lower = fast_tokenizer.extract(fast)
+    case = _case(path, is_word_piece, do_lower_case, lower)
+    if do_lower_case is None and case != lower:
+        raise ValueError(
+            f"{fast} and the {_TOKENIZER_CONFIG} beside it differ in lower-casing: set "
+            "`do_lower_case` as the model was trained"
+        )
+    return Vocabulary.read(file, is_word_piece, case)
 
 
 def _directory(path: str) -> str:
     return path if files.is_dir(path) else os.path.dirname(path)
 
 
-def _says_lower_case(path: str) -> bool:
+def _case(
+    path: str, is_word_piece: bool, do_lower_case: bool | None = None, default: bool = True
+) -> bool:
+    """Returns whether the model is uncased: as given, or else as its tokenizer's config says.
+
+    Raises:
+      ValueError: If the config is damaged, or asks for a normalisation that Tokenizer has not.
+    """
     file = os.path.join(_directory(path), _TOKENIZER_CONFIG)
-    value = read_json_object(file).get("do_lower_case", True) if files.is_file(file) else True
-    if not isinstance(value, bool):
-        raise ValueError(f"{file}: do_lower_case must be true or false, not {value!r}")
-    return value
+    config = read_json_object(file) if files.is_file(file) else {}
+    lower = config.get("do_lower_case", default) if do_lower_case is None else do_lower_case
+    if not isinstance(lower, bool):
+        raise ValueError(f"{file}: do_lower_case must be true or false, not {lower!r}")
+    wrong = ""
+    if not is_word_piece and config.get("keep_accents"):
+        wrong = "keep_accents must be false: with SentencePiece accents are always removed"
+    elif is_word_piece and config.get("strip_accents") not in (None, lower):
+        wrong = "strip_accents must be null or as do_lower_case: accents go with lower-casing"
+    elif is_word_piece and not config.get("tokenize_chinese_chars", True):
+        wrong = "tokenize_chinese_chars must be true: Chinese characters are always split"
+    if wrong:
+        raise ValueError(f"{file}: {wrong}, as in the release; use a model that was trained so")
+    return lower
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:
@@ -165,7 +188,9 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
     """
     path = _kept(vocabulary, directory)
     if files.is_file(path):
-        kept = Vocabulary.read(path, vocabulary.is_word_piece, _says_lower_case(directory))
+        kept = Vocabulary.read(
+            path, vocabulary.is_word_piece, _case(directory, vocabulary.is_word_piece)
+        )
         if kept.tokenizer.digest != vocabulary.tokenizer.digest:
             raise ValueError(
                 f"{path} is another vocabulary than {vocabulary.path}, or differs in "

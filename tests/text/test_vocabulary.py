@@ -81,6 +81,46 @@ def test_case_that_is_no_truth_value(source):
         vocabulary.find(str(source))
 
 
+@pytest.mark.parametrize("lower", [None, False])
+def test_accents_that_should_stay_are_refused(lower, source, golden, tmp_path):
+    """As the tokenizer's config of ai4bharat/indic-bert asks for."""
+    config = source / "tokenizer_config.json"
+    config.write_text('{"do_lower_case": false, "keep_accents": true}')
+    spm = str(golden / "spm" / "en_small.model")
+    for given in ({}, {"spm_model_file": spm}):
+        with pytest.raises(ValueError, match=f"{config}: keep_accents must be false: .* accents"):
+            vocabulary.choose(
+                str(source),
+                **{"spm_model_file": None, **given},
+                vocab_file=None,
+                do_lower_case=lower,
+            )
+    config.write_text('{"do_lower_case": false, "keep_accents": false}')
+    assert not vocabulary.find(str(source)).tokenizer.do_lower_case
+
+
+def test_words_normalised_in_another_way_are_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    config = tmp_path / "tokenizer_config.json"
+    for said, message in (
+        ({"strip_accents": False}, "strip_accents must be null or as do_lower_case"),
+        ({"do_lower_case": False, "strip_accents": True}, "strip_accents must be null or as"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars must be true"),
+    ):
+        config.write_text(json.dumps(said))
+        with pytest.raises(ValueError, match=f"{config}: {message}"):
+            vocabulary.find(str(tmp_path))
+    for said in (
+        {"strip_accents": True},
+        {"do_lower_case": False, "strip_accents": False},
+        {"keep_accents": True},
+    ):
+        config.write_text(json.dumps({**said, "tokenize_chinese_chars": True}))
+        assert vocabulary.find(str(tmp_path)).tokenizer.do_lower_case is said.get(
+            "do_lower_case", True
+        )
+
+
 def test_a_word_piece_vocabulary(golden, tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(97, 123))]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
