@@ -18,9 +18,23 @@ LABELS_FILE = "labels.jsonl"
 
 
 def write(directory: str, labels: Sequence[str]) -> None:
-    """Writes class names in the order of their ids, one per line."""
+    """Writes class names in the order of their ids, one per line; see `check_names`."""
+    check_names(labels)
     lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
     files.replace(os.path.join(directory, LABELS_FILE), "".join(lines))
+
+
+def check_names(labels: Sequence[str]) -> None:
+    """Checks that labels are names that `read` accepts.
+
+    Raises:
+      ValueError: If one is not a string, or two are the same.
+    """
+    for label in labels:
+        if not isinstance(label, str):
+            raise ValueError(f"`labels` must be strings, got {label!r}: write it as {str(label)!r}")
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"`labels` must be distinct, got {', '.join(map(repr, labels))}")
 
 
 def read(directory: str) -> tuple[str, ...]:
@@ -139,12 +153,13 @@ def check_labels(labels: Sequence[str], classes: int) -> None:
     """Checks that there is a name for each of a model's classes.
 
     Raises:
-      ValueError: If there are more or fewer, or not distinct.
+      ValueError: If there are more or fewer, or not distinct strings, or one is empty.
     """
     if len(labels) != classes:
         raise ValueError(
             f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
             f"for each, not {len(labels)}"
         )
-    if len({label for label in labels if label}) != classes:
-        raise ValueError(f"labels must be distinct, got {', '.join(map(repr, labels))}")
+    check_names(labels)
+    if "" in labels:
+        raise ValueError(f"`labels` must not be empty, got {', '.join(map(repr, labels))}")

@@ -12,7 +12,7 @@ import numpy as np
 from albert_tf import hub
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
-from albert_tf.tasks import sequence_features, squad_text
+from albert_tf.tasks import sequence_features, squad_text, text_columns
 from albert_tf.tasks.text_batches import TextBatches
 from albert_tf.tasks.text_columns import TextColumns
 from albert_tf.text import vocabulary
@@ -30,17 +30,20 @@ class Preprocessor:
       vocabulary: The model's vocabulary.
       max_seq_length: Maximum number of pieces per sequence, special ones included; what is longer
         is cut, but contexts of questions give several rows.
-      labels: Names of the classes in the order of their ids, for labels that are strings.
+      labels: The classes in the order of their ids: names, or numbers, which become names ("3").
       max_qa_length: Maximum number of pieces per choice.
       max_query_length: Maximum number of pieces per question on a context.
       doc_stride: Pieces between the starts of consecutive rows of a long context.
+
+    Raises:
+      ValueError: If `max_seq_length` is less than 4, or two labels are the same.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         max_seq_length: int = 512,
-        labels: Sequence[str] = (),
+        labels: Sequence[Any] = (),
         *,
         max_qa_length: int = 128,
         max_query_length: int = 64,
@@ -50,7 +53,8 @@ class Preprocessor:
             raise ValueError(f"`max_seq_length` must be at least 4, not {max_seq_length}")
         self.vocabulary = vocabulary
         self.max_seq_length = max_seq_length
-        self.labels = tuple(labels)
+        self.labels = tuple(map(text_columns.class_name, labels))
+        labels_file.check_names(self.labels)
         self.max_qa_length = max_qa_length
         self.max_query_length = max_query_length
         self.doc_stride = doc_stride
@@ -60,7 +64,7 @@ class Preprocessor:
         cls,
         path: str | os.PathLike[str],
         max_seq_length: int | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[Any] | None = None,
         *,
         spm_model_file: str | None = None,
         vocab_file: str | None = None,
@@ -108,7 +112,9 @@ class Preprocessor:
 
         Raises:
           FileExistsError: If there is a vocabulary already.
+          ValueError: If labels are not distinct strings.
         """
+        labels_file.check_names(self.labels)  # Before anything is written.
         directory = os.fspath(directory)
         os.makedirs(directory, exist_ok=True)
         vocabulary.copy(self.vocabulary, directory)
@@ -168,7 +174,8 @@ class Preprocessor:
           texts: N texts; or a table (a pandas frame or a dictionary) with a column `text`, perhaps
             `text_pair` and `label`; or a tf.data.Dataset of texts, (texts, labels) or (texts,
             labels, weights).
-          labels: N classes or numbers, or names in `self.labels`.
+          labels: N of `self.labels`, as names or the numbers that they were made of; or N ids of
+            classes or other numbers.
           batch_size: Rows per batch; the last one may have fewer.
           pairs: See `__call__`.
           choices: See `__call__`.
@@ -185,7 +192,7 @@ class Preprocessor:
 
         Raises:
           ValueError: If numbers of texts, labels and weights differ, a text is not a string, a
-            label has no name in `self.labels`, or there are no rows in a batch.
+            label is neither in `self.labels` nor an id, or there are no rows in a batch.
         """
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1, not {batch_size}")

@@ -77,28 +77,41 @@ class TextColumns:
         """Returns the labels, `<int32>[N]` for classes and `<float32>[N]` for other numbers.
 
         Args:
-          names: The names of the classes, for labels that are strings.
+          names: The names of the classes, if they have names. Labels are looked up there if they
+            are strings or any is one of them, as the number 3 is of "3"; else they are ids.
 
         Raises:
-          ValueError: If a label is not one of the names, or not a finite number.
+          ValueError: If a label is not one of the names nor an id, or not a finite number.
         """
         if self.labels is None:
             return None
-        if isinstance(self.labels[0], (str, bytes)):
-            given = [_text(label, i, "labels") for i, label in enumerate(self.labels)]
-            known = {name: i for i, name in enumerate(names)}
+        known = {name: i for i, name in enumerate(names)}
+        given = list(map(class_name, self.labels))
+        if isinstance(self.labels[0], (str, bytes)) or not known.keys().isdisjoint(given):
             unknown = sorted(set(given) - set(known))
             if unknown:
-                raise ValueError(
-                    f"label {unknown[0]!r} is not one of `labels` "
-                    f"({', '.join(names) or 'none given'}): give the names of all classes in the "
-                    "order of their ids"
-                )
-            return np.array([known[label] for label in given], np.int32)
+                raise _unknown(unknown[0], names)
+            return np.array([known[name] for name in given], np.int32)
         numbers = np.asarray(self.labels)
         if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
             raise ValueError("labels must be finite numbers, or strings that are all in `labels`")
+        # Several numbers for a text are no ids.
+        is_wrong = (numbers < 0) | (numbers >= len(names))
+        if names and numbers.ndim == 1 and is_wrong.any():
+            raise _unknown(class_name(numbers[is_wrong][0]), names)
         return numbers.astype(np.float32 if numbers.dtype.kind == "f" else np.int32)
+
+
+def class_name(label: Any) -> str:
+    """Returns the name of a class that is given by its name or a number."""
+    return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)
+
+
+def _unknown(label: str, names: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"label {label!r} is not one of `labels` ({', '.join(names) or 'none given'}): give the "
+        "names of all classes in the order of their ids"
+    )
 
 
 def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:

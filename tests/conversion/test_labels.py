@@ -72,6 +72,22 @@ def test_damaged_names_are_refused(content, message, tmp_path):
         labels.find(str(tmp_path), 2)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((0, 1), "`labels` must be strings, got 0: write it as '0'"),
+        (("a", None), "`labels` must be strings, got None"),
+        (("a", "a"), "`labels` must be distinct, got 'a', 'a'"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(given, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        labels.write(str(tmp_path), given)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=message):
+        labels.check_labels(given, 2)
+
+
 def test_a_run_without_names_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="labels.jsonl does not exist: it lists the labels"):
         labels.read(str(tmp_path))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.feature_table import FeatureTable
@@ -176,8 +177,47 @@ def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("labels", "rows", "names", "expected"),
+    [
+        ([0, 1], [1, 0, 1], ("0", "1"), [1, 0, 1]),
+        (np.unique([0, 1]), np.array([1, 0, 1]), ("0", "1"), [1, 0, 1]),
+        ([1, 2, 3], [3, 1, 2], ("1", "2", "3"), [2, 0, 1]),
+        (["1", "2", "3"], np.array([3, 1, 2]), ("1", "2", "3"), [2, 0, 1]),
+        ([1, 2, 3], ["3", b"1", "2"], ("1", "2", "3"), [2, 0, 1]),
+        ([0.5, 1.0], np.array([1.0, 0.5, 1.0]), ("0.5", "1.0"), [1, 0, 1]),
+        ([False, True], np.array([True, False, True]), ("False", "True"), [1, 0, 1]),
+        (["bad", "good"], [1, 0, 1], ("bad", "good"), [1, 0, 1]),
+        (["bad", "good"], np.array([1.0, 0.0, 1.0]), ("bad", "good"), [1, 0, 1]),
+        ([b"bad", np.str_("good")], ["good", "bad", "good"], ("bad", "good"), [1, 0, 1]),
+    ],
+)
+def test_labels_may_be_numbers(labels, rows, names, expected, preprocess, tmp_path):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, labels)
+    assert named.labels == names and {type(name) for name in named.labels} == {str}
+    ((_, ids),) = named.dataset(["a", "b", "c"], rows, shuffle=False)
+    assert ids.numpy().tolist() == expected
+    named.save(tmp_path)
+    assert labels_file.read(str(tmp_path)) == names
+
+
+def test_several_numbers_for_a_text_are_no_classes(preprocess):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("0", "1"))
+    ((_, found),) = named.dataset(["a", "b"], [[0, 5], [1, 1]], shuffle=False)
+    assert found.numpy().tolist() == [[0, 5], [1, 1]]
+
+
+def test_labels_that_can_not_be_saved_leave_nothing(preprocess, tmp_path):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
+    named.labels = (0, 1)
+    with pytest.raises(ValueError, match="`labels` must be strings, got 0"):
+        named.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
 def test_bad_texts_and_labels_are_one_line(preprocess, weights):
     named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
+    numbered = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, 2])
     for call, message in (
         (lambda: preprocess([]), "there are no texts"),
         (lambda: preprocess(["a", None]), "texts must be strings, but the one at index 1 is None"),
@@ -187,6 +227,13 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
         (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is not one of `labels`.*none given"),
         (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is not one of `labels`"),
+        (lambda: named.dataset(["a", "b"], [1, 2]), "label '2' is not one of `labels`"),
+        (lambda: named.dataset(["a", "b"], [-1, 0]), "label '-1' is not one of `labels`"),
+        (lambda: numbered.dataset(["a", "b"], [0, 1]), "label '0' is not one of `labels`"),
+        (
+            lambda: albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, "1"]),
+            "`labels` must be distinct, got '1', '1'",
+        ),
         (lambda: preprocess.dataset(["a"], [float("nan")]), "labels must be finite numbers"),
         (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give both"),
         (lambda: preprocess.dataset(["a"], batch_size=0), "`batch_size` must be at least 1, not 0"),
