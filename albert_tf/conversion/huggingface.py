@@ -126,10 +126,9 @@ def read_labels(path: str) -> tuple[str, ...]:
     """
     file = os.path.join(path, _CONFIG)
     by_id = text_files.read_json_object(file).get("id2label") or {}
-    ids = [str(i) for i in range(len(by_id))]
-    if not isinstance(by_id, dict) or set(by_id) != set(ids):
+    if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
         raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
-    labels = tuple(by_id[i] for i in ids)
+    labels = tuple(by_id[str(i)] for i in range(len(by_id)))
     if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
         raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
     return () if labels == _default_labels(len(labels)) else labels

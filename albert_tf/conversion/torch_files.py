@@ -42,12 +42,17 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
       Arrays by name.
 
     Raises:
-      ValueError: If it is damaged.
+      ValueError: If it is damaged, or has weights of a type that NumPy lacks, such as float8.
     """
     try:
         return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+    except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.
+        raise ValueError(
+            f"{path} has weights of a type that is not read ({error}): save the model again in "
+            "float32"
+        ) from None
 
 
 def read_pickle(path: str) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 import albert_tf
 from albert_tf import checkpoint, conversion, directories
 from albert_tf.conversion import __main__ as command
-from albert_tf.conversion import layouts
+from albert_tf.conversion import layouts, torch_files
 from albert_tf.conversion.convert import convert
 from tests import goldens
 from tests.conversion.untrusted import assert_refused, encoder
@@ -397,3 +397,14 @@ def test_the_command_says_what_it_did(golden, tmp_path, capsys):
     assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary\n"
     model = albert_tf.AlbertForPreTraining(goldens.config("base"))
     assert albert_tf.load_weights(model, target).missing == ()
+
+
+@pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2"])
+def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
+    path = tmp_path / "model.safetensors"
+    header = json.dumps({"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(
+        ValueError, match="model.safetensors has weights of a type that is not read"
+    ):
+        torch_files.read_safetensors(str(path))

@@ -93,7 +93,9 @@ def test_a_run_without_names_is_named(tmp_path):
         labels.read(str(tmp_path))
 
 
-@pytest.mark.parametrize("by_id", [["a", "b"], {"0": "a", "2": "b"}, {"0": "a", "1": "a"}])
+@pytest.mark.parametrize(
+    "by_id", [5, True, "ab", ["a", "b"], {"0": "a", "2": "b"}, {"0": "a", "1": "a"}]
+)
 def test_damaged_names_of_hugging_face_are_refused(by_id, tmp_path):
     config = {"model_type": "albert", "id2label": by_id}
     (tmp_path / "config.json").write_text(json.dumps(config))
