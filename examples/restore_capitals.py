@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from albert_tf import files, quiet
+from albert_tf.text import vocabulary
 from albert_tf.text.words import split_words
 from demo import ROOT, read_results, run
 
@@ -82,8 +83,10 @@ def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str
     start: dict[str, object] = {"from_scratch": True, "spm_model_file": f"{directory}/spm.model"}
     start["albert_config_file"] = os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json"))
     if init_checkpoint:
-        spm_model = os.path.join(os.path.dirname(init_checkpoint.rstrip("/")), "spm.model")
-        start = {"init_checkpoint": init_checkpoint, "spm_model_file": spm_model}
+        start = {"init_checkpoint": init_checkpoint}
+        if vocabulary.find(init_checkpoint) is None:  # As beside demo/albert_tiny.
+            beside = os.path.dirname(init_checkpoint.rstrip("/"))
+            start["spm_model_file"] = os.path.join(beside, "spm.model")
     run(
         "run_finetune.py",
         [f"{directory}/exported/saved_model.pb"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -46,3 +47,21 @@ def test_it_can_be_put_on_again(example):
     spans = [(*place, tag) for place, tag in zip(split_words(bare), tags, strict=True)]
     assert example.restore(bare, spans) == text
     assert example.restore(bare, []) == bare
+
+
+def test_weights_bring_their_vocabulary(example, golden, tmp_path, monkeypatch):
+    """Those of `make demo` have it in the folder above."""
+    given = {}
+    monkeypatch.setattr(example, "run", lambda *_, **arguments: given.update(arguments))
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    example.train("out", ("train", "dev"), 1, f"{weights}/")
+    assert given["init_checkpoint"] == f"{weights}/"
+    assert given["spm_model_file"] == str(tmp_path / "spm.model")
+    given.clear()
+    shutil.copy(golden / "spm" / "en_small.model", weights / "spiece.model")
+    example.train("out", ("train", "dev"), 1, str(weights))
+    assert given["init_checkpoint"] == str(weights) and "spm_model_file" not in given
+    given.clear()
+    example.train("out", ("train", "dev"), 1, None)
+    assert given["spm_model_file"] == "out/spm.model" and given["from_scratch"]
