@@ -28,13 +28,6 @@ from albert_tf.conversion.source import HEADS, Source
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.text import vocabulary
 
-# Tasks whose class of Hugging Face does not follow from the heads.
-_ARCHITECTURES_OF_TASKS = {
-    "race": "AlbertForMultipleChoice",
-    "choice": "AlbertForMultipleChoice",
-    "token_classification": "AlbertForTokenClassification",
-}
-
 
 def convert(
     path: str,
@@ -87,6 +80,10 @@ def convert(
         lost = source.config.differences(layouts.load_config(directory), ())
         if labels.find(directory, source.num_labels) != source.labels:
             lost.append(f"labels ({', '.join(source.labels)})")
+        if source.run and source.num_labels:
+            records = (source.run, run_record.find(directory))
+            before, after = (run_record.kind(run, source.num_labels) for run in records)
+            lost += [f"kind of classifier ({before})"] if after != before else []
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
     text += f"; not kept: {', '.join(lost)}" if lost else ""
@@ -145,8 +142,8 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
             f"a span model of {source.path} (`span_model_dir` of albert-finetune), and convert "
             "that; or leave out heads with `drop`"
         )
-    if architecture is None and source.run:
-        architecture = _ARCHITECTURES_OF_TASKS.get(source.run.task_name)
+    if architecture is None and source.run and source.num_labels:
+        architecture = source.run.architecture or None
     if architecture is None:
         fitting = [name for name, (_, parts) in known.items() if set(parts) == source.heads]
         if not fitting:
@@ -169,7 +166,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         architecture,
         tokenizer,
         source.labels,
-        source.run.problem_type if source.run else "",
+        run_record.problem_type(source.run, count),
     )
     if source.vocabulary:
         longest = source.config.max_position_embeddings

@@ -134,6 +134,14 @@ def read_labels(path: str) -> tuple[str, ...]:
     return () if labels == _default_labels(len(labels)) else labels
 
 
+def read_kind(path: str) -> tuple[str, str]:
+    """Returns a directory's first architecture and its problem_type; "" for what it doesn't say."""
+    theirs = text_files.read_json_object(os.path.join(path, _CONFIG))
+    architectures = theirs.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else ""
+    return str(first), str(theirs.get("problem_type") or "")
+
+
 def _default_labels(count: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(count))
 
@@ -243,8 +251,7 @@ def write(
       architecture: A key of ARCHITECTURES.
       tokenizer: Its special ids go into the config; None leaves them out.
       labels: A classifier's class names by id; Hugging Face's defaults if empty.
-      problem_type: Of a classifier of texts; "" says regression if it has one output, else
-        classification.
+      problem_type: Of a classifier of texts.
 
     Raises:
       ValueError: If the layout can't express the config.
@@ -266,9 +273,7 @@ def write(
         theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}
         theirs |= {"id2label": {str(i): name for i, name in names_by_id.items()}}
     if architecture == "AlbertForSequenceClassification":
-        one = len(weights["output_bias"]) == 1
-        default = "regression" if one else "single_label_classification"
-        theirs |= {"problem_type": problem_type or default}
+        theirs |= {"problem_type": problem_type}
     if tokenizer:
         theirs |= {"pad_token_id": tokenizer.pad_id}
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}

@@ -32,7 +32,7 @@ def text(
 
     Args:
       path: Where it is stored: its metrics may lie there.
-      run: The fine-tuning run that made it, if it is known.
+      run: What it was fine-tuned for, and how, if it is known.
       architecture: The class of Hugging Face that it becomes.
       config: Its config.
       labels: Names of its classes, if there are any.
@@ -52,7 +52,7 @@ def text(
         sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
     if run and run.note:
         sections.append(run.note)
-    if run:
+    if run and run.command:
         start = (
             f"from {run.init_checkpoint}" if run.init_checkpoint else ("from random initialisation")
         )

@@ -1,4 +1,4 @@
-"""What a fine-tuning run was, stored beside its weights: for model cards."""
+"""What a model was fine-tuned for, stored beside its weights: for conversions and exports."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ import json
 import os
 
 from albert_tf import files
+from albert_tf.conversion import huggingface
 from albert_tf.text_files import json_member, read_json_object
 
 RECORD_FILE = "run.json"
 # The problem_type of texts with one label, and with any number of them.
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
+_REGRESSION = "regression"
+_CLASSIFIER = "AlbertForSequenceClassification"
+# A task -> Hugging Face's class, which the heads don't tell. The last task of a class is that of
+# Hugging Face's own models.
+_ARCHITECTURES = {
+    "classification": _CLASSIFIER,
+    "race": "AlbertForMultipleChoice",
+    "choice": "AlbertForMultipleChoice",
+    "token_classification": "AlbertForTokenClassification",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +31,10 @@ class RunRecord:
 
     Attributes:
       task_name: The task.
-      problem_type: Hugging Face's name for the kind of classifier; "" for other models.
+      problem_type: Hugging Face's name for the kind of classifier; "" for other models, or if it
+        is not known.
       init_checkpoint: The weights that it started from, as named; "" for none.
-      command: The command line.
+      command: The command line; "" if it was not run here.
       note: What users of the model must know; "" for nothing.
     """
 
@@ -31,6 +43,11 @@ class RunRecord:
     init_checkpoint: str
     command: str
     note: str = ""
+
+    @property
+    def architecture(self) -> str:
+        """Hugging Face's class for the model; "" where its heads tell."""
+        return _CLASSIFIER if self.problem_type else _ARCHITECTURES.get(self.task_name, "")
 
     def write(self, directory: str) -> None:
         """Writes the record."""
@@ -41,15 +58,47 @@ class RunRecord:
 def find(path: str) -> RunRecord | None:
     """Returns the record beside a model's weights, if there is one.
 
+    Hugging Face's config tells what a model is for, but not how it was trained.
+
     Raises:
       ValueError: If it is damaged.
     """
     directory = path if files.is_dir(path) else os.path.dirname(path)
     file = os.path.join(directory, RECORD_FILE)
     if not files.is_file(file):
-        return None
+        return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
     fields = dataclasses.fields(RunRecord)
     # Earlier versions wrote no note.
     names = [f.name for f in fields if f.name in stored or f.default is dataclasses.MISSING]
     return RunRecord(**{name: json_member(stored, name, file, str) for name in names})
+
+
+def _of_hugging_face(directory: str) -> RunRecord | None:
+    architecture, problem_type = huggingface.read_kind(directory)
+    known = (_REGRESSION, SINGLE_LABEL, MULTI_LABEL)
+    if problem_type not in ("", *known):
+        raise ValueError(
+            f"the config of {directory}: problem_type must be one of {', '.join(known)}, not "
+            f"{problem_type!r}"
+        )
+    architecture = architecture or (_CLASSIFIER if problem_type else "")
+    tasks = {name: task for task, name in _ARCHITECTURES.items()}
+    if architecture not in tasks:
+        return None
+    if architecture != _CLASSIFIER:  # Hugging Face's others don't read it.
+        problem_type = ""
+    named = {MULTI_LABEL: "multilabel", _REGRESSION: "regression"}
+    return RunRecord(named.get(problem_type, tasks[architecture]), problem_type, "", "")
+
+
+def problem_type(run: RunRecord | None, num_labels: int) -> str:
+    """Returns a classifier's problem_type: the record's, or what its number of outputs suggests."""
+    default = _REGRESSION if num_labels == 1 else SINGLE_LABEL
+    return (run.problem_type if run else "") or default
+
+
+def kind(run: RunRecord | None, num_labels: int) -> str:
+    """Names what a model with a classifier's head is for: its class, or its problem_type."""
+    architecture = run.architecture if run else ""
+    return problem_type(run, num_labels) if architecture in ("", _CLASSIFIER) else architecture

@@ -38,7 +38,7 @@ class Source:
       weights: `<float32>` arrays by the release's names.
       vocabulary: Its vocabulary, if there is one.
       labels: Names of its classes, if there are any.
-      run: The fine-tuning run that made it, if it is known.
+      run: What it was fine-tuned for, and how, if it is known.
     """
 
     path: str

@@ -1,0 +1,83 @@
+"""What a classifier is for, through the layouts and back: its heads' shapes don't tell."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from albert_tf.conversion import run_record
+from albert_tf.conversion.convert import convert
+from tests import goldens
+
+HEADS = goldens.FOLDER.parent / "heads"
+SEVERAL = run_record.RunRecord("multilabel", run_record.MULTI_LABEL, "hf://a/b", "finetune")
+# Hugging Face's class and its problem_type, for the release's model of this name.
+KINDS = [
+    ("classifier", "AlbertForSequenceClassification", "multi_label_classification"),
+    ("classifier", "AlbertForSequenceClassification", "single_label_classification"),
+    ("stsb", "AlbertForSequenceClassification", "regression"),
+    ("race", "AlbertForMultipleChoice", None),
+]
+
+
+def kind(folder: pathlib.Path) -> tuple[str, str | None]:
+    config = json.loads((folder / "config.json").read_text())
+    return config["architectures"][0], config.get("problem_type")
+
+
+def hugging_face(source: str, architecture: str, problem_type: str | None, folder) -> pathlib.Path:
+    """Returns a directory as others make it: all that tells is in config.json."""
+    convert(str(HEADS / source), "huggingface", str(folder), architecture=architecture)
+    file = folder / "config.json"
+    theirs = {**json.loads(file.read_text()), "problem_type": problem_type}
+    file.write_text(json.dumps(theirs))
+    return folder
+
+
+@pytest.mark.parametrize("between", ["huggingface", "tf1", "keras"])
+@pytest.mark.parametrize("expected", KINDS)
+def test_hugging_faces_kind_is_kept(expected, between, tmp_path):
+    theirs = hugging_face(*expected, tmp_path / "theirs")
+    assert "not kept" not in convert(str(theirs), between, str(tmp_path / "there"))
+    assert "not kept" not in convert(str(tmp_path / "there"), "huggingface", str(tmp_path / "back"))
+    assert kind(tmp_path / "back") == expected[1:]
+    card = (tmp_path / "back" / "README.md").read_text()
+    assert "## Training" not in card, "nobody knows how it was trained"
+
+
+def test_a_runs_kind_is_kept_through_hugging_face(tmp_path):
+    trained = shutil.copytree(HEADS / "classifier", tmp_path / "trained")
+    SEVERAL.write(str(trained))
+    assert "not kept" not in convert(str(trained), "huggingface", str(tmp_path / "there"))
+    convert(str(tmp_path / "there"), "tf1", str(tmp_path / "back"))
+    assert run_record.find(str(tmp_path / "back")).problem_type == run_record.MULTI_LABEL
+
+
+@pytest.mark.parametrize(
+    ("expected", "lost"), [(KINDS[0], KINDS[0][2]), (KINDS[3], KINDS[3][1]), (KINDS[2], None)]
+)
+def test_what_kerashub_has_no_place_for_is_said(expected, lost, tmp_path):
+    theirs = hugging_face(*expected, tmp_path / "theirs")
+    said = convert(str(theirs), "kerashub", str(tmp_path / "there"))
+    assert (f"kind of classifier ({lost})" in said) == (lost is not None)
+    assert ("kind of classifier" in said) == (lost is not None)
+
+
+def test_another_class_that_is_asked_for_is_said(tmp_path):
+    theirs = hugging_face(*KINDS[3], tmp_path / "theirs")
+    there = str(tmp_path / "there")
+    said = convert(
+        str(theirs), "huggingface", there, architecture="AlbertForSequenceClassification"
+    )
+    assert said.endswith("; not kept: kind of classifier (AlbertForMultipleChoice)")
+    convert(str(theirs), "huggingface", str(tmp_path / "bare"), drop=["output_"])
+    assert kind(tmp_path / "bare") == ("AlbertModel", None), "without a head there is no kind"
+
+
+def test_an_unknown_kind_is_refused(tmp_path):
+    theirs = hugging_face(*KINDS[0][:2], "multi_label", tmp_path / "theirs")
+    with pytest.raises(ValueError, match="theirs: problem_type must be one of regression, .*, not"):
+        convert(str(theirs), "tf1", str(tmp_path / "there"))

@@ -1,0 +1,51 @@
+"""Stored weights as served models: for what they were trained, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import checkpoint
+from albert_tf.conversion import labels, named_weights, run_record
+from albert_tf.conversion.convert import convert
+from albert_tf.conversion.stored import Stored
+from albert_tf.serving import trained
+from tests.random_weights import randomise
+
+LABELS = ("art", "law", "war")
+SEVERAL = run_record.RunRecord("multilabel", run_record.MULTI_LABEL, "", "")
+
+
+@pytest.fixture
+def store(config, vocabulary, tmp_path):
+    """Returns what stores a model with its config, its vocabulary and its run's record."""
+
+    def write(num_labels: int, run: run_record.RunRecord | None) -> pathlib.Path:
+        # The head's weights have the same names and shapes, whatever it is for.
+        model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels))
+        folder = tmp_path / "trained"
+        folder.mkdir()
+        weights = {name: np.array(value) for name, value in named_weights(model).items()}
+        checkpoint.write(str(folder / "model.ckpt-best"), weights)
+        (folder / "albert_config.json").write_text(json.dumps(config.to_dict()))
+        (folder / "spm.model").write_bytes(pathlib.Path(vocabulary.path).read_bytes())
+        if num_labels > 1:
+            labels.write(str(folder), LABELS[:num_labels])
+        if run:
+            run.write(str(folder))
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+def test_several_labels_are_served_from_any_layout(layout, store, tmp_path):
+    convert(str(store(3, SEVERAL)), layout, str(tmp_path / "there"))
+    served = trained.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 16})
+    assert served.multilabel and served.labels == LABELS
+    served = trained.serve("classify", Stored(str(tmp_path / "there")), {"multilabel": False})
+    assert not served.multilabel, "what is asked for comes first"
