@@ -183,7 +183,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.class_weights:
         finetune_tasks.weigh_classes(values, task, examples["train"])
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
-    finetune_export.check_free(values, num_train_steps)
+    finetune_export.check_free(values, task, num_train_steps)
     chief = devices.is_chief
     if chief:
         checks.make_output_dir(values.output_dir)

@@ -13,6 +13,7 @@ from albert_tf import checkpoint, directories, eval_results
 from albert_tf.cli import finetune_flags, finetune_records, finetune_tasks
 from albert_tf.conversion import bundles, layouts, run_record
 from albert_tf.conversion.stored import Stored
+from albert_tf.serving import description
 from albert_tf.tasks import span_model
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
@@ -45,7 +46,7 @@ def check(values: flags.FlagValues, task: SupervisedTask) -> None:
     _serving(values, task)
 
 
-def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
+def check_free(values: flags.FlagValues, task: SupervisedTask, num_train_steps: int) -> None:
     """Checks that each directory doesn't exist, or holds the export that this run would make.
 
     Raises:
@@ -54,7 +55,7 @@ def check_free(values: flags.FlagValues, num_train_steps: int) -> None:
     for flag, (is_there, _) in EXPORTS.items():
         directory, path = values[flag].value, _to_export(values)
         if directory and not (
-            _is_trained(values, num_train_steps) and path and is_there(directory, path)
+            _is_trained(values, num_train_steps) and path and is_there(values, task, path)
         ):
             directories.check_free(directory)
 
@@ -77,10 +78,17 @@ def export_best(values: flags.FlagValues, run: SupervisedRun) -> None:
     """Writes the best checkpoint as the flags say, unless it is there."""
     for flag, (is_there, write) in EXPORTS.items():
         directory, path = values[flag].value, _to_export(values)
-        if directory and is_there(directory, path):
+        if directory and is_there(values, run.task, path):
             logging.info("%s already contains the export of %s", directory, path)
         elif directory:
             write(values, run)
+
+
+def _holds_saved_model(values: flags.FlagValues, task: SupervisedTask, path: str) -> bool:
+    kind, options = _serving(values, task)
+    # Whoever leaves windows out wants none.
+    same = description.is_of(values.export_dir, kind, {"windows": None, **options})
+    return same and layouts.holds_weights_of(values.export_dir, path)
 
 
 def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
@@ -101,6 +109,10 @@ def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
     logging.info("exported %s to %s", stored.path, values.export_dir)
     if hint := saved_model.hint(values.export_dir):
         logging.info("%s", hint)
+
+
+def _holds_span_model(values: flags.FlagValues, task: SupervisedTask, path: str) -> bool:
+    return span_model.holds_span_model_of(values.span_model_dir, path)
 
 
 def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
@@ -124,10 +136,10 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
     logging.info("exported %s to %s, as a span model", path, values.span_model_dir)
 
 
-# A flag -> whether its directory holds the export of a checkpoint, and what writes it.
+# A flag -> whether its directory holds this run's export of a checkpoint, and what writes it.
 EXPORTS = {
-    "export_dir": (layouts.holds_weights_of, _export_saved_model),
-    "span_model_dir": (span_model.holds_span_model_of, _export_span_model),
+    "export_dir": (_holds_saved_model, _export_saved_model),
+    "span_model_dir": (_holds_span_model, _export_span_model),
 }
 
 
@@ -167,7 +179,7 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
         options |= {name: getattr(values, name) for name in names}
     if isinstance(task, SquadV2Task):
         options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
-        options |= {"null_threshold": threshold} if threshold is not None else {}
+        options |= {"null_threshold": 0.0 if threshold is None else threshold}
         return "answer_v2", options
     several = isinstance(task, MultiLabelTask)
     binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2

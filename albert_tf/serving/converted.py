@@ -13,10 +13,11 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from albert_tf import directories
-from albert_tf.serving import converted_models, onnx_graph, runtimes
+from albert_tf.serving import description, onnx_graph, runtimes
 from albert_tf.serving.choices import FORMATS
 from albert_tf.serving.sequences import FEATURES
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
 _OPSET = 17
@@ -91,7 +92,8 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
     with directories.whole_directory(directory) as temporary:
         with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
             file.write(content)
-        converted_models.write_description(served, temporary)
+        description.write(served, temporary)
+        vocabulary.copy(served.vocabulary, temporary)
     return drift
 
 

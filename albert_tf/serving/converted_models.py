@@ -6,7 +6,6 @@ says which, and how.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -15,23 +14,14 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
-from albert_tf.directories import write_text
-from albert_tf.serving import arguments, runtimes, trained
+from albert_tf.serving import arguments, description, runtimes, trained
 from albert_tf.serving.sequences import FEATURES
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.text import vocabulary
-from albert_tf.text_files import json_member, read_json_object
 from albert_tf.types import Features
 
-DESCRIPTION_FILE = "serving.json"
 _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
-# Types of options, in JSON; the others are whole numbers.
-_KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("pairs", "multilabel"), (bool,)),
-    **dict.fromkeys(("threshold", "null_threshold"), (float, int)),
-    "windows": (str,),
-}
 # Outputs that a file may lack -> what the served model is then without.
 _DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
 
@@ -75,27 +65,6 @@ class ConvertedModel:
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
 
-def write_description(served: ServedModel, directory: str) -> None:
-    """Writes what `load` needs beside the model's file: task, config, options, labels, words."""
-    options = {name: getattr(served, name) for name in _option_names(served.task)}
-    description = {
-        "task": served.task,
-        "options": {name: value for name, value in options.items() if value is not None},
-        "config": served.config.to_dict(),
-    }
-    text = json.dumps(description, indent=2) + "\n"
-    write_text(os.path.join(directory, DESCRIPTION_FILE), text)
-    vocabulary.copy(served.vocabulary, directory)
-    if served.labels:
-        labels.write(directory, served.labels)
-
-
-def _option_names(task: str) -> list[str]:
-    names = [name for name, tasks in arguments.TASKS_OF.items() if task in tasks]
-    # These have their own file, as beside weights.
-    return [name for name in names if name != "labels"]
-
-
 def find(path: str) -> str | None:
     """Returns the TFLite or ONNX file that a path names, or that is in it; None if there is none.
 
@@ -114,20 +83,20 @@ def load(path: str) -> ServedModel:
     """Loads a file that converted.save wrote.
 
     Args:
-      path: The file; what `write_description` writes lies beside it.
+      path: The file; its description, its vocabulary and its labels lie beside it.
 
     Raises:
       FileNotFoundError: If something is missing beside it.
       ValueError: If something is damaged, or the file's runtime is not installed.
     """
     directory = os.path.dirname(path)
-    where = os.path.join(directory, DESCRIPTION_FILE)
+    where = os.path.join(directory, description.FILE)
     if not files.is_file(where):
         raise FileNotFoundError(
             f"{where}, which describes {path}, does not exist: copy the whole directory of the "
             "export, or export again"
         )
-    task, config, options = _description(where)
+    task, config, options = description.read(where)
     words = vocabulary.find(path)
     if words is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
@@ -143,24 +112,6 @@ def load(path: str) -> ServedModel:
         options["without"] = {_DISPENSABLE[name] for name in lacking}
     _, served_class = trained.TASKS[task]
     return served_class(ConvertedModel(config, runner, **sizes), words, **options)
-
-
-def _description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
-    values = read_json_object(path)
-    task = json_member(values, "task", path, str)
-    if task not in trained.TASKS:
-        raise ValueError(f"{path}: task must be one of {', '.join(trained.TASKS)}, not {task!r}")
-    options = json_member(values, "options", path, dict)
-    known = _option_names(task)
-    unknown = sorted(options.keys() - set(known))
-    if unknown:
-        raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
-    for name in options:
-        json_member(options, name, path, *_KINDS.get(name, (int,)))
-    try:
-        return task, AlbertConfig.from_dict(json_member(values, "config", path, dict)), options
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def _runner(path: str) -> runtimes.Runner:

@@ -7,14 +7,15 @@ import os
 import tensorflow as tf
 
 from albert_tf import directories, files, quiet
-from albert_tf.serving import warm_up
+from albert_tf.serving import description, warm_up
 from albert_tf.serving.served_models import ServedModel
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     """Writes a SavedModel with the signatures `features`, `examples` and `serving_default`.
 
-    With tensorflow-serving-api installed, it has warm-up requests for TensorFlow Serving.
+    Its description lies beside it. With tensorflow-serving-api installed, it has warm-up requests
+    for TensorFlow Serving.
 
     Args:
       served: The model.
@@ -24,6 +25,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     directories.check_free(directory)
     with directories.whole_directory(directory) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
+        description.write(served, temporary)
         warm_up.write(served, temporary)
 
 

@@ -131,16 +131,22 @@ def test_export_answers_as_the_best_checkpoint_predicted(mrpc, exported):
 
 
 def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
-    """And one that would train on, or holds other weights, refuses to replace it at once."""
+    """And one that would train on, has other weights or exports otherwise doesn't replace it."""
     out, directory = exported / "out", exported / "exported"
     changes = {"do_train": True, "do_eval": True, "export_dir": directory}
+    changes["threshold_to_export"] = 0.5
     command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     with caplog.at_level("INFO", logger="absl"):
         runs.main(command)
     assert f"{directory} already contains the export of {out}/model.ckpt-best" in caplog.text
-    with pytest.raises(SystemExit, match="exported already exists: give a new"):
-        runs.main([*command, "--train_step=5"])
+    for other in ("--train_step=5", "--threshold_to_export=0.7", "--max_seq_length=24"):
+        with pytest.raises(SystemExit, match="exported already exists: give a new"):
+            runs.main([*command, other])
+    older = shutil.copytree(directory, exported / "older")
+    (older / "serving.json").unlink()
+    with pytest.raises(SystemExit, match="older already exists: give a new"):
+        runs.main([*command, f"--export_dir={older}"])
     best = checkpoint.read(str(out / "model.ckpt-best"))
     other = {**best, "output_bias": best["output_bias"] + 1}
     checkpoint.write(str(out / "model.ckpt-best"), other)

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import albert_tf
-from albert_tf.serving import converted, converted_models, predict
+from albert_tf.serving import converted, converted_models, description, predict
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
 from tests.random_weights import randomise
@@ -72,7 +72,7 @@ def exported(vocabulary, tmp_path_factory):
 
 
 def edit(directory, **members):
-    path = directory / converted_models.DESCRIPTION_FILE
+    path = directory / description.FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
 
 
