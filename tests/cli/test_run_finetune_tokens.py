@@ -154,7 +154,10 @@ def test_bad_input_ends_before_training(sentences, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, monkeypatch):
+@pytest.mark.parametrize("needs_it", ["do_eval", "teacher"])
+def test_without_seqeval_a_run_that_would_need_it_does_not_begin(
+    trained, tmp_path, monkeypatch, needs_it
+):
     write(tmp_path / "train.conll")
     write(tmp_path / "dev.conll")
     find_spec = importlib.util.find_spec
@@ -164,7 +167,8 @@ def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, monke
     with pytest.raises(
         SystemExit, match="^error: the package 'seqeval', which scores entities, is"
     ):
-        runs.main(command(tmp_path, do_train=True, do_eval=True))
+        value = trained / "out/model.ckpt-best" if needs_it == "teacher" else True
+        runs.main(command(tmp_path, do_train=True, **{needs_it: value}))
     assert not (tmp_path / "out").exists()
 
 
