@@ -90,7 +90,11 @@ class TextColumns:
         if isinstance(self.labels[0], (str, bytes)) or not known.keys().isdisjoint(given):
             unknown = sorted(set(given) - set(known))
             if unknown:
-                raise _unknown(unknown[0], names)
+                raise ValueError(
+                    f"label {unknown[0]!r} is not one of `labels` "
+                    f"({', '.join(names) or 'none given'}): give the names of all classes in the "
+                    "order of their ids"
+                )
             return np.array([known[name] for name in given], np.int32)
         numbers = np.asarray(self.labels)
         if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
@@ -98,20 +102,17 @@ class TextColumns:
         # Several numbers for a text are no ids.
         is_wrong = (numbers < 0) | (numbers >= len(names))
         if names and numbers.ndim == 1 and is_wrong.any():
-            raise _unknown(class_name(numbers[is_wrong][0]), names)
+            raise ValueError(
+                f"label {numbers[is_wrong][0]} is neither one of `labels` ({', '.join(names)}) nor "
+                "an id of one: give the names of all classes in the order of their ids, or "
+                "`labels=()` for numbers that are no classes"
+            )
         return numbers.astype(np.float32 if numbers.dtype.kind == "f" else np.int32)
 
 
 def class_name(label: Any) -> str:
     """Returns the name of a class that is given by its name or a number."""
     return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)
-
-
-def _unknown(label: str, names: Sequence[str]) -> ValueError:
-    return ValueError(
-        f"label {label!r} is not one of `labels` ({', '.join(names) or 'none given'}): give the "
-        "names of all classes in the order of their ids"
-    )
 
 
 def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:

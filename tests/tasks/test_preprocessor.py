@@ -227,8 +227,9 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
         (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is not one of `labels`.*none given"),
         (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is not one of `labels`"),
-        (lambda: named.dataset(["a", "b"], [1, 2]), "label '2' is not one of `labels`"),
-        (lambda: named.dataset(["a", "b"], [-1, 0]), "label '-1' is not one of `labels`"),
+        (lambda: named.dataset(["a", "b"], [1, 2]), "label 2 is neither one of `labels`"),
+        (lambda: named.dataset(["a", "b"], [-1, 0]), "label -1 is neither one of `labels`"),
+        (lambda: named.dataset(["a"], [3.7]), "or `labels=\\(\\)` for numbers that are no cl"),
         (lambda: numbered.dataset(["a", "b"], [0, 1]), "label '0' is not one of `labels`"),
         (
             lambda: albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, "1"]),
