@@ -9,6 +9,7 @@ from typing import Any
 from albert_tf import hub
 from albert_tf.conversion import labels, run_record
 from albert_tf.conversion.names import POOLER
+from albert_tf.conversion.run_record import RunRecord
 from albert_tf.conversion.stored import Stored
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
@@ -54,11 +55,13 @@ def serve(
 
     Raises:
       FileNotFoundError: If there is no such model, config or vocabulary.
-      ValueError: If it is damaged or lacks the task's head, is a classifier that is to tag, or an
+      ValueError: If it is damaged, lacks the task's head or was trained for another task, or an
         option doesn't fit.
     """
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
     model_class, served_class = TASKS[task]
+    run = run_record.find(stored.path)
+    _check_task(task, stored.path, run)
     config, words = stored.config(), stored.vocabulary()
     sizes = {name: options[name] for name in BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in sizes}
@@ -67,10 +70,6 @@ def serve(
         count = labels.count(stored.path) or 1
         sizes = {"num_labels": count}
         options.setdefault("labels", labels.find(stored.path, count))
-        run = run_record.find(stored.path)
-        if task == "tag" and run and run.problem_type:
-            # Its weights are those of a tagger, and a pooler.
-            raise ValueError(f"{stored.path} is a classifier: set `task` to classify")
         if run and run.problem_type == run_record.MULTI_LABEL:
             options.setdefault("multilabel", True)
     model = model_class(config, **sizes)
@@ -82,3 +81,21 @@ def serve(
     if lacking:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")
     return served_class(model, words, **options)
+
+
+def _check_task(task: str, path: str, run: RunRecord | None) -> None:
+    """Checks what the weights of classifiers, taggers and choosers don't show: they are alike.
+
+    Raises:
+      ValueError: If the model was trained for another task.
+    """
+    of_class = {model_class.__name__: name for name, (model_class, _) in TASKS.items()}
+    right = of_class.get(run.architecture, task) if run else task
+    if right != task:
+        raise ValueError(f"{path} is trained for {right}, not for {task}: set `task` to {right}")
+    outputs = labels.count(path) if task == "choose" else 1
+    if outputs > 1:
+        raise ValueError(
+            f"{path} is not trained for choose, which needs a head of one output, not of "
+            f"{outputs}: set `task` to classify or tag"
+        )

@@ -220,7 +220,9 @@ def test_a_classifier_is_no_tagger(folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     model = trained(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
     run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "").write(str(tmp_path))
-    with pytest.raises(SystemExit, match="is a classifier: set --task to classify"):
+    with pytest.raises(
+        SystemExit, match="is trained for classify, not for tag: set --task to classify"
+    ):
         predict.main(["--model", model, "--task", "tag"])
 
 
@@ -253,6 +255,10 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
         (("--task", "classify", "--labels", "a,a"), "must be distinct, got 'a', 'a'"),
         (("--task", "classify", "--labels", "a,"), "must not be empty, got 'a', ''"),
         (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
+        (
+            ("--task", "choose"),
+            "is not trained for choose, .* not of 2: set --task to classify or tag",
+        ),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (
             ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),

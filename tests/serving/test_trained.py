@@ -49,3 +49,35 @@ def test_several_labels_are_served_from_any_layout(layout, store, tmp_path):
     assert served.multilabel and served.labels == LABELS
     served = trained.serve("classify", Stored(str(tmp_path / "there")), {"multilabel": False})
     assert not served.multilabel, "what is asked for comes first"
+
+
+# A run's task, its problem_type, and what its model serves.
+RIGHT = [
+    ("mrpc", run_record.SINGLE_LABEL, "classify"),
+    ("stsb", "regression", "classify"),
+    ("race", "", "choose"),
+    ("choice", "", "choose"),
+    ("token_classification", "", "tag"),
+]
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+@pytest.mark.parametrize(("name", "problem_type", "right"), RIGHT)
+def test_only_what_it_was_trained_for_is_served(name, problem_type, right, layout, store, tmp_path):
+    """One output would do for each of the three."""
+    folder, there = store(1, run_record.RunRecord(name, problem_type, "", "")), tmp_path / "there"
+    drop = ["bert/pooler/"] if right == "tag" else []
+    convert(str(folder), layout, str(there), drop=drop)
+    for task in ("classify", "tag", "choose", "fill_mask"):
+        if task != right:
+            message = f"there is trained for {right}, not for {task}: set `task` to {right}"
+            with pytest.raises(ValueError, match=message):
+                trained.serve(task, Stored(str(there)), {})
+    options = {"labels": ["O"]} if right == "tag" else {"max_seq_length": 16}
+    options |= {"max_qa_length": 9} if right == "choose" else {}
+    assert trained.serve(right, Stored(str(there)), options).task == right
+
+
+def test_several_classes_are_no_choices(store):
+    with pytest.raises(ValueError, match="not trained for choose, .* not of 3: set `task` to cl"):
+        trained.serve("choose", Stored(str(store(3, None))), {})
