@@ -7,6 +7,7 @@ says which, and how.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +25,14 @@ _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
 # Outputs that a file may lack -> what the served model is then without.
 _DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
+# A task -> outputs that its files have; of logits also the rank, and whether the last axis has a
+# fixed size: classes are fixed, choices are not.
+_OUTPUTS = {
+    "fill_mask": ("masked_lm_logits", "sequence_output"),
+    "answer_v1": ("start_logits", "end_logits"),
+    "answer_v2": ("cls_logits", "start_top_log_probs", "end_top_log_probs"),
+}
+_LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
 
 
 class ConvertedModel:
@@ -101,6 +110,7 @@ def load(path: str) -> ServedModel:
     if words is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     runner = _runner(path)
+    _check_outputs(path, task, runner.outputs)
     sizes = {name: options.pop(name) for name in trained.BEAM if name in options}
     if task in arguments.TASKS_OF["labels"]:
         sizes["num_labels"] = runner.outputs["logits"].shape[-1]
@@ -131,3 +141,21 @@ def _runner(path: str) -> runtimes.Runner:
             f"{', '.join(runner.inputs)}: export the trained model"
         )
     return runner
+
+
+def _check_outputs(path: str, task: str, outputs: Mapping[str, tf.TensorSpec]) -> None:
+    """Checks that a file is of the task that its description names.
+
+    Raises:
+      ValueError: If it has the outputs of another one.
+    """
+    fits = set(_OUTPUTS.get(task, ("logits",))) <= outputs.keys()
+    if fits and task in _LOGITS:
+        shape = outputs["logits"].shape
+        fits = (len(shape), shape[-1] is not None) == _LOGITS[task]
+    if not fits:
+        found = ", ".join(f"{name} {list(spec.shape)}" for name, spec in outputs.items())
+        raise ValueError(
+            f"{path} is of another task than {task}, which {description.FILE} beside it names: "
+            f"its outputs are {found}; copy the whole directory of the export, or export again"
+        )

@@ -94,6 +94,14 @@ def cut(directory, part):
         (lambda d: edit(d, options={"top_k": 2}), "unknown option 'top_k': classify has pairs"),
         (lambda d: edit(d, options={"pairs": 1}), "whose 'pairs' is true or false, got 1"),
         (lambda d: edit(d, options={"max_seq_length": 2}), "max_seq_length must be from 4 to"),
+        *(
+            (
+                lambda d, task=task: edit(d, task=task, options={}),
+                f"tflite is of another task than {task}, .* outputs are logits .None, 2.; copy",
+            )
+            for task in TASKS
+            if task != "classify"
+        ),
         (lambda d: edit(d, config={"vocab_size": -1}), "serving.json: .*vocab_size"),
         (lambda d: (d / "en_small.model").unlink(), "no vocabulary is beside .*model.tflite"),
         (lambda d: (d / "labels.jsonl").unlink(), "labels.jsonl does not exist"),
