@@ -92,14 +92,19 @@ def read(directory: str, step: int) -> dict[str, float]:
 def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
     """Whether the last `patience` evaluations were no better than the best; None: never.
 
-    Only those of every `save_steps` steps count: a run that was stopped in between and goes on
-    ends where it would have ended.
+    Only scheduled ones count: a run that was stopped in between and goes on ends where it would
+    have ended.
     """
     if patience is None:
         return False
     best_step = Trial.read(directory).best_step
-    since = [step for step in _by_step(directory) if step > best_step and step % save_steps == 0]
-    return len(since) >= patience
+    steps = [step for step in _by_step(directory) if is_scheduled(step, save_steps)]
+    return sum(step > best_step for step in steps) >= patience
+
+
+def is_scheduled(step: int, save_steps: int) -> bool:
+    """Whether an undisturbed run saves a checkpoint there; a signal asks for others."""
+    return step % save_steps == 0
 
 
 def check_key_metric(directory: str, key_metric: str) -> None:

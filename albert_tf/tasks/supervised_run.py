@@ -98,12 +98,10 @@ class SupervisedRun:
         positions = float(plan.lengths.mean()) * rows_an_example
         summaries = trainer.output_dir if trainer.devices.is_chief else None
 
-        def counts(step: int) -> bool:
-            # One that a signal asked for does not: an undisturbed run would not have it.
-            return step % save_steps == 0 or step == num_train_steps
-
         def evaluate() -> bool:
-            self.evaluate_saved(counts)
+            self.evaluate_saved(
+                lambda step: eval_results.is_scheduled(step, save_steps) or step == num_train_steps
+            )
             is_over = eval_results.is_over(trainer.output_dir, patience, save_steps)
             if is_over:
                 key_metric = self.task.key_metric

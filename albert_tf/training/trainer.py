@@ -92,7 +92,7 @@ class Trainer:
         keep_max: int,
         after_save: Callable[[], bool] | None = None,
     ) -> bool:
-        """Trains up to a given step, saving checkpoints on the way and at the end.
+        """Trains up to a given step, with checkpoints on the way; returns whether it is over.
 
         Steps go on while one is written; whatever ends the run waits for it. SIGINT and SIGTERM end
         it early, after a checkpoint; or, if there is nothing to save, the process with exit code 0.
@@ -106,9 +106,6 @@ class Trainer:
           keep_max: Checkpoints to keep; 0 keeps all.
           after_save: Called when a checkpoint is written that no signal asked for; True ends the
             training. It may change weights, moments and step if it restores that checkpoint.
-
-        Returns:
-          Whether the training is over.
 
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.

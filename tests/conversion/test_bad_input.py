@@ -10,11 +10,10 @@ import h5py
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import checkpoint, conversion, directories
+from albert_tf import checkpoint, conversion
 from albert_tf.conversion import __main__ as command
 from albert_tf.conversion import layouts, torch_files
 from albert_tf.conversion.convert import convert
@@ -276,74 +275,6 @@ def test_a_vocabulary_that_is_none(copy_of, tmp_path):
             spm_model_file=str(tmp_path / "spm.model"),
         )
     assert not (tmp_path / "target").exists()
-
-
-def test_a_target_that_is_in_use(copy_of, tmp_path):
-    target = tmp_path / "target"
-    target.mkdir()
-    (target / "mine").write_text("precious")
-    with pytest.raises(ValueError, match="already exists"):
-        convert(str(copy_of("tf1")), "keras", str(target))
-    assert (target / "mine").read_text() == "precious"
-
-
-def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
-    """A rename onto any of them fails, which whoever asks in time spares."""
-    (tmp_path / "file").touch()
-    (tmp_path / "here").mkdir()
-    (tmp_path / "link").symlink_to("here")
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("os.path.ismount", lambda path: path == str(tmp_path / "disk"))
-    (tmp_path / "disk").mkdir()
-    for path, message in {
-        "": "is empty: give a new dir",
-        ".": "can't be replaced, because it is a link, .*: name a new",
-        "../link": "can't be replaced",
-        "../disk": "can't be replaced",
-        "../file/a/b": "can't be written: Not a directory",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            directories.check_free(path)
-    directories.check_free("new/deep")
-    assert list((tmp_path / "here").iterdir()) == []
-
-
-def test_a_target_that_is_not_local(copy_of, tmp_path):
-    convert(str(copy_of("tf1")), "huggingface", str(tmp_path / "target"))
-    convert(str(tmp_path / "target"), "huggingface", "ram://converted/target")
-    for path in (tmp_path / "target").iterdir():
-        with tf.io.gfile.GFile(f"ram://converted/target/{path.name}", "rb") as file:
-            assert file.read() == path.read_bytes()
-    with pytest.raises(ValueError, match="^ram://converted/target already exists: give a new"):
-        convert(str(tmp_path / "target"), "keras", "ram://converted/target")
-    with pytest.raises(ValueError, match="^nowhere://b/x can't be written: .*nowhere"):
-        directories.check_free("nowhere://b/x")
-
-
-def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
-    copy, copied = tf.io.gfile.copy, []
-
-    def fail_at_last(source, target):
-        copied.append(target)
-        if target.endswith("saved_model.pb"):
-            raise OSError("the disk is full")
-        copy(source, target)
-
-    monkeypatch.setattr(tf.io.gfile, "copy", fail_at_last)
-    with (
-        pytest.raises(OSError, match="the disk is full"),
-        directories.whole_directory("ram://partly/model") as folder,
-    ):
-        for name in ("saved_model.pb", "fingerprint.pb", "variables/variables.index"):
-            path = pathlib.Path(folder, name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(name)
-    assert [path.removeprefix("ram://partly/model/") for path in copied] == [
-        "variables/variables.index",
-        "fingerprint.pb",
-        "saved_model.pb",
-    ]
-    assert not tf.io.gfile.exists("ram://partly/model")
 
 
 @pytest.mark.parametrize(

@@ -89,20 +89,27 @@ def test_a_study_that_is_not_valid(tmp_path, old, new, message):
         read(tmp_path, STUDY.replace(old, new))
 
 
-def test_a_scale_that_is_not_valid(tmp_path):
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"save_checkpoints_steps = 20": ""}, r"\[pretrain\]: .*'save_checkpoints_steps'"),
+        (
+            {
+                "[evaluate]": "[tuning]\nlearning_rate = [1e-3, 2e-3]\n[evaluate]",
+                "learning_rate = 1e-3\n": "",
+            },
+            r"\[pretrain\]: expected a learning_rate bes",
+        ),
+    ],
+)
+def test_a_scale_that_is_not_valid(tmp_path, changes, message):
     text = (study.HERE / "scales/smoke.toml").read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
     path = tmp_path / "own.toml"
-    path.write_text(text.replace("save_checkpoints_steps = 20", ""))
-    with pytest.raises(ValueError, match=r"own.toml: \[pretrain\]: .*'save_checkpoints_steps'"):
-        study.read_scale(str(path))
-
-
-def test_a_scale_has_a_rate_beside_those_to_try(tmp_path):
-    text = (study.HERE / "scales/smoke.toml").read_text()
-    path = tmp_path / "own.toml"
-    tuned = text.replace("[evaluate]", "[tuning]\nlearning_rate = [1e-3, 2e-3]\n[evaluate]")
-    path.write_text(tuned.replace("learning_rate = 1e-3\n", ""))
-    with pytest.raises(ValueError, match=r"own.toml: \[pretrain\]: expected a learning_rate bes"):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"own.toml: {message}"):
         study.read_scale(str(path))
 
 
