@@ -12,6 +12,8 @@ from scipy import stats
 CONFIDENCE = 0.95
 _RESAMPLES = 4000
 _BOOTSTRAP_SEED = 0
+# Equal differences of two accuracies differ by this much at most, for they are rounded.
+_ROUNDING = 1e-12
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 
 
@@ -56,10 +58,10 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
     if len(gains) < 2:
         return Verdict(CANNOT_TELL, len(gains), gains[0] if gains else None)
     mean = float(np.mean(gains))
-    if np.ptp(gains) > 0:
+    if np.ptp(gains) > _ROUNDING:
         interval = stats.ttest_1samp(gains, 0.0).confidence_interval(CONFIDENCE)
         low, high = float(interval.low), float(interval.high)
-    elif mean:
+    elif abs(mean) > _ROUNDING:
         # Two coarse accuracies that happen to differ by as much: no spread to tell anything from.
         return Verdict(CANNOT_TELL, len(gains), mean)
     else:

@@ -216,11 +216,14 @@ def _check_judged_alike(
     claim: claims.Claim, arms: Mapping[str, dict[str, Any]], tests: Mapping[str, Any]
 ) -> None:
     def judged_on(arm: str) -> list[Any]:
-        sizes = [arms[arm].get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
-        return [arms[arm].get("dev_records", {}), sizes, tests or arms[arm].get("records", {})]
+        level = arms[arm]
+        sizes = [level.get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
+        part = {k: v for k, v in level.get("part", {}).items() if k.startswith("judged_")}
+        text = [level.get("text", {}).get("dev"), part]
+        return [text, level.get("dev_records", {}), sizes, tests or level.get("records", {})]
 
     alike = judged_on(claim.better) == judged_on(claim.worse)
-    expected = "arms whose held-out records are made with the same flags, or [tests]"
+    expected = "arms judged on the same text, with records of the same flags, or [tests]"
     require(alike, f"claim {claim.text!r}", expected, None)
 
 

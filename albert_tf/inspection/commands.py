@@ -173,7 +173,7 @@ def _labelled(args: argparse.Namespace, stored: Stored) -> Labelled:
     config = stored.config()
     length, most = _length(args, config), args.max_examples
     if args.task == "order":
-        return probe_data.of_order(_records(args), config, length, most)
+        return probe_data.of_order(_records(args), config, length, most, args.seed)
     how = (_tokenizer(stored, config), length, most, args.seed)
     if args.task == "neighbours":
         return probe_data.of_neighbours(inputs.texts(files.list_files(args.input_file)), *how)

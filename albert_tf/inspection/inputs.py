@@ -83,7 +83,7 @@ def are_records(paths: Sequence[str]) -> bool:
 
 
 def record_rows(
-    paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int
+    paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int, seed: int = 0
 ) -> list[dict[str, np.ndarray]]:
     """Returns a sample of pre-training records, with the masks that are stored in them.
 
@@ -92,6 +92,7 @@ def record_rows(
       config: Bounds the ids.
       max_seq_length: That of the records.
       most: Maximum number of rows.
+      seed: Of the sample.
 
     Returns:
       For each its `input_ids`, `input_mask`, `segment_ids` `<int32>[S]` and
@@ -109,7 +110,8 @@ def record_rows(
     spec = dataclasses.replace(spec, strangers=_STRANGERS)
     input_files.check_features(paths, spec)
     with input_files.naming_bad_records(paths, spec):
-        kept = sample(untuned(tf.data.TFRecordDataset(list(paths))).as_numpy_iterator(), most)
+        records = untuned(tf.data.TFRecordDataset(list(paths))).as_numpy_iterator()
+        kept = sample(records, most, seed)
         found = {name: np.asarray(value) for name, value in spec.parse(tf.constant(kept)).items()}
     names = (*_FEATURES, "sentence_order_labels")
     return [{name: found[name][i] for name in names} for i in range(len(kept))]

@@ -44,8 +44,8 @@ class Labelled:
     def __post_init__(self) -> None:
         if len(self.rows) < _FEWEST_ROWS:
             raise ValueError(
-                f"`input_file` has {len(self.rows)} rows for a probe, expected at least "
-                f"{_FEWEST_ROWS}: give more"
+                f"expected at least {_FEWEST_ROWS} rows for a probe, got {len(self.rows)} of "
+                "`input_file`: give more, or raise `max_examples`"
             )
         if len(set(self.labels)) < 2:
             raise ValueError("`input_file` has only one label: a probe needs at least two")
@@ -56,10 +56,10 @@ def _of_rows(rows: Sequence[Row], labels: Iterable[Any]) -> Labelled:
 
 
 def of_order(
-    paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int
+    paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int, seed: int
 ) -> Labelled:
     """Records of pre-training, by whether their segments are swapped; see inputs.record_rows."""
-    rows = inputs.record_rows(paths, config, max_seq_length, most)
+    rows = inputs.record_rows(paths, config, max_seq_length, most, seed)
     return _of_rows(rows, (int(row["sentence_order_labels"]) for row in rows))
 
 

@@ -49,7 +49,9 @@ def held_out(data: Labelled, seed: int) -> np.ndarray:
     rows = np.random.default_rng(seed).permutation(count)[: count // _HELD_OUT]
     found = np.isin(data.row_numbers, rows)
     if not found.any() or len(set(data.labels[~found])) < 2:
-        raise ValueError("`input_file` has too few labels for a probe: give more rows")
+        raise ValueError(
+            "`input_file` has too few labels for a probe: give more rows, or raise `max_examples`"
+        )
     return found
 
 

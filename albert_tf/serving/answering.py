@@ -218,8 +218,6 @@ def _texts(
 def _without_repeats(texts: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     """Returns scores `[B, N]`, with later repeats of a text ruled out."""
     equal = texts[:, :, None] == texts[:, None]
-    before = tf.linalg.band_part(tf.ones_like(equal[0], tf.int32), -1, 0) - tf.eye(
-        tf.shape(texts)[1], dtype=tf.int32
-    )
-    repeated = tf.reduce_any(equal & (before == 1), axis=2)
+    places = tf.range(tf.shape(texts)[1])
+    repeated = tf.reduce_any(equal & (places < places[:, None]), axis=2)
     return tf.where(repeated, _IMPOSSIBLE, scores)

@@ -111,13 +111,17 @@ class Preprocessor:
         """Writes vocabulary and labels beside a saved model, where `from_weights` finds them.
 
         Raises:
-          FileExistsError: If there is a vocabulary already.
+          FileExistsError: If another vocabulary is there.
           ValueError: If labels are not distinct strings.
         """
         labels_file.check_names(self.labels)  # Before anything is written.
         directory = os.fspath(directory)
         os.makedirs(directory, exist_ok=True)
-        vocabulary.copy(self.vocabulary, directory)
+        found = vocabulary.find(directory)
+        if found is None:
+            vocabulary.copy(self.vocabulary, directory)
+        elif found.tokenizer.digest != self.tokenizer.digest:
+            raise FileExistsError(f"{found.path} is another vocabulary: save to a new directory")
         if self.labels:
             labels_file.write(directory, self.labels)
 

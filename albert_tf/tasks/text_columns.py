@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,8 @@ class TextColumns:
 
         Args:
           names: The names of the classes, if they have names. Labels are looked up there if they
-            are strings or any is one of them, as the number 3 is of "3"; else they are ids.
+            are strings or any is one of them, as the numbers 3 and 3.0 are of "3"; else they are
+            ids.
 
         Raises:
           ValueError: If a label is not one of the names nor an id, or not a finite number.
@@ -86,7 +88,7 @@ class TextColumns:
         if self.labels is None:
             return None
         known = {name: i for i, name in enumerate(names)}
-        given = list(map(class_name, self.labels))
+        given = [_name_among(names, label) for label in self.labels]
         if isinstance(self.labels[0], (str, bytes)) or not known.keys().isdisjoint(given):
             unknown = sorted(set(given) - set(known))
             if unknown:
@@ -96,23 +98,34 @@ class TextColumns:
                     "order of their ids"
                 )
             return np.array([known[name] for name in given], np.int32)
-        numbers = np.asarray(self.labels)
-        if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+        ids = np.asarray(self.labels)
+        if ids.dtype.kind not in "biuf" or not np.isfinite(ids).all():
             raise ValueError("labels must be finite numbers, or strings that are all in `labels`")
         # Several numbers for a text are no ids.
-        is_wrong = (numbers < 0) | (numbers >= len(names))
-        if names and numbers.ndim == 1 and is_wrong.any():
+        is_wrong = (ids < 0) | (ids >= len(names)) | (ids % 1 != 0)
+        if names and ids.ndim == 1 and is_wrong.any():
             raise ValueError(
-                f"label {numbers[is_wrong][0]} is neither one of `labels` ({', '.join(names)}) nor "
+                f"label {ids[is_wrong][0]} is neither one of `labels` ({', '.join(names)}) nor "
                 "an id of one: give the names of all classes in the order of their ids, or "
                 "`labels=()` for numbers that are no classes"
             )
-        return numbers.astype(np.float32 if numbers.dtype.kind == "f" else np.int32)
+        return ids.astype(np.float32 if ids.dtype.kind == "f" else np.int32)
 
 
 def class_name(label: Any) -> str:
     """Returns the name of a class that is given by its name or a number."""
     return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)
+
+
+def _name_among(names: Sequence[str], label: Any) -> str:
+    """Returns a label's name: of the numbers 3 and 3.0 "3" or "3.0", whichever is in `names`."""
+    text = class_name(label)
+    if text in names or not isinstance(label, numbers.Number):
+        return text
+    try:
+        return next((name for name in names if float(name) == label), text)
+    except ValueError:  # Names that are no numbers.
+        return text
 
 
 def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
@@ -125,8 +138,11 @@ def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, An
     if not isinstance(elements[0], tuple):
         elements = [(element,) for element in elements]
     texts, *others = (_joined(column) for column in zip(*elements, strict=True))
-    labels, weights = [*others, labels, weights][:2]
-    return texts, labels, weights
+    own = dict(zip(("labels", "sample_weights"), others, strict=False))
+    for name, given in (("labels", labels), ("sample_weights", weights)):
+        if name in own and given is not None:
+            raise ValueError(f"the dataset has its own `{name}`: leave the argument out")
+    return texts, own.get("labels", labels), own.get("sample_weights", weights)
 
 
 def _joined(column: Sequence[Any]) -> Any:

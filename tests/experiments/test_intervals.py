@@ -32,6 +32,9 @@ def test_five_pairs_by_hand():
         ([-0.5, -0.501, -0.499], True, DISAGREES),
         ([0.5, -0.5, 0.01], True, CANNOT_TELL),
         ([0.0, 0.0], False, CANNOT_TELL),
+        # One passage of 300 more with each seed: they differ by how they are rounded.
+        ([251 / 300 - 250 / 300, 181 / 300 - 180 / 300], False, CANNOT_TELL),
+        ([251 / 300 - 250 / 300, 181 / 300 - 180 / 300], True, CANNOT_TELL),
     ],
 )
 def test_verdicts(gains, equal, verdict):

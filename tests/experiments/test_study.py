@@ -78,8 +78,10 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
         ("effect =", "efect =", "a claim: expected the keys .* not .*efect"),
         ("\"without\" = {}", "\"without\" = 0", "without: expected a table, not 0"),
         ("[arms]", "[arms", "Expected .]. at the end of a table"),
-        ("config = {", 'records = { ngram = 3 }, config = {', "held-out records are made w"),
-        ("config = {", "pretrain = { max_seq_length = 32 }, config = {", "held-out records are "),
+        ("config = {", 'records = { ngram = 3 }, config = {', "with records of the same flags"),
+        ("config = {", "pretrain = { max_seq_length = 32 }, config = {", "records of the same fl"),
+        ("config = {", 'text = { dev = "easy.txt" }, config = {', "judged on the same text"),
+        ("config = {", "part = { judged_first_year = 1970 }, config = {", "judged on the same te"),
         ('column = "avg",', 'column = "avg", unit = 0,', "paper.unit: expected a number above 0"),
     ],
 )  # fmt: skip

@@ -180,11 +180,14 @@ def test_the_command_writes_table_and_figure(stored, tmp_path, capsys):
 def test_labels_of_order_are_those_of_the_records(config, tmp_path):
     examples = runs.examples(30)
     path = runs.write_records(tmp_path / "records", examples)
-    data = probe_data.of_order([str(path)], config, runs.LENGTH, most=25)
+    data = probe_data.of_order([str(path)], config, runs.LENGTH, most=25, seed=0)
     known = {tuple(row["input_ids"]): int(row["sentence_order_labels"]) for row in examples}
     assert len(known) == 30 and len(data.labels) == 25
     found = [known[tuple(row["input_ids"])] for row in data.rows]
     assert found == data.labels.tolist()
+    other = probe_data.of_order([str(path)], config, runs.LENGTH, most=25, seed=1)
+    sampled = [{tuple(row["input_ids"]) for row in each.rows} for each in (data, other)]
+    assert sampled[0] != sampled[1]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +223,10 @@ def test_the_command_for_each_task(stored, tmp_path, task, given, train, test, s
     [
         ({"column": "upos"}, "--column applies only to --task=conllu: leave it out"),
         ({"task": "order"}, "--task=order needs records of pre-training in --input_file"),
-        ({"task": "neighbours"}, "--input_file has 2 rows for a probe, expected at least 20"),
+        (
+            {"task": "neighbours"},
+            "least 20 rows for a probe, got 2 of --input_file: .* raise --max_exa",
+        ),
         ({"label_column": "era"}, "expected a header with 'era'"),
         ({"task": "order", "input_file": "b"}, "set --max_seq_length=23"),
     ],

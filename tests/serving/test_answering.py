@@ -93,6 +93,16 @@ def test_answers_are_those_of_the_evaluation(golden, vocabulary, config, version
         assert 0 < blank.sum() < len(examples), "the threshold must part the questions"
 
 
+@pytest.mark.parametrize(
+    "model_class", [albert_tf.AlbertForQuestionAnswering, albert_tf.AlbertForQuestionAnsweringV2]
+)
+def test_no_questions(vocabulary, config, model_class):
+    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+    signature = serve(model_class(config), vocabulary, settings).text_signature()
+    none = signature(question=tf.zeros([0], tf.string), context=tf.zeros([0], tf.string))
+    assert {len(value) for value in none.values()} == {0}
+
+
 def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary, config):
     model = randomise(albert_tf.AlbertForQuestionAnswering(config))
     settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}

@@ -17,6 +17,7 @@ from albert_tf.tasks.question_answering import SquadV2Task
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample
+from albert_tf.text.vocabulary import Vocabulary
 from tests import pretraining_runs as runs
 
 TEXTS = ["In the beginning God created the heaven", "and the earth", "", "the earth was void " * 9]
@@ -185,6 +186,8 @@ def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
         ([1, 2, 3], [3, 1, 2], ("1", "2", "3"), [2, 0, 1]),
         (["1", "2", "3"], np.array([3, 1, 2]), ("1", "2", "3"), [2, 0, 1]),
         ([1, 2, 3], ["3", b"1", "2"], ("1", "2", "3"), [2, 0, 1]),
+        ([1, 2, 3], np.array([1.0, 2.0, 1.0]), ("1", "2", "3"), [0, 1, 0]),
+        ([1.0, 2.0, 3.0], [1, 2, 1], ("1.0", "2.0", "3.0"), [0, 1, 0]),
         ([0.5, 1.0], np.array([1.0, 0.5, 1.0]), ("0.5", "1.0"), [1, 0, 1]),
         ([False, True], np.array([True, False, True]), ("False", "True"), [1, 0, 1]),
         (["bad", "good"], [1, 0, 1], ("bad", "good"), [1, 0, 1]),
@@ -205,6 +208,29 @@ def test_several_numbers_for_a_text_are_no_classes(preprocess):
     named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("0", "1"))
     ((_, found),) = named.dataset(["a", "b"], [[0, 5], [1, 1]], shuffle=False)
     assert found.numpy().tolist() == [[0, 5], [1, 1]]
+
+
+def test_weights_beside_the_labels_of_a_dataset(preprocess):
+    labelled = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 0]))
+    given = preprocess.dataset(labelled, sample_weights=[0.5, 2.0], shuffle=False)
+    ((_, labels, found),) = given
+    assert labels.numpy().tolist() == [1, 0] and found.numpy().tolist() == [0.5, 2.0]
+    weighted = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 0], [0.5, 2.0]))
+    for dataset, name in ((labelled, "labels"), (weighted, "sample_weights")):
+        with pytest.raises(ValueError, match=f"the dataset has its own `{name}`"):
+            preprocess.dataset(dataset, **{name: [1, 1]})
+
+
+def test_another_vocabulary_is_kept(preprocess, tmp_path):
+    preprocess.save(tmp_path)
+    preprocess.save(tmp_path)
+    (before,) = tmp_path.glob("*.model")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    (tmp_path / "other").write_text("\n".join(pieces))
+    other = albert_tf.Preprocessor(Vocabulary.read(str(tmp_path / "other"), True), LENGTH, ("x",))
+    with pytest.raises(FileExistsError, match=f"{before.name} is another vocabulary"):
+        other.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([before.name, "other"])
 
 
 def test_labels_that_can_not_be_saved_leave_nothing(preprocess, tmp_path):
@@ -230,6 +256,7 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: named.dataset(["a", "b"], [1, 2]), "label 2 is neither one of `labels`"),
         (lambda: named.dataset(["a", "b"], [-1, 0]), "label -1 is neither one of `labels`"),
         (lambda: named.dataset(["a"], [3.7]), "or `labels=\\(\\)` for numbers that are no cl"),
+        (lambda: named.dataset(["a", "b"], [0.3, 0.9]), "label 0.3 is neither one of `labels`"),
         (lambda: numbered.dataset(["a", "b"], [0, 1]), "label '0' is not one of `labels`"),
         (
             lambda: albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, "1"]),
