@@ -136,7 +136,10 @@ def _names_listed(directory: str) -> list[str]:
 
 
 def _paths_listed(text: str) -> list[str]:
-    """Returns the paths in a list (TensorFlow's CheckpointState as text), oldest first."""
+    """Returns the paths in a list (TensorFlow's CheckpointState as text), oldest first.
+
+    The last one is that of model_checkpoint_path, which a user may have set back.
+    """
     newest: list[str] = []
     every: list[str] = []
     for line in text.splitlines():
@@ -149,7 +152,7 @@ def _paths_listed(text: str) -> list[str]:
             (every if line.startswith("all") else newest).append(path)
     if not newest:
         raise ValueError("no checkpoint is listed")
-    return every or newest[-1:]
+    return [path for path in every if path not in newest[-1:]] + newest[-1:]
 
 
 def tensor_names(path: str) -> list[str]:
@@ -184,7 +187,8 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
             ) from None
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one"
+            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one; to "
+            f"resume from the one before, remove {prefix}.*"
         ) from None
 
 
@@ -229,6 +233,8 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
     )
+    # Else a power cut could leave empty files that the list of checkpoints names.
+    files.flush(prefix + _DATA, prefix + _INDEX)
 
 
 def copy_to_best(prefix: str) -> dict[str, str]:

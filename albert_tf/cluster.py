@@ -5,6 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
+import time
+
+# How long the others wait for the first process.
+_WAIT_SECONDS = 300.0
 
 
 def hosts() -> dict[str, list[str]]:
@@ -45,6 +50,43 @@ def index() -> int:
     """Returns the place of this process among the addresses."""
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     return int(task["index"]) + (has_chief() and task["type"] == "worker")
+
+
+def check_first_address() -> None:
+    """Checks that the first process can listen at its address, and that the others reach it.
+
+    The others wait for it: processes start one after the other.
+
+    Raises:
+      ValueError: If it is no host:port, the port is in use, or nothing answers there.
+    """
+    address = addresses()[0]
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise ValueError(f"TF_CONFIG: the first process' address must be host:port, not {address}")
+    if index() == 0:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", int(port)))
+            except OSError as error:
+                raise ValueError(
+                    f"TF_CONFIG: this process can't listen at {address} ({error}): stop what does, "
+                    "or give another port"
+                ) from None
+        return
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ValueError(
+                    f"TF_CONFIG: the first process can't be reached at {address} ({error}): start "
+                    "it, or correct its address"
+                ) from None
+        time.sleep(1)
 
 
 def has_chief() -> bool:

@@ -160,6 +160,14 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
         raise
 
 
+def flush(*paths: str) -> None:
+    """Waits until local files have reached the disk; those of a bucket are there once written."""
+    for path in paths:
+        if not is_remote(path):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
 def try_to_write(path: str) -> None:
     """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
     with _gfile().GFile(path, "w") as file:

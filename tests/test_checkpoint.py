@@ -179,6 +179,18 @@ def test_a_kill_while_saving_leaves_only_whole_checkpoints(tmp_path, monkeypatch
     assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-3", "model.ckpt-5"]
 
 
+def test_a_checkpoint_is_on_the_disk_before_it_is_listed(tmp_path, monkeypatch):
+    flushed = []
+
+    def fsync(number):
+        flushed.append(os.readlink(f"/proc/self/fd/{number}"))
+        assert not (tmp_path / "checkpoint").exists()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    prefix = checkpoint.save(str(tmp_path), 3, {"a": np.float32(1)}, 1)
+    assert flushed == [f"{prefix}.data-00000-of-00001", f"{prefix}.index"]
+
+
 def test_what_a_killed_writer_left_is_removed(tmp_path):
     """The names are TensorFlow's own, as it gave them to files of a process that was killed."""
     prefix = save(tmp_path, 3)

@@ -206,6 +206,11 @@ def test_every_byte_counts(tmp_path, name):
             "last_preserved_timestamp: 1570000000.25\n",
             ["/x/a", "/x/b"],
         ),
+        (  # A user went back to the one before.
+            'model_checkpoint_path: "a"\nall_model_checkpoint_paths: "a"\n'
+            'all_model_checkpoint_paths: "b"\n',
+            ["b", "a"],
+        ),
         ('model_checkpoint_path: "d\\303\\251 \\"q\\" \\\\ \\n"\n', ['dé "q" \\ \n']),
         ('model_checkpoint_path: "dé"', ["dé"]),
     ],
@@ -215,7 +220,9 @@ def test_lists_are_read_as_tensorflow_does(tmp_path, content, expected):
     state = tf.train.get_checkpoint_state(str(tmp_path))
     theirs = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
     absolute = [str(tmp_path / path) for path in expected]
-    assert checkpoint._paths_listed(content) == expected and theirs == absolute
+    found = checkpoint._paths_listed(content)
+    assert found == expected and sorted(theirs) == sorted(absolute)
+    assert str(tmp_path / found[-1]) == state.model_checkpoint_path
 
 
 def test_tensorflows_own_list_is_read(tmp_path):

@@ -7,17 +7,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from absl import flags
+from absl import flags, logging
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.training.devices import Devices
 
 BACKENDS = ("tensorflow", "jax")
+_OF_A_TPU = ("tpu_name", "tpu_zone", "gcp_project", "master")
 # Flags that only TensorFlow's devices have, and what holds for JAX's.
 _TENSORFLOWS = {
-    **dict.fromkeys(
-        ("tpu_name", "tpu_zone", "gcp_project", "master"), "JAX takes the TPU of its own machine"
-    ),
+    **dict.fromkeys(_OF_A_TPU, "JAX takes the TPU of its own machine"),
     "jit_compile": "JAX always compiles",
     "export_dir": "albert-export makes a SavedModel of an --output_dir of JAX",
 }
@@ -70,6 +69,9 @@ def _jax_devices(values: flags.FlagValues) -> Devices:
 def _tensorflow_devices(values: flags.FlagValues) -> Devices:
     if values.shard_optimizer_state:
         raise ValueError("--shard_optimizer_state is for --backend=jax: set that too")
+    ignored = [f"--{name}" for name in _OF_A_TPU if values[name].value and not values.use_tpu]
+    if ignored:
+        logging.warning("without --use_tpu no TPU is used, and %s ignored", " and ".join(ignored))
     from albert_tf.training import distribution
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 

@@ -9,7 +9,7 @@ import os
 
 from absl import flags, logging
 
-from albert_tf import errors
+from albert_tf import checkpoint, errors
 from albert_tf.cli import backend, checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.records import input_files, input_pipeline
@@ -117,7 +117,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     checks.check_same_model(config, values.output_dir)
     if values.do_train:
         checks.check_fresh_or_own(values.output_dir)
-        shared_flags.fetch_weights(values, "init_checkpoint")
+        if not checkpoint.latest(values.output_dir):
+            shared_flags.fetch_weights(values, "init_checkpoint")
     elif values.init_checkpoint:
         logging.warning(
             "--init_checkpoint is ignored: without --do_train, the checkpoints in --output_dir "
@@ -130,11 +131,19 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     chief = devices.is_chief
     if chief:
         checks.make_output_dir(values.output_dir)
-        # Evaluation may run beside training.
-        work = "run" if values.do_train else "evaluation"
-        held.enter_context(run_lock.hold(values.output_dir, work))
+        # Another process may evaluate beside training.
+        for does, work in ((values.do_train, "run"), (values.do_eval, "evaluation")):
+            if does:
+                held.enter_context(run_lock.hold(values.output_dir, work))
     cache = os.path.join(values.output_dir, "input_files.json") if chief else None
     records = check_records(values, files, config, cache)
+    names = list(map(os.path.basename, files))
+    # Each worker takes its part of an order that it works out itself.
+    if not devices.agree(names, records.counts, values.random_seed, values.train_batch_size):
+        raise ValueError(
+            f"the workers see different records (this one {sum(records.counts)} in {len(files)} "
+            "files), or differ in --random_seed or --train_batch_size: give all the same"
+        )
     logging.info(
         "%d records in %d files; %s", sum(records.counts), len(files), checks.describe(devices)
     )

@@ -71,8 +71,9 @@ def training_dataset(
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
         # Sets the seed of this function's graph: shuffle would use the program's global one
-        # instead. With seed 0 TensorFlow tests if the epoch is 0 too, which fails in a graph.
-        tf.compat.v1.set_random_seed(seed or _SEED_FOR_0)
+        # instead. With seed 0, taken modulo the largest int32 as TensorFlow does, it tests if the
+        # epoch is 0 too, which fails in a graph.
+        tf.compat.v1.set_random_seed(seed % tf.int32.max or _SEED_FOR_0)
         order = _deal(len(stretches), seed, epoch)
         return (
             tf.data.Dataset.from_tensor_slices(tf.gather(stretches, order))

@@ -24,7 +24,7 @@ def evaluate_checkpoints(
 ) -> dict[str, float]:
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
-    Writes eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
+    Adds to eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
     when the task's key metric is the highest so far in this directory.
 
     Args:
@@ -37,9 +37,13 @@ def evaluate_checkpoints(
       The last metrics, and `global_step`.
 
     Source: run_pretraining.py, main.
-    Differs: a checkpoint is evaluated only once; a restarted evaluation remembers the best one.
+    Differs: a checkpoint is evaluated only once; a restarted evaluation remembers the best one, and
+    keeps the results of the others.
     """
+    results_file = os.path.join(trainer.output_dir, eval_results.RESULTS_FILE)
     lines: list[str] = []
+    if files.is_file(results_file):
+        lines = files.read_bytes(results_file).decode(errors="replace").splitlines()
     results: dict[str, float] = {"global_step": -1}
     evaluated, waiting_since = None, None
     while results["global_step"] < last_step:
@@ -58,9 +62,7 @@ def evaluate_checkpoints(
         if trainer.devices.is_chief:
             write_metrics(trainer.output_dir, step, results)
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-            files.replace(
-                os.path.join(trainer.output_dir, eval_results.RESULTS_FILE), "\n".join(lines) + "\n"
-            )
+            files.replace(results_file, "\n".join(lines) + "\n")
     return results
 
 
@@ -100,7 +102,8 @@ def evaluate_saved(
     directory = trainer.output_dir
     trial = Trial.read(directory)
     count = 0
-    for prefix in checkpoint.listed(directory):
+    saved = checkpoint.listed(directory)
+    for prefix in saved:
         number = int(prefix.rpartition("-")[2])
         if number <= trial.last_step or not counts(number):
             continue
@@ -121,6 +124,8 @@ def evaluate_saved(
             eval_results.append(os.path.join(directory, eval_results.RESULTS_FILE), lines)
             # Last: a run killed before this point evaluates the checkpoint again.
             trial.write(directory)
+    if count and step != int(saved[-1].rpartition("-")[2]):
+        trainer.restore(saved[-1])
     # The other workers go on with the files that the chief wrote.
     trainer.devices.wait_for_all()
     return count

@@ -254,6 +254,10 @@ def connect(
     logging.getLogger("jax").setLevel(logging.WARNING)
     addresses = cluster.addresses()
     if len(addresses) > 1:
+        # JAX would end the process with the stack of its C++ code.
+        cluster.check_first_address()
+        # It would swallow SIGTERM until training begins.
+        jax.config.update("jax_enable_preemption_service", False)
         jax.distributed.initialize(addresses[0], len(addresses), cluster.index())
     if not use_tpu:
         return JaxDevices(shard_optimizer=shard_optimizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -24,6 +25,8 @@ except ImportError:  # Windows: its directories are not locked.
 # is considered dead.
 _HEARTBEAT_SECONDS = 30.0
 _DEAD_SECONDS = 120.0
+# What flock says on file systems without locks, such as some of Lustre and NFS.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
@@ -31,8 +34,8 @@ def hold(directory: str, name: str = "run") -> Iterator[None]:
     """Reserves a directory for this process while the body runs.
 
     On a local disk it locks `<name>.lock`; the lock ends with its process, however that ends. A
-    bucket has no locks: there a run periodically writes the time to `<name>.heartbeat`, and logs a
-    warning if another run's is recent.
+    bucket and some file systems have no locks: there a run periodically writes the time to
+    `<name>.heartbeat`, and logs a warning if another run's is recent.
 
     Args:
       directory: An existing directory.
@@ -51,12 +54,19 @@ def _lock(directory: str, name: str) -> Iterator[None]:
     if not fcntl:
         yield
         return
-    with open(os.path.join(directory, f"{name}.lock"), "a+", encoding="utf-8") as file:
+    with contextlib.ExitStack() as held:
+        file = held.enter_context(
+            open(os.path.join(directory, f"{name}.lock"), "a+", encoding="utf-8")
+        )
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             raise ValueError(_in_use(directory, file.read())) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            held.enter_context(_beat(directory, name))
         file.truncate(0)
         file.write(_who())
         file.flush()
@@ -67,7 +77,8 @@ def _lock(directory: str, name: str) -> Iterator[None]:
 def _beat(directory: str, name: str) -> Iterator[None]:
     path = os.path.join(directory, f"{name}.heartbeat")
     # If the file holds anything else, there is no run to warn about.
-    with contextlib.suppress(tf.errors.NotFoundError, ValueError, LookupError, TypeError):
+    absent = (FileNotFoundError, tf.errors.NotFoundError)
+    with contextlib.suppress(*absent, ValueError, LookupError, TypeError):
         last = text_files.read_json_object(path)
         if time.time() - last["seconds"] < _DEAD_SECONDS:
             logging.warning("%s", _in_use(directory, last["who"]))
@@ -79,7 +90,10 @@ def _beat(directory: str, name: str) -> Iterator[None]:
 
     def keep_writing() -> None:
         while not ended.wait(_HEARTBEAT_SECONDS):
-            write()
+            try:
+                write()
+            except (OSError, tf.errors.OpError) as error:
+                logging.warning("the heartbeat in %s could not be written: %s", directory, error)
 
     # The first one is there before the body begins.
     write()

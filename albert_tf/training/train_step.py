@@ -103,6 +103,7 @@ class TrainStep:
             lambda i, _: i < count,
             lambda i, total: (i + 1, tf.nest.map_structure(tf.add, total, one(i))),
             (1, one(0)),
+            parallel_iterations=1,  # By default several passes, and their activations, overlap.
         )
         return total
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from collections.abc import Callable, Sequence
 
 import keras
@@ -238,8 +237,7 @@ class Trainer:
 
     def _check_shared(self, latest: str | None) -> None:
         # Each worker assigns what it reads; a difference would go unnoticed.
-        number = zlib.crc32(os.path.basename(latest or "").encode())
-        if self.devices.mean_over_processes(number) != [number]:
+        if not self.devices.agree(os.path.basename(latest or "")):
             raise ValueError(
                 f"the workers see different checkpoints in {self.output_dir} (this one sees "
                 f"{latest}): give all the same `output_dir`, on shared storage"

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from albert_tf import checkpoint
-from albert_tf.cli import pretrain, pretrain_flags
+from albert_tf.cli import backend, pretrain, pretrain_flags
 from albert_tf.training import run_lock
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import goldens
 from tests import pretraining_runs as runs
 
@@ -220,6 +221,27 @@ def test_a_flag_that_must_be_given(folder, name):
     with pytest.raises(SystemExit, match=f"^error: --{name} must be given ") as caught:
         runs.parse(runs.command(folder, **{name: None}))
     assert "\n" not in caught.value.code
+
+
+def test_an_evaluation_beside_a_training_that_evaluates(folder, tmp_path):
+    with (
+        run_lock.hold(str(tmp_path), "evaluation"),
+        pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*is using"),
+    ):
+        runs.main(runs.command(folder, output_dir=tmp_path, do_eval=True))
+    assert not list(tmp_path.glob("model.ckpt*"))
+
+
+def test_workers_that_see_different_records(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(TensorFlowDevices, "agree", lambda devices, *values: False)
+    with pytest.raises(SystemExit, match="the workers see different records .this one 31 in 1 fi"):
+        runs.main(runs.command(folder, output_dir=tmp_path))
+
+
+def test_a_tpus_name_without_use_tpu_is_ignored(folder, tmp_path, caplog):
+    values = runs.parse(runs.command(folder, output_dir=tmp_path, tpu_name="a"))
+    backend.create_devices(values)
+    assert "without --use_tpu no TPU is used, and --tpu_name ignored" in caplog.text
 
 
 def test_a_directory_in_which_another_run_is_at_work(folder, tmp_path):

@@ -81,6 +81,12 @@ def test_hosts_and_replicas_share_one_order(files, order, hosts, replicas):
     assert batches(files, 11, hosts=hosts, replicas=replicas) == order[:11]
 
 
+@pytest.mark.parametrize("seed", [2**31 - 1, 2 * (2**31 - 1), 2**32 - 1])
+def test_seeds_that_tensorflow_takes_for_0(files, order, seed):
+    flat = [number for step in batches(files, 5, seed=seed) for number in step]
+    assert sorted(flat[:29]) == list(range(29)) and flat[:29] != sum(order, [])[:29]
+
+
 def test_the_order_does_not_depend_on_tensorflows_global_seed(files, order):
     tf.random.set_seed(1234)
     assert batches(files, 5) == order[:5]

@@ -113,6 +113,8 @@ def test_the_best_is_remembered_over_restarts(tmp_path):
     save(tmp_path, 5)
     evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
     assert best_step(tmp_path) == 3
+    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
+    assert lines == [*block(3, 0.5), *saved(tmp_path, 3), *block(5, 0.25)]
     save(tmp_path, 7)
     evaluate(FakeTrainer(tmp_path, {7: 0.5}), 7)
     assert best_step(tmp_path) == 3
@@ -220,6 +222,16 @@ def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_
         expected += saved(tmp_path, step) if step < 6 else []
         expected += [f"best = {best}", "=" * 50]
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == expected
+
+
+def test_training_goes_on_from_the_newest_even_if_it_does_not_count(tmp_path):
+    for step in (2, 4, 5):
+        save(tmp_path, step)
+    trainer = FakeTrainer(tmp_path, {2: 0.5, 4: 0.75})
+    count = evaluation.evaluate_saved(
+        trainer, lambda: trainer.evaluate(None), lambda: None, lambda step: step % 2 == 0
+    )
+    assert count == 2 and trainer.step == 5
 
 
 def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):

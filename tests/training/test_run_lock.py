@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -37,6 +38,41 @@ def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
     for _ in range(2):
         with run_lock.hold(str(tmp_path)):
             assert (tmp_path / "run.lock").read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_a_file_system_without_locks_is_a_bucket(tmp_path, monkeypatch):
+    def flock(file, how):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", flock)
+    with run_lock.hold(str(tmp_path)):
+        assert "seconds" in json.loads((tmp_path / "run.heartbeat").read_text())
+    assert not (tmp_path / "run.heartbeat").exists()
+
+
+def test_a_heartbeat_that_fails_is_a_warning(monkeypatch, caplog):
+    directory, path = "ram://failing_heartbeat", "ram://failing_heartbeat/run.heartbeat"
+    tf.io.gfile.makedirs(directory)
+    monkeypatch.setattr(run_lock, "_HEARTBEAT_SECONDS", 0.01)
+    gfile = tf.io.gfile.GFile
+
+    def fail(*_):
+        raise tf.errors.UnavailableError(None, None, "no network")
+
+    with run_lock.hold(directory):
+        monkeypatch.setattr(tf.io.gfile, "GFile", fail)
+        wait_until(lambda: "ram://failing_heartbeat could not be written: no net" in caplog.text)
+        monkeypatch.setattr(tf.io.gfile, "GFile", gfile)
+        tf.io.gfile.remove(path)
+        wait_until(lambda: tf.io.gfile.exists(path))
+
+
+def wait_until(holds) -> None:
+    for _ in range(6000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come true within a minute")
 
 
 def test_a_bucket_shows_a_heartbeat(caplog):

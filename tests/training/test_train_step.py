@@ -100,6 +100,16 @@ def test_an_update_in_closed_form(accumulation_steps):
     assert int(optimizer.iterations.numpy()) == 1
 
 
+def test_one_micro_batch_is_in_memory_at_a_time():
+    step, _, _ = slope_step(3)
+    features = {"x": tf.constant(X), "weights": tf.constant(WEIGHTS)}
+    graph = tf.function(lambda: step(features), autograph=False).get_concrete_function().graph
+    nodes = [*graph.as_graph_def().node]
+    nodes += [node for body in graph.as_graph_def().library.function for node in body.node_def]
+    loops = [node for node in nodes if node.op in ("While", "StatelessWhile")]
+    assert [loop.attr["parallel_iterations"].i for loop in loops] == [1]
+
+
 def zip_stats(step: TrainStep, values: tf.Tensor) -> list[tuple[str, float]]:
     return list(zip(step.stat_names, values.numpy().tolist(), strict=True))
 
