@@ -92,7 +92,7 @@ def main() -> None:
         if not arguments.report_only:
             failed = _run(arguments, asked, scale)
         kept = _kept(arguments, scale)
-        asked = tuning.settle(asked, scale, kept)
+        asked = tuning.reported(asked, scale, kept)
         directory = arguments.results / scale.name / asked.name
         report.write(asked, scale, Plan(asked, scale), kept, directory)
     except ValueError as error:

@@ -150,9 +150,17 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
         "is the lowest or the highest that was tried, a better one may lie beyond."
     )
     yield ""
+    common = scale.settings["pretrain"]["learning_rate"]
+    settled = tuning.settle(study, scale, kept)
     if tuning.untried(study, scale, kept):
-        common = scale.settings["pretrain"]["learning_rate"]
         yield f"**Not all have run: until then every arm above has the scale's rate, {common:g}.**"
+        yield ""
+    elif settled.arms != study.arms:
+        yield (
+            f"**At the best rates {tuning.finished(settled, scale, kept)} cells have run so far: "
+            f"until there are as many as at the scale's rate, {common:g}, every arm above has "
+            "that.**"
+        )
         yield ""
     rows = []
     for arm, losses in tried.items():

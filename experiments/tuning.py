@@ -65,6 +65,22 @@ def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
     return dataclasses.replace(study, arms=arms)
 
 
+def reported(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
+    """Returns the study at the arms' best rates or, while more of its cells have run, the scale's.
+
+    Raises:
+      ValueError: See `settle`.
+    """
+    # Of equally many max returns the first.
+    return max(settle(study, scale, kept), study, key=lambda each: finished(each, scale, kept))
+
+
+def finished(study: Study, scale: Scale, kept: pathlib.Path) -> int:
+    """Returns how many of a study's cells have run."""
+    rows = outcomes.read(Plan(study, scale), kept)
+    return sum(bool(row.metrics or row.failed) for row in rows)
+
+
 def untried(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
     """Returns the trials, or none if all have been run."""
     plans = list(trials(study, scale).values())

@@ -27,8 +27,8 @@ REPORTS = [
 def test_a_committed_report_is_that_of_its_cells(directory, tmp_path):
     asked, scale = study.read_study(directory.name), study.read_scale(directory.parent.name)
     kept = directory.parent / "cells"
-    settled = tuning.settle(asked, scale, kept)
-    report.write(settled, scale, Plan(settled, scale), kept, tmp_path)
+    shown = tuning.reported(asked, scale, kept)
+    report.write(shown, scale, Plan(shown, scale), kept, tmp_path)
     for name in ("report.md", "cells.csv"):
         assert (tmp_path / name).read_text() == (directory / name).read_text(), name
     found, expected = (_claims(path) for path in (tmp_path, directory))

@@ -81,6 +81,21 @@ def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
     assert text.count("| not run | **5.9") == 2
 
 
+def test_until_as_many_cells_have_run_at_the_best_rates_the_report_has_the_scales(tmp_path, scale):
+    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    run_all(Plan(asked, scale), tmp_path / "work", kept)
+    assert tuning.reported(asked, scale, kept) == asked
+    for plan in tuning.untried(asked, scale, kept):
+        run_all(plan, tmp_path / "work", kept)
+    settled = tuning.settle(asked, scale, kept)
+    assert tuning.reported(asked, scale, kept) == asked != settled
+    report.write(asked, scale, Plan(asked, scale), kept, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "**At the best rates 2 cells have run so far: until there are as many" in text
+    run_all(Plan(settled, scale), tmp_path / "work", kept)
+    assert tuning.reported(asked, scale, kept) == settled
+
+
 def test_a_scale_without_rates_keeps_its_own(tmp_path):
     asked, scale = read(tmp_path, TUNED), study.read_scale("smoke")
     assert not tuning.untried(asked, scale, tmp_path)
