@@ -8,6 +8,7 @@ reuses the memory of the one before.
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -256,9 +257,9 @@ def connect(
     if len(addresses) > 1:
         # JAX would end the process with the stack of its C++ code.
         cluster.check_first_address()
-        # It would swallow SIGTERM until training begins.
-        jax.config.update("jax_enable_preemption_service", False)
         jax.distributed.initialize(addresses[0], len(addresses), cluster.index())
+        # JAX takes it as a notice, and would go on.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if not use_tpu:
         return JaxDevices(shard_optimizer=shard_optimizer)
     platform = jax.default_backend()
