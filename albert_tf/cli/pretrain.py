@@ -19,7 +19,7 @@ from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
-from albert_tf.training.devices import InputFn
+from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -91,6 +91,16 @@ def check_records(
     return Records(files, input_files.index_records(files, cache), spec)
 
 
+def _check_shared(values: flags.FlagValues, records: Records, devices: Devices) -> None:
+    # Each worker takes its part of an order that it works out itself.
+    names = list(map(os.path.basename, records.files))
+    if not devices.agree(names, records.counts, values.random_seed, values.train_batch_size):
+        raise ValueError(
+            f"the workers see different records (this one {sum(records.counts)} in {len(names)} "
+            "files), or differ in --random_seed or --train_batch_size: give all the same"
+        )
+
+
 def _check_row_format(
     values: flags.FlagValues, row_format: RowFormat, config: AlbertConfig
 ) -> None:
@@ -137,13 +147,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
                 held.enter_context(run_lock.hold(values.output_dir, work))
     cache = os.path.join(values.output_dir, "input_files.json") if chief else None
     records = check_records(values, files, config, cache)
-    names = list(map(os.path.basename, files))
-    # Each worker takes its part of an order that it works out itself.
-    if not devices.agree(names, records.counts, values.random_seed, values.train_batch_size):
-        raise ValueError(
-            f"the workers see different records (this one {sum(records.counts)} in {len(files)} "
-            "files), or differ in --random_seed or --train_batch_size: give all the same"
-        )
+    _check_shared(values, records, devices)
     logging.info(
         "%d records in %d files; %s", sum(records.counts), len(files), checks.describe(devices)
     )

@@ -70,9 +70,8 @@ def training_dataset(
     stretches = tf.constant(_stretches(files, indexes))
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
-        # Sets the seed of this function's graph: shuffle would use the program's global one
-        # instead. With seed 0, taken modulo the largest int32 as TensorFlow does, it tests if the
-        # epoch is 0 too, which fails in a graph.
+        # The seed of this function's graph: shuffle would use the program's global one. With 0,
+        # modulo the largest int32, TensorFlow tests if the epoch is 0 too: no graph can.
         tf.compat.v1.set_random_seed(seed % tf.int32.max or _SEED_FOR_0)
         order = _deal(len(stretches), seed, epoch)
         return (
