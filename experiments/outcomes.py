@@ -24,7 +24,9 @@ class Row:
 
     Attributes:
       arm, seed: Which cell.
+      is_finished: Whether it has run, with all that judges it.
       metrics: By name, each with its test's in front if the study has several; {} if not run.
+      masked_lm_loss: Of the first test; None if it was not run.
       curve: [tokens, masked-LM loss in training] of each stretch.
       documents: By metric, its sum and weight in each held-out document; {} if not measured.
       unigram_loss: Of the first test; None in fine-tuning.
@@ -35,19 +37,15 @@ class Row:
 
     arm: str
     seed: int
+    is_finished: bool
     metrics: dict[str, float]
+    masked_lm_loss: float | None
     curve: list[list[float]]
     documents: dict[str, list[list[float]]]
     unigram_loss: float | None
     failed: str | None
     seconds: float | None
     machine: str
-
-    @property
-    def masked_lm_loss(self) -> float | None:
-        """Of the first test; None if it was not run."""
-        found = (self.metrics[name] for name in self.metrics if name.endswith("masked_lm_loss"))
-        return next(found, None)
 
     @property
     def learned(self) -> bool:
@@ -136,18 +134,20 @@ def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:
     losses = [metrics.get(f"{test}.masked_lm_loss") for test in gap]
     if losses and None not in losses:
         metrics["gap_loss"] = losses[0] - losses[1]
-    first = next(iter(cell.unigram.values()), None)
-    unigram = (records[first] or {}).get("metrics", {}) if first else {}
+    first, guessing = next(iter(cell.unigram.items()), ("", None))
+    unigram = (records[guessing] or {}).get("metrics", {}) if guessing else {}
     return Row(
-        cell.arm,
-        cell.seed,
-        metrics,
-        trained.get("curve", []),
-        documents,
-        unigram.get("unigram_loss", float("nan")) if first else None,
-        trained.get("failed"),
-        trained.get("seconds"),
-        trained.get("machine", {}).get("processor", ""),
+        arm=cell.arm,
+        seed=cell.seed,
+        is_finished=cell.is_finished(kept),
+        metrics=metrics,
+        masked_lm_loss=metrics.get(f"{first}.masked_lm_loss" if first else "masked_lm_loss"),
+        curve=trained.get("curve", []),
+        documents=documents,
+        unigram_loss=unigram.get("unigram_loss", float("nan")) if guessing else None,
+        failed=trained.get("failed"),
+        seconds=trained.get("seconds"),
+        machine=trained.get("machine", {}).get("processor", ""),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import re
 from typing import Any
 
@@ -38,6 +39,10 @@ class Cell:
         tests = [key for keys in by_test for key in keys.values()]
         return [key for key in (self.pretrain, *tests, self.finetune) if key]
 
+    def is_finished(self, kept: pathlib.Path) -> bool:
+        """Tells whether all that a report reads of it is kept."""
+        return all(_has_metrics(kept, key) for key in self.step_keys())
+
 
 class Plan:
     """All steps of a study at a scale.
@@ -65,6 +70,16 @@ class Plan:
     def kept(self) -> list[str]:
         """Returns the keys of the steps whose metrics are kept."""
         return list(dict.fromkeys(key for cell in self.cells for key in cell.step_keys()))
+
+    def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
+        """Returns the keys of the steps to make: of unfinished cells, those not made in `work`.
+
+        Metrics of such a cell that were made elsewhere are made again: its checkpoint has to be,
+        which is not kept, and all results of a cell are of one training.
+        """
+        unfinished = [cell for cell in self.cells if not cell.is_finished(kept)]
+        keys = dict.fromkeys(key for cell in unfinished for key in cell.step_keys())
+        return [key for key in keys if not (_has_metrics(kept, key) and _has_metrics(work, key))]
 
     def settings(self, arm: str) -> dict[str, Any]:
         """Returns all that an arm sets, with the scale's values for the rest."""
@@ -260,6 +275,10 @@ class Plan:
         step = Step(kind, flags, needs, config or {}, digests(flags))
         self.steps[step.key] = step
         return step.key
+
+
+def _has_metrics(directory: pathlib.Path, key: str) -> bool:
+    return (directory / key / "metrics.json").exists()
 
 
 def _references(flags: dict[str, Any]) -> set[str]:

@@ -53,7 +53,7 @@ def write(
 def _lines(
     study: Study, scale: Scale, plan: Plan, rows: Sequence[Row], verdicts: Sequence[Verdict]
 ) -> Iterable[str]:
-    run = [row for row in rows if row.metrics or row.failed]
+    run = [row for row in rows if row.is_finished]
     yield f"# {study.question}"
     yield ""
     yield f"Paper: {study.paper}"
@@ -124,7 +124,7 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
         table.append(
             [
                 arm,
-                f"{len(run)} of {len(cells)}",
+                f"{sum(row.is_finished for row in cells)} of {len(cells)}",
                 sum(row.failed is not None for row in cells),
                 sum(row.learned for row in cells),
                 f"{plan.tokens(arm):,}",

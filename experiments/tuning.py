@@ -77,15 +77,14 @@ def reported(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
 
 def finished(study: Study, scale: Scale, kept: pathlib.Path) -> int:
     """Returns how many of a study's cells have run."""
-    rows = outcomes.read(Plan(study, scale), kept)
-    return sum(bool(row.metrics or row.failed) for row in rows)
+    return sum(cell.is_finished(kept) for cell in Plan(study, scale).cells)
 
 
 def untried(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
     """Returns the trials, or none if all have been run."""
     plans = list(trials(study, scale).values())
-    keys = [key for plan in plans for key in plan.kept()]
-    return [] if all((kept / key / "metrics.json").exists() for key in keys) else plans
+    cells = [cell for plan in plans for cell in plan.cells]
+    return [] if all(cell.is_finished(kept) for cell in cells) else plans
 
 
 def _set(level: dict, **flags: float) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -125,20 +126,40 @@ def test_losses_by_word_and_gaps(plan, tmp_path):
     assert outcomes.read(plan, kept)[0].metrics["gap_loss"] == pytest.approx(0.25)
 
 
+def test_a_cell_that_is_judged_in_part_has_not_run(plan, tmp_path):
+    """It is not known to have learned, either, by another test than the first."""
+    work, kept = tmp_path / "work", tmp_path / "kept"
+    run_all(plan, work, kept)
+    cell = plan.cells[0]
+    assert plan.missing(kept, work) == [] == plan.missing(kept, tmp_path / "elsewhere")
+    shutil.rmtree(kept / cell.results["dev"])
+    row, *others = outcomes.read(plan, kept)
+    assert "other.masked_lm_loss" in row.metrics and not row.learned and not row.is_finished
+    assert all(other.is_finished and other.learned for other in others)
+    assert plan.missing(kept, work) == [cell.results["dev"]]
+    # Elsewhere there is no checkpoint: nothing of another training is kept beside the new one's.
+    assert plan.missing(kept, tmp_path / "elsewhere") == cell.step_keys()
+
+
 def test_a_gap_has_an_interval_over_both_tests_documents(plan):
     """Of the arms the first has 0.2 more on `dev`; each seed's documents say so alike."""
     claim = claims.Claim("", "gap_loss", "more", "old", 0.05)
     rows = [
         outcomes.Row(
-            arm,
-            seed,
-            {"dev.masked_lm_loss": 5.0, "gap_loss": gap},
-            [],
-            {"dev.masked_lm_loss": [[gap, 1.0]] * 4, "other.masked_lm_loss": [[0.5, 1.0]] * 6},
-            9.0,
-            None,
-            1.0,
-            "",
+            arm=arm,
+            seed=seed,
+            is_finished=True,
+            metrics={"dev.masked_lm_loss": 5.0, "gap_loss": gap},
+            masked_lm_loss=5.0,
+            curve=[],
+            documents={
+                "dev.masked_lm_loss": [[gap, 1.0]] * 4,
+                "other.masked_lm_loss": [[0.5, 1.0]] * 6,
+            },
+            unigram_loss=9.0,
+            failed=None,
+            seconds=1.0,
+            machine="",
         )
         for arm, gaps in (("old", [0.4, 0.41]), ("more", [0.2, 0.2]))
         for seed, gap in enumerate(gaps)
