@@ -21,6 +21,10 @@ METRICS = [
     "sentence_order_loss",
     "sentence_order_majority",
 ]
+# Those that depend on what the pieces are.
+BY_PIECE = {"loss", "masked_lm_accuracy", "masked_lm_loss", "gap_loss"}
+# In place of the worse arm: always guessing the more frequent label.
+MAJORITY = "majority"
 # What a claim says of the paper's numbers, and may say.
 _PAPER, _PAPER_UNIT = {"table", "column", "better", "worse"}, "unit"
 
@@ -32,7 +36,7 @@ class Claim:
     Attributes:
       text: The claim, in words.
       metric: One of a cell's metrics, such as "masked_lm_loss". Of losses the lower is better.
-      better, worse: The arms' names.
+      better, worse: The arms' names; `worse` can be MAJORITY.
       effect: The smallest difference worth seeing, in the metric's unit.
       equal: Whether they are claimed to differ by less than that instead.
       paper: The two published numbers with their table and column; empty if it prints none. If
@@ -51,6 +55,14 @@ class Claim:
     def sign(self) -> int:
         """1 if a higher metric is better, -1 if a lower one is."""
         return sign_of(self.metric)
+
+    @property
+    def worse_metric(self) -> str:
+        """What the better arm's metric is compared with: its own majority's, or the worse arm's."""
+        if self.worse != MAJORITY:
+            return self.metric
+        test, dot, _ = self.metric.rpartition(".")
+        return f"{test}{dot}sentence_order_majority"
 
     @property
     def paper_effect(self) -> float | None:
@@ -100,8 +112,11 @@ def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:
     needed = known - {"equal", "paper"}
     require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
     claim = Claim(**row)
-    for arm in (claim.better, claim.worse):
-        require(arm in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", arm)
+    can_be_guessed = claim.metric.endswith(("sentence_order_accuracy", "probe_accuracy"))
+    known = [*arms, MAJORITY] if can_be_guessed else list(arms)
+    require(claim.better in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", claim.better)
+    require(claim.worse in known, f"claim {claim.text!r}", f"arms among {known}", claim.worse)
+    require(claim.better != claim.worse, f"claim {claim.text!r}", "two arms", claim.worse)
     right = isinstance(claim.effect, (int, float)) and claim.effect > 0
     require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
     if claim.paper:

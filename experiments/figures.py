@@ -36,10 +36,14 @@ def _draw_claims(right, study: Study, verdicts: Sequence[Verdict]) -> None:
             right.plot(found.over_documents, [i, i], color="C0", linewidth=1)
         if found.gain is not None:
             right.plot(found.gain, i, "o", color="C0")
-        right.plot([claim.effect], [i], "|", color="C3", markersize=14)
+        effects = [-claim.effect, claim.effect] if claim.equal else [claim.effect]
+        right.plot(effects, [i] * len(effects), "|", color="C3", markersize=14)
     right.set_yticks(
         range(len(study.claims)),
-        [f"{claim.better}\nover {claim.worse}\n{claim.metric}" for claim in study.claims],
+        [
+            f"{claim.better}\n{'equal to' if claim.equal else 'over'} {claim.worse}\n{claim.metric}"
+            for claim in study.claims
+        ],
         fontsize=7,
     )
     right.set_ylim(len(study.claims) - 0.5, -0.5)

@@ -47,10 +47,10 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def group_sums(sums: np.ndarray, weights: np.ndarray, documents: np.ndarray) -> list[list[float]]:
-    """Returns sum and weight of each group of documents, leaving out those without rows."""
+    """Returns sum and weight of each group of documents."""
     groups = documents * min(_MOST_GROUPS, documents.max() + 1) // (documents.max() + 1)
     totals = np.stack([np.bincount(groups, values) for values in (sums, weights)], axis=1)
-    return totals[np.bincount(groups) > 0].round(_DIGITS).tolist()
+    return totals.round(_DIGITS).tolist()
 
 
 def _row_measures(model: Any, features: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.claims import Claim, check_metric
+from experiments.claims import MAJORITY, Claim, check_metric
 from experiments.intervals import Verdict, judge, resample
 from experiments.plan import Cell, Plan
 
@@ -89,18 +89,24 @@ def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdi
     finetuned = sorted({name for row in rows if row.unigram_loss is None for name in row.metrics})
     if finetuned:
         check_metric(claim, finetuned)
-    values: dict[str, dict[int, Row]] = {claim.better: {}, claim.worse: {}}
-    for row in rows:
-        if row.arm in values and row.learned and claim.metric in row.metrics:
-            values[row.arm][row.seed] = row
-    better, worse = values[claim.better], values[claim.worse]
+    better = _by_seed(rows, claim.better, claim.metric)
+    guessing = claim.worse == MAJORITY
+    worse = _by_seed(rows, claim.better if guessing else claim.worse, claim.worse_metric)
     pairs = [(better[seed], worse[seed]) for seed in sorted(set(better) & set(worse))]
     gains = [
-        claim.sign * (one.metrics[claim.metric] - other.metrics[claim.metric])
+        claim.sign * (one.metrics[claim.metric] - other.metrics[claim.worse_metric])
         for one, other in pairs
     ]
     found = judge(gains, claim.effect, claim.equal)
-    return dataclasses.replace(found, over_documents=_over_documents(claim, pairs, gap))
+    documents = None if guessing else _over_documents(claim, pairs, gap)
+    return dataclasses.replace(found, over_documents=documents)
+
+
+def _by_seed(rows: Sequence[Row], arm: str, metric: str) -> dict[int, Row]:
+    """Returns the cells of an arm that have learned and have a metric."""
+    return {
+        row.seed: row for row in rows if row.arm == arm and row.learned and metric in row.metrics
+    }
 
 
 def _over_documents(

@@ -72,14 +72,18 @@ class Plan:
         return list(dict.fromkeys(key for cell in self.cells for key in cell.step_keys()))
 
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
-        """Returns the keys of the steps to make: of unfinished cells, those not made in `work`.
+        """Returns the keys of the steps to make, of cells that are not finished.
 
-        Metrics of such a cell that were made elsewhere are made again: its checkpoint has to be,
+        What was kept of such a cell's training elsewhere is made again: its checkpoint has to be,
         which is not kept, and all results of a cell are of one training.
         """
-        unfinished = [cell for cell in self.cells if not cell.is_finished(kept)]
-        keys = dict.fromkeys(key for cell in unfinished for key in cell.step_keys())
-        return [key for key in keys if not (_has_metrics(kept, key) and _has_metrics(work, key))]
+        keys = []
+        for cell in self.cells:
+            if not cell.is_finished(kept):
+                trained = (cell.pretrain, *cell.results.values(), *cell.measures.values())
+                keys += [key for key in cell.step_keys() if not _has_metrics(kept, key)]
+                keys += [key for key in trained if key and not _has_metrics(work, key)]
+        return list(dict.fromkeys(keys))
 
     def settings(self, arm: str) -> dict[str, Any]:
         """Returns all that an arm sets, with the scale's values for the rest."""

@@ -10,7 +10,7 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
 
-from experiments import figures, outcomes, tuning
+from experiments import figures, markdown, outcomes, tuning
 from experiments.claims import Claim, sign_of
 from experiments.intervals import CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
@@ -45,13 +45,18 @@ def write(
     ]
     (directory / "claims.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (directory / "figure.png").write_bytes(figures.draw(study, rows, verdicts))
-    lines = [*_lines(study, scale, plan, rows, verdicts), *_rates(study, scale, kept)]
+    lines = _lines(study, scale, plan, rows, verdicts, kept)
     text = "\n".join(lines) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")
 
 
 def _lines(
-    study: Study, scale: Scale, plan: Plan, rows: Sequence[Row], verdicts: Sequence[Verdict]
+    study: Study,
+    scale: Scale,
+    plan: Plan,
+    rows: Sequence[Row],
+    verdicts: Sequence[Verdict],
+    kept: pathlib.Path,
 ) -> Iterable[str]:
     run = [row for row in rows if row.is_finished]
     yield f"# {study.question}"
@@ -62,6 +67,7 @@ def _lines(
     machines = sorted({row.machine for row in run if row.machine})
     if machines:
         yield f"Machine: {'; '.join(machines)}."
+    yield from _untuned(study, scale, kept)
     if scale.name == "smoke":
         yield (
             "The models are far too small, and trained too briefly, to show anything: no figure "
@@ -76,6 +82,26 @@ def _lines(
     else:
         yield from _arms(rows, plan)
         yield from _published(study, verdicts, plan)
+        yield from _rates(study, scale, kept)
+
+
+def _untuned(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
+    """Says so if the arms have the scale's learning rate, although the study tunes it."""
+    if not tuning.trials(study, scale):
+        return
+    common = scale.settings["pretrain"]["learning_rate"]
+    settled = tuning.settle(study, scale, kept)
+    if tuning.untried(study, scale, kept):
+        yield (
+            "**Learning rates are not tuned: not all trials have run, and every arm has "
+            f"{common:g}.**"
+        )
+    elif settled.arms != study.arms:
+        count = tuning.finished(settled, scale, kept)
+        yield (
+            f"**Learning rates are not the tuned ones: every arm has {common:g}, and at the best "
+            f"rates {count} cells have run so far.**"
+        )
 
 
 def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
@@ -86,22 +112,37 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
         "t-intervals, which give the verdicts; the interval beside each is for other held-out "
         "documents, too. Pairs: seeds with which both arms learned. Least: the smallest mean "
         "difference that these pairs could have distinguished from 0. Gate: whether that is at "
-        "most the effect to detect."
+        "most the effect to detect; if the true difference is Least, about every other study finds "
+        "it, and of few pairs Least itself is a rough estimate. A verdict is about the sign, and "
+        "says what it can of the size."
     )
+    if study.tests:
+        yield ""
+        yield (
+            f"Metrics begin with the records they are of: {', '.join(study.tests)}. There "
+            "`sentence_order_accuracy` is that of the second objective's labels, whatever these "
+            "are, and `sentence_order_majority` that of guessing the more frequent one."
+        )
     yield ""
     rows = []
     for claim, found in zip(study.claims, verdicts, strict=True):
-        gate = "could have detected it" if found.could_see else "could not have detected it"
+        gate = "Least within the effect" if found.could_see else "Least beyond the effect"
         if found.low is None:
             gate = "fewer than two pairs" if found.pairs < 2 else "no spread"
-        interval = _interval(None if found.low is None else (found.low, found.high))
+        interval = markdown.interval(None if found.low is None else (found.low, found.high))
         arms = f"{claim.better} {'=' if claim.equal else 'better than'} {claim.worse}"
-        intervals = [interval, _interval(found.over_documents)]
-        seen = [found.pairs, _number(found.gain, "+.4f"), *intervals, _number(found.least, ".4f")]
-        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**"]
+        intervals = [interval, markdown.interval(found.over_documents)]
+        seen = [
+            found.pairs,
+            markdown.number(found.gain, "+.4f"),
+            *intervals,
+            markdown.number(found.least, ".4f"),
+        ]
+        size = f", {found.size}" if found.size and not claim.equal else ""
+        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**{size}"]
         rows.append([claim.text, arms, f"`{claim.metric}`", *seen, *ends])
     heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Documents, too|Least|Effect|Gate|Verdict"
-    yield from _table(heads.split("|"), rows)
+    yield from markdown.table(heads.split("|"), rows)
 
 
 def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
@@ -111,14 +152,15 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
         f"A cell has learned if its masked-LM loss is {LEARNED_NATS} nats below the unigram loss "
         "(guessing by frequency). Other cells count in no verdict. Means over seeds, with the "
         "standard deviation; tokens: all that a model has seen, its start's among them; tokens to "
-        "learn: the median, by the training loss, without its start's."
+        "learn: the median, by the training loss, of arms without a start."
     )
     yield ""
     names = list(dict.fromkeys(name for row in rows for name in row.metrics if _is_shown(name)))
     table = []
     for arm, cells in _by_arm(rows).items():
         run = [row for row in cells if row.metrics]
-        tokens = [row.tokens_to_learn for row in run if row.tokens_to_learn]
+        started = "start" in plan.settings(arm)
+        tokens = [] if started else [row.tokens_to_learn for row in run if row.tokens_to_learn]
         unigram = [row.unigram_loss for row in run if not math.isnan(row.unigram_loss)]
         known = [[row.metrics[name] for row in run if name in row.metrics] for name in names]
         table.append(
@@ -130,12 +172,11 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
                 f"{plan.tokens(arm):,}",
                 f"{statistics.median(tokens):,.0f}" if tokens else "",
                 f"{unigram[0]:.3f}" if unigram else "",
-                *map(_mean, known),
-                _mean([row.seconds for row in run if row.seconds], ".0f"),
+                *map(markdown.mean, known),
             ]
         )
     heads = ["Arm", "Run", "Diverged", "Learned", "Tokens", "Tokens to learn", "Unigram loss"]
-    yield from _table([*heads, *(f"`{name}`" for name in names), "Seconds"], table)
+    yield from markdown.table([*heads, *(f"`{name}`" for name in names)], table)
 
 
 def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
@@ -150,23 +191,11 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
         "is the lowest or the highest that was tried, a better one may lie beyond."
     )
     yield ""
-    common = scale.settings["pretrain"]["learning_rate"]
-    settled = tuning.settle(study, scale, kept)
-    if tuning.untried(study, scale, kept):
-        yield f"**Not all have run: until then every arm above has the scale's rate, {common:g}.**"
-        yield ""
-    elif settled.arms != study.arms:
-        yield (
-            f"**At the best rates {tuning.finished(settled, scale, kept)} cells have run so far: "
-            f"until there are as many as at the scale's rate, {common:g}, every arm above has "
-            "that.**"
-        )
-        yield ""
     rows = []
     for arm, losses in tried.items():
         best = min((loss for loss in losses.values() if not math.isnan(loss)), default=math.nan)
         rows.append([arm, *(_trial(loss, best) for loss in losses.values())])
-    yield from _table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
+    yield from markdown.table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
 
 
 def _trial(loss: float, best: float) -> str:
@@ -190,7 +219,7 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
                 range_of = [f"{x:.4f}" for x in (medians[arm], min(values), max(values))]
             table.append([arm, f"{len(values) + failed} of {len(cells)}", failed, *range_of])
         heads = ["Arm", "Run", "Diverged", "Median", "Lowest", "Highest"]
-        yield from _table(heads, table)
+        yield from markdown.table(heads, table)
         if medians:
             best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])
             yield f"Best median, selected on the same runs: {best}."
@@ -217,7 +246,7 @@ def _published(study: Study, verdicts: Sequence[Verdict], plan: Plan) -> Iterabl
     if any(claim.paper_effect for claim, _ in pairs):
         heads += ["Difference", "Least here"]
         rows = [row + _seen(*pair) for row, pair in zip(rows, pairs, strict=True)]
-    yield from _table(heads, rows)
+    yield from markdown.table(heads, rows)
 
 
 def _paper_row(claim: Claim) -> list[object]:
@@ -231,8 +260,8 @@ def _seen(claim: Claim, found: Verdict) -> list[str]:
     """Returns the paper's difference, and whether the seeds could have shown it."""
     effect = claim.paper_effect
     if effect is None or found.least is None:
-        return [_number(effect, ".3f"), ""]
-    shown = "could have detected it" if found.least <= effect else "could not have detected it"
+        return [markdown.number(effect, ".3f"), ""]
+    shown = "within the difference" if found.least <= effect else "beyond the difference"
     return [f"{effect:.3f}", f"{found.least:.4f}: {shown}"]
 
 
@@ -256,26 +285,3 @@ def _by_arm(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _is_shown(metric: str) -> bool:
     return metric.split(".")[-1] not in ("global_step", "loss", "sentence_order_loss")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
-    for row in rows:
-        yield f"| {' | '.join(map(str, row))} |"
-    yield ""
-
-
-def _mean(values: Sequence[float], form: str = ".4f") -> str:
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{form}}{spread}"
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return f"[{ends[0]:+.4f}, {ends[1]:+.4f}]" if ends else ""
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else f"{value:{form}}"

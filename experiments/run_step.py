@@ -56,6 +56,7 @@ def _run_locked(
     directory = work / key
     needed = {name: work / other for name, other in step.needs.items()}
     failed = _failure_of(needed)
+    commit = _commit()  # Before it starts: the clone may change while it runs.
     started, command, record = time.monotonic(), [], {}
     if not failed:
         _prepare(step, directory, needed)
@@ -78,7 +79,7 @@ def _run_locked(
             "cores": os.cpu_count(),
             "threads": threads,
         },
-        "commit": _commit(),
+        "commit": commit,
         "seconds": round(time.monotonic() - started, 1),
     }
     part = directory / "metrics.json.part"

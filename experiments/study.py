@@ -222,9 +222,26 @@ def _check_judged_alike(
         text = [level.get("text", {}).get("dev"), part]
         return [text, level.get("dev_records", {}), sizes, tests or level.get("records", {})]
 
+    if claim.worse == claims.MAJORITY:
+        return
     alike = judged_on(claim.better) == judged_on(claim.worse)
     expected = "arms judged on the same text, with records of the same flags, or [tests]"
     require(alike, f"claim {claim.text!r}", expected, None)
+    if claim.metric.rpartition(".")[2] in claims.BY_PIECE:
+        alike = _pieces_of(arms, claim.better) == _pieces_of(arms, claim.worse)
+        expected = "arms of one vocabulary, or per_word and word_loss"
+        require(alike, f"claim {claim.text!r}", expected, None)
+
+
+def _pieces_of(arms: Mapping[str, dict[str, Any]], arm: str) -> list[Any]:
+    """Returns what an arm's vocabulary follows from."""
+    level = arms[arm]
+    if "start" in level:
+        return [*_pieces_of(arms, level["start"]), *level.get("extend", {}).items()]
+    flags = level.get("vocabulary", {})
+    text = flags.get("input_file", level.get("text", {}).get("train"))
+    part = level.get("part") if text and "{part}" in text else None
+    return [flags, text, part, level.get("config", {}).get("vocab_size")]
 
 
 def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.intervals import AGREES, CANNOT_TELL, DISAGREES, judge, resample
+from experiments.intervals import (
+    AGREES,
+    CANNOT_TELL,
+    DISAGREES,
+    LARGER,
+    SMALLER,
+    judge,
+    resample,
+)
 
 
 def test_five_pairs_by_hand():
@@ -26,7 +34,7 @@ def test_five_pairs_by_hand():
         ([0.5], False, CANNOT_TELL),
         ([], False, CANNOT_TELL),
         ([0.5, 0.5], False, CANNOT_TELL),
-        ([0.0, 0.0], True, AGREES),
+        ([0.0, 0.0], True, CANNOT_TELL),
         ([0.001, -0.001, 0.0], True, AGREES),
         ([0.5, 0.501, 0.499], True, DISAGREES),
         ([-0.5, -0.501, -0.499], True, DISAGREES),
@@ -39,6 +47,28 @@ def test_five_pairs_by_hand():
 )
 def test_verdicts(gains, equal, verdict):
     assert judge(gains, effect=0.05, equal=equal).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "gains, size",
+    [
+        ([0.01, 0.011, 0.012], SMALLER),
+        ([-0.01, -0.011, -0.012], SMALLER),
+        ([0.5, 0.51, 0.52], LARGER),
+        ([-0.5, -0.51, -0.52], LARGER),
+        ([0.04, 0.05, 0.06], ""),
+        ([0.5, 0.5], ""),
+    ],
+)
+def test_a_verdict_says_how_large_the_difference_is(gains, size):
+    assert judge(gains, effect=0.05).size == judge(gains, effect=0.05, equal=True).size == size
+
+
+def test_a_difference_as_large_as_the_effect_is_rarely_called_none():
+    """2.5 % are expected, and 0.7 points are a standard deviation and a half."""
+    gains = np.random.default_rng(9).normal(0.05, 0.003, [1000, 3])
+    verdicts = [judge(row.tolist(), effect=0.05, equal=True).verdict for row in gains]
+    assert 0.01 < verdicts.count(AGREES) / 1000 <= 0.04
 
 
 @pytest.mark.parametrize("seeds", [3, 5])

@@ -90,6 +90,11 @@ def test_neighbours_share_a_group_if_documents_are_many():
     assert {tuple(group) for group in found} == {(4.0, 8.0), (6.0, 12.0)}
 
 
+def test_a_document_without_rows_keeps_its_place():
+    found = measure.group_sums(np.ones(3), np.full(3, 2.0), np.array([0, 2, 2]))
+    assert found == [[1, 2], [0, 0], [2, 4]]
+
+
 @pytest.mark.parametrize("next_sentence", ["true", "false"])
 def test_the_document_of_a_record(tmp_path, next_sentence):
     """Each document's words are its number: compact records show which one they are from."""

@@ -6,14 +6,18 @@ import dataclasses
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import outcomes, report, run_step, study
+from experiments import claims, outcomes, report, run_step, study, unigram
 from experiments.plan import Plan
 from experiments.run_step import ROOT
+from tests import pretraining_runs as runs
 
 FAKE = pathlib.Path(__file__).parent / "fake"
 
@@ -76,7 +80,7 @@ def test_the_report_of_known_losses(plan, done, tmp_path):
     gains = [sum(0.005 / (i + seed) for i in range(1, steps + 1)) for seed in (1, 2)]
     assert found["gain"] == pytest.approx(sum(gains) / 2, rel=1e-4)
     assert found["pairs"] == 2 and found["paper"]["numbers"] == [90.7, 90.4]
-    assert "**agrees**" in text and "could have detected it" in text
+    assert "Least within the effect | **agrees**, smaller than the effect |" in text
     # The fake arms differ by the same in each document: only the seeds' difference is left.
     np.testing.assert_allclose(found["over_documents"], [found["low"], found["high"]], rtol=5e-3)
     assert "no figure here is a result" in text
@@ -92,6 +96,65 @@ def test_cells_at_the_unigram_loss_get_no_verdict(plan, done):
         object.__setattr__(row, "unigram_loss", row.metrics["masked_lm_loss"] + 0.29)
     assert outcomes.verdict(claim, rows).pairs == 1
     assert outcomes.verdict(claim, rows).verdict == "cannot tell"
+
+
+def test_cells_are_paired_by_seed(plan, done):
+    """Of the arm with dropout only seed 2 is left, whose pair is the other arm's seed 2."""
+    rows = outcomes.read(plan, done[1])
+    claim = study.read_study("dropout").claims[0]
+    left = [row for row in rows if row.arm == "without" or row.seed == 2]
+    gain, *others = [
+        one.metrics["masked_lm_loss"] - two.metrics["masked_lm_loss"]
+        for one in left[2:]
+        for two in left[:2]
+        if two.seed == 2
+    ]
+    found = outcomes.verdict(claim, left)
+    assert not others and found.pairs == 1 and found.gain == pytest.approx(gain)
+    assert rows[0].metrics["masked_lm_loss"] != rows[1].metrics["masked_lm_loss"]
+
+
+def test_a_claim_can_be_about_guessing(plan, done):
+    rows = [
+        dataclasses.replace(
+            row,
+            metrics={"a.probe_accuracy": 0.6 + 0.01 * row.seed, "a.sentence_order_majority": 0.5},
+        )
+        for row in outcomes.read(plan, done[1])
+    ]
+    claim = claims.Claim("", "a.probe_accuracy", "with", claims.MAJORITY, 0.05)
+    found = outcomes.verdict(claim, rows)
+    assert found.pairs == 2 and found.gain == pytest.approx(0.115)
+    assert found.over_documents is None
+
+
+def test_the_unigram_loss_by_hand(tmp_path):
+    """Fitted on one text, with one added to each count, and judged on the other."""
+    loss = unigram.cross_entropy(np.array([3, 1, 0]), np.array([0, 2, 2]))
+    assert loss == pytest.approx(-(2 * np.log(2 / 7) + 2 * np.log(1 / 7)) / 4)
+    longer = unigram.cross_entropy(np.array([1]), np.array([0, 1]))
+    assert longer == pytest.approx(-np.log(1 / 3))
+    rows = runs.examples(7)
+    runs.write_records(tmp_path / "a.tfrecord", rows)
+    pieces = [row["masked_lm_ids"][row["masked_lm_weights"] > 0] for row in rows]
+    found = unigram.count_pieces(str(tmp_path / "a.tfrecord"), runs.LENGTH, runs.PREDICTIONS)
+    assert found.tolist() == np.bincount(np.concatenate(pieces)).tolist()
+
+
+def test_one_process_runs_a_step_and_another_waits_for_it(plan, done, tmp_path):
+    key, step = next(iter(plan.steps.items()))
+    (tmp_path / key).mkdir()
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(); input()"
+    command = [sys.executable, "-c", hold, str(tmp_path / key / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
+        held.stdout.readline()
+        waiting = threading.Thread(target=run_step.run, args=(step, key, tmp_path, FAKE, 1))
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive() and not (tmp_path / key / "metrics.json").exists()
+        held.communicate(b"\n")
+        waiting.join(60)
+    assert (tmp_path / key / "metrics.json").exists()
 
 
 def test_a_claim_of_what_no_finetuning_measured_is_named(plan, done):

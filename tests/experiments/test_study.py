@@ -55,6 +55,10 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
     [
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
         ("config =", "confg =", "with: expected only part, .* not 'confg'"),
+        ('worse = "with"', 'worse = "without"', "expected two arms, not 'without'"),
+        ('worse = "with"', 'worse = "majority"', "arms among .*, not 'majority'"),
+        ("config = {", "vocabulary = { character_coverage = 1 }, config = {", "of one vocabulary"),
+        ("config = {", "config = { vocab_size = 2100,", "arms of one vocabulary, or per_word and"),
         ('worse = "with"', 'worse = "witout"', "arms among .*, not 'witout'"),
         ("masked_lm_loss", "masked_lm_los", "metric: expected one of .*, not 'masked_lm_los'"),
         ("masked_lm_loss", "probe_accuracy", "metric: expected one of .*, not 'probe_accuracy'"),

@@ -77,7 +77,10 @@ def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
     report.write(asked, scale, Plan(asked, scale), kept, tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "0 of 4 cells have run" in text
-    assert "**Not all have run: until then every arm above has the scale's rate, 0.001.**" in text
+    assert (
+        "**Learning rates are not tuned: not all trials have run, and every arm has 0.001" in text
+    )
+    assert text.index("**Learning rates are not") < text.index("## Claims")
     assert text.count("| not run | **5.9") == 2
 
 
@@ -91,7 +94,7 @@ def test_until_as_many_cells_have_run_at_the_best_rates_the_report_has_the_scale
     assert tuning.reported(asked, scale, kept) == asked != settled
     report.write(asked, scale, Plan(asked, scale), kept, tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert "**At the best rates 2 cells have run so far: until there are as many" in text
+    assert "every arm has 0.001, and at the best rates 2 cells have run so far" in text
     run_all(Plan(settled, scale), tmp_path / "work", kept)
     assert tuning.reported(asked, scale, kept) == settled
 
