@@ -51,7 +51,7 @@ class Entry:
       key: The tensor's name.
       dtype: TensorFlow's number for its type.
       shape: Its shape.
-      shard: Number of the data file.
+      shard: Path of the data file.
       offset: Where in that file the tensor's bytes begin.
       size: Number of bytes.
       checksum: Checksum of the bytes, as computed by wire.masked_checksum.

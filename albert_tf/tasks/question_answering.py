@@ -106,7 +106,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
     ) -> Predictions:
-        """Returns the answers with the highest mean probability, and mean null odds.
+        """Returns the answers with the highest mean probability.
 
         An answer that is not among a model's n best counts with probability 0.
 

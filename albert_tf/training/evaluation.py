@@ -1,4 +1,4 @@
-"""Evaluates checkpoints as they appear and keeps the best."""
+"""Evaluates checkpoints as they appear, or all saved ones, and keeps the best."""
 
 from __future__ import annotations
 
