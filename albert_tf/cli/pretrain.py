@@ -32,11 +32,11 @@ class Records:
     """The records of a run.
 
     Attributes:
-        files: TFRecord files.
-        indexes: where their records are.
-        spec: what a record holds.
-        row_format: of records without masks; else None.
-        settings: how those are masked; else None.
+      files: TFRecord files.
+      indexes: Where their records are.
+      spec: What a record holds.
+      row_format: Of records without masks; else None.
+      settings: How those are masked; else None.
     """
 
     files: list[str]

@@ -18,12 +18,12 @@ class WordPiece:
     """A WordPiece vocabulary with BERT's splitting into words.
 
     Args:
-        content: Content of the vocabulary file, one piece per line.
-        path: Its name, for errors.
-        do_lower_case: Whether to lower-case and strip accents.
+      content: Content of the vocabulary file, one piece per line.
+      path: Its name, for errors.
+      do_lower_case: Whether to lower-case and strip accents.
 
     Raises:
-        ValueError: If the file is not UTF-8 text.
+      ValueError: If the file is not UTF-8 text.
     """
 
     special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
