@@ -63,7 +63,7 @@ def find(path: str) -> RunRecord | None:
     Raises:
       ValueError: If it is damaged.
     """
-    directory = path if files.is_dir(path) else os.path.dirname(path)
+    directory = files.directory_of(path)
     file = os.path.join(directory, RECORD_FILE)
     if not files.is_file(file):
         return _of_hugging_face(directory) if huggingface.matches(directory) else None

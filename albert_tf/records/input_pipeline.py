@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.files import is_remote
 from albert_tf.records.feature_spec import FeatureSpec
 from albert_tf.records.input_files import STRETCH, FileIndex
 from albert_tf.types import Features
@@ -143,7 +144,7 @@ def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray
     rows = []
     for number, (path, index) in enumerate(zip(files, indexes, strict=True)):
         step = 1
-        if "://" in path:
+        if is_remote(path):
             step = max(1, _BUCKET_BYTES * (len(index.starts) - 1) // int(index.starts[-1]))
         starts = np.append(index.starts[:-1:step], index.starts[-1])
         sizes = np.diff(np.append(np.arange(0, index.records, STRETCH * step), index.records))

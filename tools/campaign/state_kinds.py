@@ -50,7 +50,7 @@ class _Trainer(types.SimpleNamespace):
     devices = types.SimpleNamespace(is_chief=True)
 
     def restore(self, prefix: str) -> int:
-        return int(prefix.rpartition("-")[2])
+        return checkpoint.step_of(prefix)
 
     def evaluate(self, *_: Any) -> dict[str, float]:
         return {"accuracy": 0.5, "loss": 1.0}
