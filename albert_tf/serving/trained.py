@@ -64,7 +64,7 @@ def serve(
     _check_task(task, stored.path, run)
     config, words = stored.config(), stored.vocabulary()
     sizes = {name: options[name] for name in BEAM if name in options}
-    options = {name: value for name, value in options.items() if name not in sizes}
+    options = {name: value for name, value in options.items() if name not in BEAM}
     if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.
         count = labels.count(stored.path) or 1

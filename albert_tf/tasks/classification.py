@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import files
-from albert_tf.conversion.run_record import SINGLE_LABEL
+from albert_tf.conversion.run_record import REGRESSION, SINGLE_LABEL
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses, metrics, sequence_features, stored_predictions
 from albert_tf.tasks.feature_table import FeatureTable
@@ -171,7 +171,7 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
 
     def __init__(self, *args: Any, windows: TextWindows | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.problem_type = SINGLE_LABEL if self.classes else "regression"
+        self.problem_type = SINGLE_LABEL if self.classes else REGRESSION
         self.windows = windows
 
     @property

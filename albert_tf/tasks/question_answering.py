@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -220,9 +219,9 @@ class SquadV2Task(SquadTask):
         if not is_labelled(examples):
             return {}
         answers, odds = _answers(examples), predictions.null_odds
-        result = metrics.squad_v2_scores(predictions.texts, odds, answers, math.inf)
+        result = metrics.squad_v2_scores(predictions.texts, odds, answers)
         texts = squad_predictions.apply_null_threshold(predictions, result["best_f1_thresh"])
-        final = metrics.squad_v2_scores(texts, odds, answers, math.inf)
+        final = metrics.squad_v2_scores(texts, odds, answers)
         return {name: (result if name.startswith("best_") else final)[name] for name in result}
 
     def average(

@@ -231,12 +231,10 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
     name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
     _copy_file(vocabulary, os.path.join(directory, name))
     tokenizer = vocabulary.tokenizer
-    tokens = {
-        name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")
-    }
-    pieces = tokenizer.convert_ids_to_tokens(tokens.values())
+    names = ("pad", "unk", "cls", "sep", "mask")
+    pieces = tokenizer.convert_ids_to_tokens(getattr(tokenizer, f"{name}_id") for name in names)
     config: dict[str, Any] = {
-        f"{name}_token": piece for name, piece in zip(tokens, pieces, strict=True)
+        f"{name}_token": piece for name, piece in zip(names, pieces, strict=True)
     }
     config |= {"do_lower_case": tokenizer.do_lower_case, "model_max_length": max_length}
     if vocabulary.is_word_piece:
