@@ -168,51 +168,47 @@ def _read_unfinished(folder: pathlib.Path) -> Any:
     return found
 
 
-def _kind(name: str, make: Any, target: str, damage: Any, read: Any, judge: Any, **more) -> Kind:
-    return Kind(name, make, (target,), damage, read, judge, **more)
-
-
 KINDS = (
-    _kind(
+    Kind(
         "checkpoint list",
         _make_checkpoints,
-        "checkpoint",
+        ("checkpoint",),
         mutators.TEXT,
         _read_list,
         _judge_list,
     ),
-    _kind("best_trial.txt", _make_best, "best_trial.txt", mutators.TEXT, _read_best, _judge_best),
-    _kind(
+    Kind("best_trial.txt", _make_best, ("best_trial.txt",), mutators.TEXT, _read_best, _judge_best),
+    Kind(
         "input_files.json",
         _make_counts,
-        "input_files.json",
+        ("input_files.json",),
         mutators.JSON,
         _read_counts,
         kinds.same,
         named=False,
     ),
-    _kind("feature cache", _features, "*.npz", mutators.BINARY, _features, kinds.same),
-    _kind(
+    Kind("feature cache", _features, ("*.npz",), mutators.BINARY, _features, kinds.same),
+    Kind(
         "labels.jsonl",
         lambda folder: labels.write(str(folder), _LABELS),
-        "labels.jsonl",
+        ("labels.jsonl",),
         mutators.JSON,
         _read_labels,
         _judge_labels,
     ),
-    _kind(
+    Kind(
         "flag file",
         _make_flags,
-        "flags.txt",
+        ("flags.txt",),
         mutators.TEXT,
         _read_flags,
         _judge_flags,
         named=False,
     ),
-    _kind(
+    Kind(
         "unfinished.json",
         _make_unfinished,
-        "*.unfinished.json",
+        ("*.unfinished.json",),
         mutators.JSON,
         _read_unfinished,
         kinds.same,
