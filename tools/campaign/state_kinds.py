@@ -9,15 +9,15 @@ import types
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from albert_tf import checkpoint, eval_results, scripts
+from albert_tf import checkpoint, eval_results
 from albert_tf.cli import checks, finetune_checks, finetune_flags
 from albert_tf.conversion import labels
 from albert_tf.generator import blocks, report, shards, workers
 from albert_tf.records import input_files
 from albert_tf.tasks import feature_cache
 from albert_tf.training import evaluation
+from tests import finetune_runs
 from tests import pretraining_runs as runs
 from tools.campaign import kinds, mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -125,10 +125,7 @@ def _make_flags(folder: pathlib.Path) -> None:
 
 
 def _read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    values = flags.FlagValues()
-    finetune_flags.define_flags(values)
-    command = ["run_finetune.py", f"--flagfile={folder / 'flags.txt'}"]
-    scripts.parse_in_one_line(values, command)
+    values = finetune_runs.parse([f"--flagfile={folder / 'flags.txt'}"])
     finetune_flags.set_task_defaults(values)
     finetune_checks.check_flags(values)
     return {name: values[name].value for name in ("train_step", "learning_rate", "output_dir")}
