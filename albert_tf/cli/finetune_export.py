@@ -32,7 +32,7 @@ def splits_to_fit(values: flags.FlagValues) -> list[str]:
     """
     if not values.span_model_dir or values.do_train:
         return []
-    return [split for split, flag in finetune_tasks.FILES.items() if values[flag].value]
+    return [split for split, (_, flag, _) in finetune_tasks.SPLITS.items() if values[flag].value]
 
 
 def check(values: flags.FlagValues, task: SupervisedTask) -> None:
@@ -121,7 +121,7 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         name: dataclasses.replace(split, batch_size=values.predict_batch_size)
         for name, split in run.splits.items()
     }
-    fitted_on, *others = (splits[name] for name in finetune_tasks.FILES if name in splits)
+    fitted_on, *others = (splits[name] for name in finetune_tasks.SPLITS if name in splits)
     weights, note = span_model.make(run, fitted_on, next(iter(others), None))
     logging.info("%s", note)
     if not run.trainer.devices.is_chief:
