@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import errors, figures, quiet, scripts
+from albert_tf import errors, figures, quiet
 from albert_tf.files import is_remote, list_files
 from albert_tf.generator import blocks, documents, processes, workers
 from albert_tf.generator import flags as generator_flags
@@ -190,8 +190,3 @@ def main(values: flags.FlagValues) -> None:
         report = create_pretraining_data(values)
     for line in report.lines():
         logging.info("%s", line)
-
-
-def run() -> None:
-    """Runs this script on the process's command line."""
-    scripts.run_script(main, generator_flags.define_flags, __doc__)
