@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ _FOOTER_BYTES = 48
 # The trailer of each block: its compression and a checksum.
 _TRAILER_BYTES = 5
 _MOST_RANKS = 254
+_Value = TypeVar("_Value", int, bytes)
 STRING = 7
 # TensorFlow's type numbers -> NumPy's names, for the types that are read. Others, such as handles,
 # hold no numbers.
@@ -51,7 +53,7 @@ class Entry:
       key: The tensor's name.
       dtype: TensorFlow's number for its type.
       shape: Its shape.
-      shard: Number of the data file.
+      shard: Path of the data file.
       offset: Where in that file the tensor's bytes begin.
       size: Number of bytes.
       checksum: Checksum of the bytes, as computed by wire.masked_checksum.
@@ -123,7 +125,7 @@ def _num_shards(header: bytes) -> int:
     values = dict(wire.fields(header))
     if values.get(2, 0):
         raise ValueError("it is big-endian, which is not supported")
-    return wire.signed(_number(values.get(1, 0)))
+    return wire.signed(_checked(values.get(1, 0), int))
 
 
 def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
@@ -136,7 +138,7 @@ def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
         if number == 2:
             dims += _dims(key, value)
         elif number in values:
-            values[number] = wire.signed(_number(value))
+            values[number] = wire.signed(_checked(value, int))
     shard = f"{prefix}.data-{values[3]:05d}-of-{num_shards:05d}"
     checksum = (values[6] & 0xFFFFFFFF).to_bytes(4, "little")
     return Entry(key, values[1], tuple(dims), shard, values[4], values[5], checksum)
@@ -145,23 +147,17 @@ def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
 def _dims(key: bytes, shape: int | bytes) -> list[int]:
     """Parses a TensorShapeProto."""
     dims = []
-    for number, value in wire.fields(_bytes(shape)):
+    for number, value in wire.fields(_checked(shape, bytes)):
         if number == 2:
-            size = dict(wire.fields(_bytes(value))).get(1, 0)
-            dims.append(wire.signed(_number(size)))
+            size = dict(wire.fields(_checked(value, bytes))).get(1, 0)
+            dims.append(wire.signed(_checked(size, int)))
         elif number == 3 and value:
             raise ValueError(f"{key!r} has an impossible shape")
     return dims
 
 
-def _number(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise ValueError("its index can't be parsed: a field has the wrong type")
-    return value
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
+def _checked(value: int | bytes, kind: type[_Value]) -> _Value:
+    if not isinstance(value, kind):
         raise ValueError("its index can't be parsed: a field has the wrong type")
     return value
 

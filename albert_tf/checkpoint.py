@@ -88,6 +88,11 @@ def listed(directory: str) -> list[str]:
     return [path for path in paths if files.exists(path + _INDEX)]
 
 
+def step_of(prefix: str) -> int:
+    """Returns the step in the name of a checkpoint that a run saved; the best's has none."""
+    return int(prefix.rpartition("-")[2])
+
+
 def claim(directory: str) -> None:
     """Marks a directory as claimed by a new run, until `save` lists its first checkpoint."""
     files.replace(os.path.join(directory, _LIST), f'model_checkpoint_path: "{_CLAIM}"\n')

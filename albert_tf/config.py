@@ -212,18 +212,27 @@ class AlbertConfig:
 
     def attention_group(self, layer: int) -> int:
         """Returns which attention sublayer (group) serves a layer, both counted from 0."""
-        return self._group(layer, shared=self.parameter_sharing in ("all", "attention"))
+        return self._group(layer, "attention")
 
     def ffn_group(self, layer: int) -> int:
         """Returns which feed-forward sublayer (group) serves a layer, both counted from 0."""
-        return self._group(layer, shared=self.parameter_sharing in ("all", "ffn"))
+        return self._group(layer, "ffn")
 
-    def _group(self, layer: int, shared: bool) -> int:
-        if not shared:
+    def _shares(self, part: str) -> bool:
+        """Whether the layers of a group share a part of theirs: "attention" or "ffn"."""
+        return self.parameter_sharing in ("all", part)
+
+    def _group(self, layer: int, part: str) -> int:
+        if not self._shares(part):
             return layer
         # The release's own floating-point expression: it rounds down at, say, layer 15 of 22
         # with 22 groups, and its checkpoints must be run as they were trained.
         return int(layer / self.num_hidden_layers * self.num_hidden_groups)
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks that are applied one after the other."""
+        return self.num_hidden_layers * self.inner_group_num
 
     @property
     def num_weights(self) -> int:
@@ -240,14 +249,12 @@ class AlbertConfig:
     @property
     def num_attention_groups(self) -> int:
         """Number of distinct attention groups, each of `inner_group_num` sublayers."""
-        shared = self.parameter_sharing in ("all", "attention")
-        return self.num_hidden_groups if shared else self.num_hidden_layers
+        return self.num_hidden_groups if self._shares("attention") else self.num_hidden_layers
 
     @property
     def num_ffn_groups(self) -> int:
         """Number of distinct feed-forward groups, each of `inner_group_num` sublayers."""
-        shared = self.parameter_sharing in ("all", "ffn")
-        return self.num_hidden_groups if shared else self.num_hidden_layers
+        return self.num_hidden_groups if self._shares("ffn") else self.num_hidden_layers
 
 
 # What models take: a config; its file, or the name of a model that comes with the package; or its

@@ -69,7 +69,7 @@ def forward_flops(config: AlbertConfig, shape: Shape) -> int:
     hidden, width = config.hidden_size, config.embedding_size
     dense = 4 * hidden * hidden + 2 * hidden * config.intermediate_size  # Q, K, V, output, FFN
     attention = 2 * shape.seq * hidden  # Scores and context.
-    token = _blocks(config) * (dense + attention) + width * hidden * (width != hidden)
+    token = config.num_blocks * (dense + attention) + width * hidden * (width != hidden)
     prediction = hidden * width + width * config.vocab_size
     pooled = hidden * hidden + 2 * hidden
     return 2 * shape.batch * (shape.seq * token + shape.predictions * prediction + pooled)
@@ -99,7 +99,7 @@ def activation_bytes(config: AlbertConfig, shape: Shape) -> int:
     """
     block = 8 * config.hidden_size + 2 * config.intermediate_size
     block += 2 * config.num_attention_heads * shape.seq
-    token = _blocks(config) * block + 3 * config.embedding_size + config.hidden_size
+    token = config.num_blocks * block + 3 * config.embedding_size + config.hidden_size
     prediction = 2 * config.vocab_size + 4 * config.embedding_size
     return _FLOAT_BYTES * shape.batch * (shape.seq * token + shape.predictions * prediction)
 
@@ -141,10 +141,6 @@ def _work(config: AlbertConfig, shape: Shape) -> tuple[float, float]:
     # two moments each is read and written.
     num_bytes = 3 * activation_bytes(config, shape) + 8 * weight_bytes(config)
     return float(step_flops(config, shape)), float(num_bytes)
-
-
-def _blocks(config: AlbertConfig) -> int:
-    return config.num_hidden_layers * config.inner_group_num
 
 
 def _dense(inputs: int, outputs: int) -> int:

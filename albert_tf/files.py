@@ -69,6 +69,11 @@ def is_dir(path: str | os.PathLike[str]) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def directory_of(path: str) -> str:
+    """Returns a path that is a directory, or the directory in which it lies."""
+    return path if is_dir(path) else os.path.dirname(path)
+
+
 def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
     """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end.
 

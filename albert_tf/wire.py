@@ -38,7 +38,7 @@ def varint(content: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         if shift > 63:
-            raise ValueError("a number in its index is too long")
+            raise ValueError("a number has more than 64 bits")
 
 
 def field(number: int, value: bytes | int) -> bytes:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import keras
-from contestants import CONFIGS, LEARNING_RATE
+from base_model import CONFIGS
+from contestants import LEARNING_RATE
 
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.pretraining import PretrainingTask

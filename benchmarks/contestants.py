@@ -7,13 +7,13 @@ own contestants, and used as its documentation says, on the same random batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from base_model import CONFIG_FILE, hugging_face_sizes
 
 from albert_tf import costs
 from albert_tf.config import AlbertConfig
@@ -22,20 +22,17 @@ from albert_tf.tasks.step_time import synthetic_batch, training_step
 
 Step = Callable[[], float]
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-CONFIG_FILE = CONFIGS / "albert_base_v2.json"
 LEARNING_RATE = 1e-4
 CLIP_NORM = 1.0
 VOCAB_SIZE = 30_000
 
 
-def albert_tf(shape: Shape, dtype: str, jit_compile: bool = False) -> Step:
+def albert_tf(shape: Shape, dtype: str) -> Step:
     """This project: the step that the Trainer runs."""
     return training_step(
         AlbertConfig.from_json_file(CONFIG_FILE),
         shape,
         {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
-        jit_compile,
     )
 
 
@@ -62,7 +59,7 @@ def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
     import torch
     import transformers
 
-    config = transformers.AlbertConfig(**_dimensions(), hidden_act="gelu_new")
+    config = transformers.AlbertConfig(**hugging_face_sizes(), hidden_act="gelu_new")
     model = transformers.AlbertForPreTraining(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
     inputs = hugging_face_inputs(synthetic_batch(shape, VOCAB_SIZE))
@@ -86,7 +83,7 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
     import keras_hub
     import tensorflow as tf
 
-    sizes = _dimensions()
+    sizes = hugging_face_sizes()
     backbone = keras_hub.models.AlbertBackbone(
         vocabulary_size=sizes["vocab_size"],
         num_layers=sizes["num_hidden_layers"],
@@ -137,15 +134,6 @@ def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> di
 def step_gflop(shape: Shape, config_file: Path = CONFIG_FILE) -> float:
     """Returns the GFLOP of a step; see albert_tf.costs."""
     return costs.step_flops(AlbertConfig.from_json_file(config_file), shape) / 1e9
-
-
-def _dimensions(config_file: Path = CONFIG_FILE) -> dict[str, Any]:
-    config = json.loads(config_file.read_text())
-    names = (
-        "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads "
-        "intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
-    )
-    return {name: config[name] for name in names.split()}
 
 
 # By dtype and name, in table order.

@@ -71,7 +71,7 @@ def run_in_turns(layers: int, recompute: bool) -> dict[str, float]:
 
 def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Callable[[], Any]:
     import tensorflow as tf
-    from contestants import CONFIG_FILE
+    from base_model import CONFIG_FILE
 
     import albert_tf.model.encoder
     from albert_tf.config import AlbertConfig

@@ -13,9 +13,9 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
+from base_model import CONFIG_FILE, hugging_face_sizes
 
 from albert_tf import quiet
 
@@ -28,7 +28,6 @@ SETS = {
     "cola": (8551, (4, 7, 8, 9, 10, 11, 11, 12, 14, 17, 20, 25, 46)),
     "rte": (2490, (13, 33, 40, 46, 50, 56, 63, 74, 106, 137, 161, 202, 292)),
 }
-CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
 LEARNING_RATE = 1e-5
 
 
@@ -140,15 +139,8 @@ def hugging_face(
 
 
 def _hugging_face_update(transformers, torch):
-    sizes = json.loads(CONFIG_FILE.read_text())
-    wanted = (
-        "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads "
-        "intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
-    )
     config = transformers.AlbertConfig(
-        **{name: sizes[name] for name in wanted.split()},
-        hidden_act="gelu_new",
-        classifier_dropout_prob=0.0,
+        **hugging_face_sizes(), hidden_act="gelu_new", classifier_dropout_prob=0.0
     )
     model = transformers.AlbertForSequenceClassification(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)

@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from base_model import CONFIGS
 from contestants import (
     CLIP_NORM,
-    CONFIGS,
     LEARNING_RATE,
     albert_tf_on_jax,
     hugging_face_inputs,

@@ -70,7 +70,7 @@ def generate(
     """Runs the script in its own process.
 
     Raises:
-        RuntimeError: If it fails.
+      RuntimeError: If it fails.
     """
     command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
     command += [f"--{name}={value}" for name, value in setting._asdict().items()]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from base_model import CONFIG_FILE
 
-CONFIG_FILE = Path(__file__).resolve().parent.parent / "configs" / "albert_base_v2.json"
 LENGTHS = (8, 256)
 NUM_LABELS = 2
 ONNX_FORMATS = ("onnx", "onnx_int8")

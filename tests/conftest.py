@@ -7,9 +7,13 @@ import os
 import pathlib
 import random
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from albert_tf.text.vocabulary import Vocabulary
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
@@ -44,6 +48,14 @@ def pytest_runtest_setup() -> None:
 def golden() -> pathlib.Path:
     """Folder of the numbers that the original release produced."""
     return pathlib.Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def vocabulary(golden: pathlib.Path) -> Vocabulary:
+    """The small SentencePiece model."""
+    from albert_tf.text.vocabulary import Vocabulary
+
+    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
 
 
 @pytest.fixture(scope="session")

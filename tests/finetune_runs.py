@@ -9,10 +9,10 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf import scripts
 from albert_tf.cli import commands, finetune, finetune_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.squad_text import read_squad
+from tests import script_flags
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 CONFIG = {
@@ -82,10 +82,7 @@ def _files(task_name: str) -> dict[str, Any]:
 
 def parse(arguments: list[str]) -> flags.FlagValues:
     """Returns flags with the values of a command line."""
-    values = flags.FlagValues()
-    finetune_flags.define_flags(values)
-    scripts.parse_in_one_line(values, ["run_finetune.py", *arguments])
-    return values
+    return script_flags.parse(finetune_flags.define_flags, *arguments)
 
 
 def main(arguments: list[str]) -> None:

@@ -21,12 +21,12 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import scripts
 from albert_tf.cli import commands, pretrain, pretrain_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
 from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
+from tests import script_flags
 
 LENGTH, PREDICTIONS = 23, 5
 CONFIG = {
@@ -172,10 +172,7 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
 
 def parse(command: list[str]) -> flags.FlagValues:
     """Returns flags with the values of a command line."""
-    values = flags.FlagValues()
-    pretrain_flags.define_flags(values)
-    scripts.parse_in_one_line(values, ["run_pretraining.py", *command])
-    return values
+    return script_flags.parse(pretrain_flags.define_flags, *command)
 
 
 def main(command: list[str]) -> None:

@@ -143,7 +143,7 @@ def test_what_an_index_may_not_declare(prefix, case):
         (lambda entries: b"", "its index is truncated, or not an index"),
         (lambda entries: table(entries)[:-1], "its index is truncated, or not an index"),
         (lambda entries: bytes(47) + MAGIC, "a block of its index is truncated"),
-        (lambda entries: b"\xff" * 40 + MAGIC, "a number in its index is too long"),
+        (lambda entries: b"\xff" * 40 + MAGIC, "a number has more than 64 bits"),
         (lambda entries: table(entries, kind=b"\1"), "truncated, or compressed"),
         (lambda entries: table(entries, shared=9), "an entry of its index is damaged"),
         (lambda entries: table([(b"", b"\xff")]), "its index can't be parsed"),

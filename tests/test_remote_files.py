@@ -11,7 +11,6 @@ import pathlib
 
 import pytest
 import tensorflow as tf
-from absl import flags
 
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
@@ -19,6 +18,7 @@ from albert_tf.serving import predict
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
 from tests import finetune_runs as runs
+from tests.script_flags import parse
 
 FEATURES = runs.GOLDEN / "features"
 
@@ -66,10 +66,7 @@ def prepare(root: str) -> str:
         "num_processes": 2,
         "block_megabytes": 0.2,
     }
-    values = flags.FlagValues()
-    generator_flags.define_flags(values)
-    values(["", *(f"--{name}={value}" for name, value in given.items())])
-    create.main(values)
+    create.main(parse(generator_flags.define_flags, **given))
     return vocabulary
 
 

@@ -90,15 +90,16 @@ def _run(
 def create_pretraining_data() -> None:
     """`albert-create-pretraining-data`, and data/create_pretraining_data.py in a clone."""
     from albert_tf.generator import create
+    from albert_tf.generator.flags import define_flags
 
-    create.run()
+    scripts.run_script(create.main, define_flags, create.__doc__)
 
 
 def train_sentencepiece() -> None:
     """`albert-train-sentencepiece`, and data/train_sentencepiece.py in a clone."""
     from albert_tf.generator import sentencepiece
 
-    sentencepiece.run()
+    scripts.run_script(sentencepiece.main, sentencepiece.define_flags, sentencepiece.__doc__)
 
 
 def convert() -> None:

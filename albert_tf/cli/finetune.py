@@ -21,7 +21,7 @@ from albert_tf.cli import (
     finetune_tasks,
     shared_flags,
 )
-from albert_tf.config import CONFIG_FILE, AlbertConfig
+from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.tasks import feature_cache
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
@@ -31,13 +31,6 @@ from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictio
 from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
 from albert_tf.training.devices import Devices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
-
-# A split -> the flag that needs it, and the flag of its batch size.
-SPLITS = {
-    "train": ("do_train", "train_batch_size"),
-    "dev": ("do_eval", "eval_batch_size"),
-    "test": ("do_predict", "predict_batch_size"),
-}
 
 
 def check_weights(values: flags.FlagValues) -> None:
@@ -72,8 +65,7 @@ def _stored(values: flags.FlagValues) -> str | None:
 def load_config(values: flags.FlagValues) -> AlbertConfig:
     """Reads the model's config, and applies the dropout flags."""
     config = _stored_config(values)
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    given = {name: rate for name in names if (rate := getattr(values, name)) is not None}
+    given = {name: rate for name in DROPOUT_FIELDS if (rate := getattr(values, name)) is not None}
     return dataclasses.replace(config, **given)
 
 
@@ -97,7 +89,7 @@ def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[s
     given = finetune_export.splits_to_fit(values)
     return {
         split: read(split)
-        for split, (flag, _) in SPLITS.items()
+        for split, (flag, _, _) in finetune_tasks.SPLITS.items()
         if values[flag].value or split in given
     }
 
@@ -107,7 +99,7 @@ def make_splits(
 ) -> dict[str, Split]:
     """Makes the examples' features, or finds them cached."""
     splits = {}
-    for name, (_, batch_size) in SPLITS.items():
+    for name, (_, _, batch_size) in finetune_tasks.SPLITS.items():
         if name in examples:
             is_training = name == "train"
             features = feature_cache.load_or_make(

@@ -32,7 +32,7 @@ def splits_to_fit(values: flags.FlagValues) -> list[str]:
     """
     if not values.span_model_dir or values.do_train:
         return []
-    return [split for split, flag in finetune_tasks.FILES.items() if values[flag].value]
+    return [split for split, (_, flag, _) in finetune_tasks.SPLITS.items() if values[flag].value]
 
 
 def check(values: flags.FlagValues, task: SupervisedTask) -> None:
@@ -52,8 +52,9 @@ def check_free(values: flags.FlagValues, task: SupervisedTask, num_train_steps: 
     Raises:
       ValueError: If it holds anything else, or can't be made.
     """
+    path = _to_export(values)
     for flag, (is_there, _) in EXPORTS.items():
-        directory, path = values[flag].value, _to_export(values)
+        directory = values[flag].value
         if directory and not (
             _is_trained(values, num_train_steps) and path and is_there(values, task, path)
         ):
@@ -62,15 +63,13 @@ def check_free(values: flags.FlagValues, task: SupervisedTask, num_train_steps: 
 
 def _is_trained(values: flags.FlagValues, num_train_steps: int) -> bool:
     """Whether there is nothing to train, or no more."""
-    newest = checkpoint.latest(values.output_dir) if values.do_train else None
-    return not values.do_train or (
-        newest is not None
-        and (
-            int(newest.rpartition("-")[2]) >= num_train_steps
-            or eval_results.is_over(
-                values.output_dir, values.early_stopping_patience, values.save_checkpoints_steps
-            )
-        )
+    if not values.do_train:
+        return True
+    newest = checkpoint.latest(values.output_dir)
+    if newest is None:
+        return False
+    return checkpoint.step_of(newest) >= num_train_steps or eval_results.is_over(
+        values.output_dir, values.early_stopping_patience, values.save_checkpoints_steps
     )
 
 
@@ -122,7 +121,7 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         name: dataclasses.replace(split, batch_size=values.predict_batch_size)
         for name, split in run.splits.items()
     }
-    fitted_on, *others = (splits[name] for name in finetune_tasks.FILES if name in splits)
+    fitted_on, *others = (splits[name] for name in finetune_tasks.SPLITS if name in splits)
     weights, note = span_model.make(run, fitted_on, next(iter(others), None))
     logging.info("%s", note)
     if not run.trainer.devices.is_chief:

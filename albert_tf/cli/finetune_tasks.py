@@ -29,9 +29,12 @@ from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 
-# A split -> the flag that needs it, and the flag of its file.
-_STEPS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
-FILES = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
+# A split -> the flag that needs it, the flag of its file and that of its batch size.
+SPLITS = {
+    "train": ("do_train", "train_file", "train_batch_size"),
+    "dev": ("do_eval", "eval_file", "eval_batch_size"),
+    "test": ("do_predict", "predict_file", "predict_batch_size"),
+}
 # From the name of a split to its examples.
 Reader = Callable[[str], list[Any]]
 # Every task's first arguments: the model's options, its tokenizer, and max_seq_length.
@@ -237,10 +240,10 @@ def _levels(values: flags.FlagValues) -> tuple[str, ...]:
 
 
 def _file(values: flags.FlagValues, split: str) -> str:
-    flag = FILES[split]
+    step, flag, _ = SPLITS[split]
     path = getattr(values, flag)
     if not path:
-        raise ValueError(f"--{_STEPS[split]} of {values.task_name} reads --{flag}: set that too")
+        raise ValueError(f"--{step} of {values.task_name} reads --{flag}: set that too")
     return path
 
 

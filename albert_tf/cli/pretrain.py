@@ -10,7 +10,7 @@ import os
 from absl import flags, logging
 
 from albert_tf import checkpoint, errors
-from albert_tf.cli import backend, checks, pretrain_flags, shared_flags
+from albert_tf.cli import backend, checks, pretrain_checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
@@ -32,11 +32,11 @@ class Records:
     """The records of a run.
 
     Attributes:
-        files: TFRecord files.
-        indexes: where their records are.
-        spec: what a record holds.
-        row_format: of records without masks; else None.
-        settings: how those are masked; else None.
+      files: TFRecord files.
+      indexes: Where their records are.
+      spec: What a record holds.
+      row_format: Of records without masks; else None.
+      settings: How those are masked; else None.
     """
 
     files: list[str]
@@ -123,7 +123,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     The run holds the output directory until `held` closes.
     """
     config = AlbertConfig.from_json_file(values.albert_config_file)
-    pretrain_flags.check_flags(values, config)
+    pretrain_checks.check_flags(values, config)
     checks.check_same_model(config, values.output_dir)
     if values.do_train:
         checks.check_fresh_or_own(values.output_dir)
@@ -137,7 +137,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     files = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
     devices = backend.create_devices(values)
-    pretrain_flags.check_devices(values, devices)
+    pretrain_checks.check_devices(values, devices)
     chief = devices.is_chief
     if chief:
         checks.make_output_dir(values.output_dir)

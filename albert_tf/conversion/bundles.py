@@ -55,7 +55,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def _config_file(path: str) -> str:
-    directory = path if files.is_dir(path) else os.path.dirname(path)
+    directory = files.directory_of(path)
     for folder in (directory, os.path.join(directory, "assets")):
         file = os.path.join(folder, CONFIG_FILE)
         if files.exists(file):

@@ -23,8 +23,14 @@ from albert_tf.conversion import (
 )
 from albert_tf.conversion import source as sources
 from albert_tf.conversion.layouts import LAYOUTS
-from albert_tf.conversion.names import POOLER
-from albert_tf.conversion.source import HEADS, Source
+from albert_tf.conversion.names import (
+    CLASSIFIER_HEAD,
+    POOLER,
+    PRETRAINING_HEADS,
+    SPAN_HEAD,
+    SQUAD_V2_HEADS,
+)
+from albert_tf.conversion.source import Source
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.text import vocabulary
 
@@ -76,7 +82,8 @@ def convert(
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
     with directories.whole_directory(output_dir) as directory:
-        what = _WRITERS[layout](directory, source, architecture)
+        options = {"architecture": architecture} if layout == "huggingface" else {}
+        what = _WRITERS[layout](directory, source, **options)
         lost = source.config.differences(layouts.load_config(directory), ())
         if labels.find(directory, source.num_labels) != source.labels:
             lost.append(f"labels ({', '.join(source.labels)})")
@@ -127,7 +134,7 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
         raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
 
 
-def write_checkpoint(directory: str, source: Source, architecture: None = None) -> str:
+def write_checkpoint(directory: str, source: Source) -> str:
     """Writes a stored model, with all that belongs to it, as the release's; says what it is."""
     bundles.write(directory, source.config, source.weights)
     _copy_beside(source, directory)
@@ -136,11 +143,11 @@ def write_checkpoint(directory: str, source: Source, architecture: None = None) 
 
 def _write_hugging_face(directory: str, source: Source, architecture: str | None) -> str:
     known = huggingface.ARCHITECTURES
-    if source.heads >= set(HEADS[4:]) and architecture in (None, "AlbertForQuestionAnswering"):
+    if source.heads >= set(SQUAD_V2_HEADS) and architecture in (None, "AlbertForQuestionAnswering"):
         raise ValueError(
-            f"Hugging Face has no model with the heads of squad_v2 ({', '.join(HEADS[4:])}): write "
-            f"a span model of {source.path} (`span_model_dir` of albert-finetune), and convert "
-            "that; or leave out heads with `drop`"
+            f"Hugging Face has no model with the heads of squad_v2 ({', '.join(SQUAD_V2_HEADS)}): "
+            f"write a span model of {source.path} (`span_model_dir` of albert-finetune), and "
+            "convert that; or leave out heads with `drop`"
         )
     if architecture is None and source.run and source.num_labels:
         architecture = source.run.architecture or None
@@ -176,7 +183,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     return f"Hugging Face's {architecture}"
 
 
-def _write_kerashub(directory: str, source: Source, architecture: None) -> str:
+def _write_kerashub(directory: str, source: Source) -> str:
     task = next(
         (task for task, parts in kerashub.TASKS.items() if set(parts) <= source.heads), None
     )
@@ -196,10 +203,12 @@ def _model(source: Source) -> keras.Model:
     config, count = source.config, source.num_labels
     makers: dict[frozenset[str], Any] = {
         frozenset(): lambda: albert.AlbertModel(config),
-        frozenset(HEADS[:2]): lambda: heads.AlbertForPreTraining(config),
-        frozenset(HEADS[2:3]): lambda: finetuning.AlbertForSequenceClassification(config, count),
-        frozenset(HEADS[3:4]): lambda: finetuning.AlbertForQuestionAnswering(config),
-        frozenset(HEADS[4:]): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
+        frozenset(PRETRAINING_HEADS): lambda: heads.AlbertForPreTraining(config),
+        frozenset((CLASSIFIER_HEAD,)): lambda: finetuning.AlbertForSequenceClassification(
+            config, count
+        ),
+        frozenset((SPAN_HEAD,)): lambda: finetuning.AlbertForQuestionAnswering(config),
+        frozenset(SQUAD_V2_HEADS): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
     }
     if source.heads not in makers:
         raise ValueError(
@@ -209,7 +218,7 @@ def _model(source: Source) -> keras.Model:
     return makers[source.heads]()
 
 
-def _write_keras(directory: str, source: Source, architecture: None) -> str:
+def _write_keras(directory: str, source: Source) -> str:
     model = _model(source)
     named = conversion.named_weights(model)
     lacking = sorted(set(named) - set(source.weights))

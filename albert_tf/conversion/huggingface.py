@@ -63,12 +63,12 @@ _FIXED = {
 _WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
 # architecture -> whether it has a pooler, and prefixes of the release's names of its heads.
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
-    "AlbertForPreTraining": (True, ("cls/predictions/", "cls/seq_relationship/")),
-    "AlbertForMaskedLM": (False, ("cls/predictions/",)),
-    "AlbertForSequenceClassification": (True, ("output_",)),
-    "AlbertForMultipleChoice": (True, ("output_",)),
-    "AlbertForTokenClassification": (False, ("output_",)),
-    "AlbertForQuestionAnswering": (False, ("cls/squad/",)),
+    "AlbertForPreTraining": (True, names.PRETRAINING_HEADS),
+    "AlbertForMaskedLM": (False, (names.MASKED_LM_HEAD,)),
+    "AlbertForSequenceClassification": (True, (names.CLASSIFIER_HEAD,)),
+    "AlbertForMultipleChoice": (True, (names.CLASSIFIER_HEAD,)),
+    "AlbertForTokenClassification": (False, (names.CLASSIFIER_HEAD,)),
+    "AlbertForQuestionAnswering": (False, (names.SPAN_HEAD,)),
     "AlbertModel": (True, ()),
 }
 

@@ -27,7 +27,10 @@ _BLOCK = re.compile(r"layers/transformer_encoder(?:_(\d+))?/")
 _BACKBONE_NAMES = names.Renaming(names.KERAS_HUB_BACKBONE_NAMES)
 _TASK_NAMES = names.Renaming((*names.KERAS_HUB_MASKED_LM_NAMES, *names.KERAS_HUB_CLASSIFIER_NAMES))
 # task -> prefixes of the release's names of its heads.
-TASKS = {"AlbertMaskedLM": ("cls/predictions/",), "AlbertTextClassifier": ("output_",)}
+TASKS = {
+    "AlbertMaskedLM": (names.MASKED_LM_HEAD,),
+    "AlbertTextClassifier": (names.CLASSIFIER_HEAD,),
+}
 # Rate of the Adam that KerasHub compiles each with; a task's file must hold its two scalars.
 _RATES = {"AlbertMaskedLM": 5e-5, "AlbertTextClassifier": 1e-5}
 _PACKAGE = "keras_hub.src.models.albert"

@@ -87,7 +87,7 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
 
 def stored(path: str) -> tuple[str, ...]:
     """Returns the class names beside a model's weights, however many; see `find`."""
-    directory = path if files.is_dir(path) else os.path.dirname(path)
+    directory = files.directory_of(path)
     if files.exists(os.path.join(directory, LABELS_FILE)):
         return read(directory)
     return huggingface.read_labels(directory) if huggingface.matches(directory) else ()

@@ -9,9 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# Prefixes of the release's names of the encoder's weights, and of its pooler's.
+# Prefixes of the release's names of the encoder's weights, of its pooler's, and of the heads'.
 ENCODER = "bert/"
 POOLER = "bert/pooler/"
+MASKED_LM_HEAD = "cls/predictions/"
+SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
+CLASSIFIER_HEAD = "output_"
+SPAN_HEAD = "cls/squad/"
+SQUAD_V2_HEADS = ("start_logits/", "end_logits/", "answer_class/")
+PRETRAINING_HEADS = (MASKED_LM_HEAD, SENTENCE_ORDER_HEAD)
+HEADS = (*PRETRAINING_HEADS, CLASSIFIER_HEAD, SPAN_HEAD, *SQUAD_V2_HEADS)
 # The weights with a row, or a number, for each piece.
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"

@@ -11,9 +11,9 @@ from albert_tf.conversion import huggingface
 from albert_tf.text_files import json_member, read_json_object
 
 RECORD_FILE = "run.json"
-# The problem_type of texts with one label, and with any number of them.
+# The problem_type of texts with one label, with any number of them, and with a number.
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
-_REGRESSION = "regression"
+REGRESSION = "regression"
 _CLASSIFIER = "AlbertForSequenceClassification"
 # A task -> Hugging Face's class, which the heads don't tell. The last task of a class is that of
 # Hugging Face's own models.
@@ -63,7 +63,7 @@ def find(path: str) -> RunRecord | None:
     Raises:
       ValueError: If it is damaged.
     """
-    directory = path if files.is_dir(path) else os.path.dirname(path)
+    directory = files.directory_of(path)
     file = os.path.join(directory, RECORD_FILE)
     if not files.is_file(file):
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
@@ -76,7 +76,7 @@ def find(path: str) -> RunRecord | None:
 
 def _of_hugging_face(directory: str) -> RunRecord | None:
     architecture, problem_type = huggingface.read_kind(directory)
-    known = (_REGRESSION, SINGLE_LABEL, MULTI_LABEL)
+    known = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
     if problem_type not in ("", *known):
         raise ValueError(
             f"the config of {directory}: problem_type must be one of {', '.join(known)}, not "
@@ -88,13 +88,13 @@ def _of_hugging_face(directory: str) -> RunRecord | None:
         return None
     if architecture != _CLASSIFIER:  # Hugging Face's others don't read it.
         problem_type = ""
-    named = {MULTI_LABEL: "multilabel", _REGRESSION: "regression"}
+    named = {MULTI_LABEL: "multilabel", REGRESSION: "regression"}
     return RunRecord(named.get(problem_type, tasks[architecture]), problem_type, "", "")
 
 
 def problem_type(run: RunRecord | None, num_labels: int) -> str:
     """Returns a classifier's problem_type: the record's, or what its number of outputs suggests."""
-    default = _REGRESSION if num_labels == 1 else SINGLE_LABEL
+    default = REGRESSION if num_labels == 1 else SINGLE_LABEL
     return (run.problem_type if run else "") or default
 
 

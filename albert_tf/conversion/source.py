@@ -11,21 +11,10 @@ from absl import logging
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import layouts
-from albert_tf.conversion.names import ENCODER, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
+from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.model import finetuning, heads
 from albert_tf.text.vocabulary import Vocabulary
-
-# Prefixes of the release's names of heads.
-HEADS = (
-    "cls/predictions/",
-    "cls/seq_relationship/",
-    "output_",
-    "cls/squad/",
-    "start_logits/",
-    "end_logits/",
-    "answer_class/",
-)
 
 
 @dataclasses.dataclass(frozen=True)

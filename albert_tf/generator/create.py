@@ -25,10 +25,11 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import errors, figures, quiet, scripts
+from albert_tf import errors, figures, quiet
 from albert_tf.files import is_remote, list_files
-from albert_tf.generator import blocks, processes, workers
+from albert_tf.generator import blocks, documents, processes, workers
 from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.extra import plots
 from albert_tf.generator.report import Report, report_path
 
 
@@ -40,9 +41,6 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
       ValueError, OSError: If a flag, an input or an output is wrong. Where possible that is found
         before the long work, and no output file is touched.
     """
-    # Imported here and below, not at the top: workers may import this file, without TensorFlow.
-    from albert_tf.generator.extra import plots
-
     if values.plots:
         figures.check_installed("`plots`")
     if values.beam_options and values.runner != "beam":
@@ -76,9 +74,10 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     Raises:
       ValueError, OSError: If a flag, an input or an output is wrong.
     """
+    # Imported here and below, not at the top: workers may import this file, without TensorFlow.
     import tensorflow as tf
 
-    from albert_tf.generator import documents, shards
+    from albert_tf.generator import shards
 
     input_files = list_files(values.input_file)
     output_files = shards.name_shards(values.output_file, values.num_output_shards)
@@ -117,8 +116,8 @@ def run_locally(
       num_processes: Number of parallel processes; None is one per core.
 
     Raises:
-      ValueError: See shards.open_run; or if a number is out of range, there is no text, or too
-        little for the shards, or the vocabulary doesn't suit the text.
+      ValueError: See shards.open_run; or if there is no text, or too little for the shards, or the
+        vocabulary doesn't suit the text.
       OSError: If the text can't be read, or the shards can't be written.
     """
     from albert_tf.generator import shards
@@ -126,8 +125,6 @@ def run_locally(
 
     if num_processes is None:
         num_processes = processes.count_cores()
-    if num_processes < 1:
-        raise ValueError(f"`num_processes` must be at least 1, got {num_processes}")
     with shards.open_run(plan.output_files, settings) as shard_run:
         # A copy: without TensorFlow, workers can only read local files.
         vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
@@ -193,8 +190,3 @@ def main(values: flags.FlagValues) -> None:
         report = create_pretraining_data(values)
     for line in report.lines():
         logging.info("%s", line)
-
-
-def run() -> None:
-    """Runs this script on the process's command line."""
-    scripts.run_script(main, generator_flags.define_flags, __doc__)

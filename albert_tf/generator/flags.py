@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import flags, logging
 
 from albert_tf import scripts
 from albert_tf.generator import instances, masking_flags
+from albert_tf.generator.formats import TextSettings
 from albert_tf.generator.pairs import PairSettings
 from albert_tf.records import masking
 from albert_tf.scripts import FlagGroup
 from albert_tf.text.tokenization import Tokenizer
-
-if TYPE_CHECKING:
-    from albert_tf.generator.formats import TextSettings
 
 # Flags that don't affect the records, or are represented by what they name.
 _WITHOUT_EFFECT = (
@@ -69,9 +67,7 @@ def read_text_settings(values: flags.FlagValues, mode: str) -> TextSettings:
     Raises:
       ValueError: If TextSettings doesn't accept a flag's value.
     """
-    from albert_tf.generator import formats  # Not at the top: loads TensorFlow.
-
-    return formats.TextSettings(
+    return TextSettings(
         input_format=values.input_format,
         mode=mode,
         text_field=values.text_field,

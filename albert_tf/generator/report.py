@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import files
 from albert_tf.generator.instances import Instances, Recipe, TokenBlock
 from albert_tf.generator.pairs import SegmentPair
 from albert_tf.records.specs import NUM_SPECIALS
@@ -249,9 +250,6 @@ class Report:
 
     def save(self, path: str) -> None:
         """Writes the JSON atomically."""
-        # Processes that only count start faster without it.
-        from albert_tf import files
-
         files.replace(path, json.dumps(self.to_json(), indent=2) + "\n")
 
 

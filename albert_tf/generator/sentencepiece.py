@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import sentencepiece
 from absl import flags
 
-from albert_tf import errors, files, quiet, scripts
+from albert_tf import errors, files, quiet
 from albert_tf.generator import documents
 from albert_tf.generator.flags import define_text_flags, read_text_settings
 from albert_tf.scripts import FlagGroup
@@ -216,8 +216,3 @@ def main(values: flags.FlagValues) -> None:
         f"{values.model_prefix}.model: {values.vocab_size} pieces from {len(texts)} "
         f"file{'s' if len(texts) > 1 else ''}"
     )
-
-
-def run() -> None:
-    """Runs this script on the process's command line."""
-    scripts.run_script(main, define_flags, __doc__)

@@ -48,8 +48,6 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
         raise ValueError("`output_file`: a file is named twice: give distinct names")
     if num_output_shards is None:
         return paths
-    if num_output_shards < 1:
-        raise ValueError(f"`num_output_shards` must be at least 1, got {num_output_shards}")
     if len(paths) > 1:
         raise ValueError(
             f"`num_output_shards={num_output_shards}` and `output_file` with {len(paths)} names: "

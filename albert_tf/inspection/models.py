@@ -9,12 +9,11 @@ import keras
 import numpy as np
 
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion.names import MASKED_LM_HEAD
 from albert_tf.conversion.stored import Stored
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.types import Array
-
-_MASKED_LM = "cls/predictions/"
 
 
 def load_encoder(stored: Stored) -> AlbertModel:
@@ -37,7 +36,7 @@ def load_masked_lm(stored: Stored) -> AlbertForPreTraining:
       ValueError: If there is no such head; see also load_encoder.
     """
     model = AlbertForPreTraining(stored.config())
-    lacking = [name for name in stored.fill(model) if name.startswith(_MASKED_LM)]
+    lacking = [name for name in stored.fill(model) if name.startswith(MASKED_LM_HEAD)]
     if lacking:
         raise ValueError(
             f"{stored.path} is not trained for masked LM: it lacks {', '.join(lacking)}"

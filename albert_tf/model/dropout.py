@@ -14,7 +14,8 @@ from albert_tf.types import Array
 
 # Sites of one forward pass: the embeddings take site 0, each block the next three.
 SITES_PER_BLOCK = 3
-# Upper bound on the dropout sites of one forward pass, so that two passes never share a seed.
+# So that passes share no seed. Enough for 1,364 blocks and a head: the last sites of a deeper model
+# have the seeds of the first sites of the next pass.
 _SITES_PER_PASS = 4096
 
 

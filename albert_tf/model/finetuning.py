@@ -71,8 +71,7 @@ class FineTunedModel(ConfiguredModel):
         if training and dropout_seed is None and self.seed_generator is not None:
             dropout_seed = self.seed_generator.next()
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
-        blocks = self.config.num_hidden_layers * self.config.inner_group_num
-        site = 1 + dropout.SITES_PER_BLOCK * blocks
+        site = 1 + dropout.SITES_PER_BLOCK * self.config.num_blocks
         return outputs, dropout.fold_in(dropout_seed if training else None, site)
 
     def add_classifier(self, num_outputs: int, name: str) -> ClassifierHead:

@@ -23,9 +23,9 @@ class DynamicMasking:
     NumPy draws the masks in this process: a dataset on another machine can't call it.
 
     Attributes:
-        row_format: format of the records' rows.
-        settings: how much is masked, and with what.
-        seed: determines all masks, together with the places.
+      row_format: Format of the records' rows.
+      settings: How much is masked, and with what.
+      seed: Determines all masks, together with the places.
     """
 
     row_format: specs.RowFormat
@@ -36,8 +36,8 @@ class DynamicMasking:
         """Lays out and masks a batch; works eagerly and inside Dataset.map.
 
         Args:
-            examples: features of records.compact_spec.
-            places: <int64>[B], positions of the examples in the run, counted from 0.
+          examples: Features of records.compact_spec.
+          places: <int64>[B], positions of the examples in the run, counted from 0.
         """
         declared = specs.pretraining_spec(
             self.row_format.max_seq_length, self.settings.label_slots

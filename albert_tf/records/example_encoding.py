@@ -30,11 +30,11 @@ def encode_examples(columns: Mapping[str, Column]) -> list[bytes]:
     """Serializes each row as a tf.train.Example, with its features sorted by name.
 
     Args:
-        columns: name on disk -> B rows. Integers become an int64_list, floats a float_list, bytes
-            a bytes_list of one string. Rows that are arrays are flattened and may differ in size.
+      columns: Name on disk -> B rows. Integers become an int64_list, floats a float_list, bytes
+        a bytes_list of one string. Rows that are arrays are flattened and may differ in size.
 
     Returns:
-        The bytes that SerializeToString(deterministic=True) gives, B times.
+      The bytes that SerializeToString(deterministic=True) gives, B times.
     """
     names = sorted(columns)
     entries = [_encode_feature(name, columns[name]) for name in names]
@@ -87,10 +87,10 @@ def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Encodes seven bits per byte, lowest first; the top bit says that another byte follows.
 
     Args:
-        values: <int>[N], all at least 0.
+      values: <int>[N], all at least 0.
 
     Returns:
-        The bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
+      The bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
     """
     largest, smallest = values.max(initial=0), values.min(initial=0)
     if smallest < 0:

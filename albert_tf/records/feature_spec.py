@@ -23,17 +23,17 @@ class Feature:
     """One feature of a record.
 
     Attributes:
-        dtype: np.int32 (stored as int64_list), np.float32 (stored as float_list) or np.bool_
-            (stored as a bytes_list of one string with eight values per byte, the first one in the
-            highest bit).
-        shape: shape of one example, without the batch axis; (None,) is any length. np.bool_ has
-            (None,).
-        below: exclusive upper bound of integers; the lower one is 0. Floats are weights: 0 or 1.
-        stored_as: name on disk, if it differs from the name in memory.
-        parsed: False for a feature that `parse` ignores: it is for other readers.
-        shared: True if it is the same in all records of a run: `parse` doesn't return it.
-        expected: its values, if known: `parse` rejects others.
-        argument: name of the argument that determines its length, if any.
+      dtype: np.int32 (stored as int64_list), np.float32 (stored as float_list) or np.bool_
+        (stored as a bytes_list of one string with eight values per byte, the first one in the
+        highest bit).
+      shape: Shape of one example, without the batch axis; (None,) is any length. np.bool_ has
+        (None,).
+      below: Exclusive upper bound of integers; the lower one is 0. Floats are weights: 0 or 1.
+      stored_as: Name on disk, if it differs from the name in memory.
+      parsed: False for a feature that `parse` ignores: it is for other readers.
+      shared: True if it is the same in all records of a run: `parse` doesn't return it.
+      expected: Its values, if known: `parse` rejects others.
+      argument: Name of the argument that determines its length, if any.
     """
 
     dtype: type[np.generic]
@@ -63,7 +63,7 @@ class Feature:
         """Returns the values of B examples in the form that encode_examples takes.
 
         Raises:
-            ValueError: If an example has another shape.
+          ValueError: If an example has another shape.
         """
         if self.shape != (None,):
             column = np.asarray(examples, self.dtype)
@@ -84,11 +84,11 @@ class FeatureSpec:
     """One declaration that both writes and parses a tf.train.Example.
 
     Attributes:
-        features: in-memory name -> Feature.
-        strangers: names on disk found only in another kind of record -> what to do about it.
-        contradiction: says how the values of one example, each as `Feature.read` returns it,
-            contradict each other, or None if they don't.
-        consistent: the same check for a batch, before padding: <bool>[B].
+      features: In-memory name -> Feature.
+      strangers: Names on disk found only in another kind of record -> what to do about it.
+      contradiction: Says how the values of one example, each as `Feature.read` returns it,
+        contradict each other, or None if they don't.
+      consistent: The same check for a batch, before padding: <bool>[B].
     """
 
     features: Mapping[str, Feature]
@@ -117,11 +117,11 @@ class FeatureSpec:
         The same example always gives the same bytes.
 
         Args:
-            examples: in-memory name -> [B, *declared shape], as a sequence of B arrays where
-                lengths differ.
+          examples: In-memory name -> [B, *declared shape], as a sequence of B arrays where
+            lengths differ.
 
         Raises:
-            ValueError: If a feature is missing, not declared, or of another shape.
+          ValueError: If a feature is missing, not declared, or of another shape.
         """
         if examples.keys() != self.features.keys():
             raise ValueError(
@@ -139,16 +139,16 @@ class FeatureSpec:
         """Decodes a batch of serialized examples; works eagerly and inside Dataset.map.
 
         Args:
-            serialized: <string>[B].
+          serialized: <string>[B].
 
         Returns:
-            in-memory name -> <declared dtype>[B, *declared shape]. Features of any length are
-            padded with zeros, at least to the longest in the batch.
+          In-memory name -> <declared dtype>[B, *declared shape]. Features of any length are
+          padded with zeros, at least to the longest in the batch.
 
         Raises:
-            tf.errors.InvalidArgumentError: If an example lacks a feature, has one of another
-                length, or holds values that the spec does not allow.
-                input_files.naming_bad_records finds out which and where.
+          tf.errors.InvalidArgumentError: If an example lacks a feature, has one of another
+            length, or holds values that the spec does not allow.
+            input_files.naming_bad_records finds out which and where.
         """
         import tensorflow as tf  # Not at the top: writers of records do without it.
 

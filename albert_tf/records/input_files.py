@@ -18,7 +18,8 @@ from albert_tf.files import check_regular, dump_sealed, list_files, load_sealed,
 from albert_tf.records.datasets import untuned
 from albert_tf.records.feature_spec import Feature, FeatureSpec
 
-_READ_BYTES = 8 << 20
+# Read at a time.
+READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
 _BATCH = 1024
 # Overhead per record in a TFRecord file: its length and two checksums.
@@ -213,7 +214,7 @@ def _stamp(path: str) -> list[int]:
 
 
 def _index_file(path: str) -> FileIndex:
-    records = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES)
+    records = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES)
     batches = untuned(records.batch(_COUNTED_AT_ONCE))
     count, num_bytes = 0, [np.zeros(1, np.int64)]
     try:

@@ -16,20 +16,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.files import is_remote
 from albert_tf.records.feature_spec import FeatureSpec
-from albert_tf.records.input_files import STRETCH, FileIndex
+from albert_tf.records.input_files import READ_BYTES, STRETCH, FileIndex
 from albert_tf.types import Features
 
 # Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
 Finish = Callable[[Features, tf.Tensor], Features]
 
-_READ_BYTES = 8 << 20
 _SHUFFLE_BUFFER = 16384
 _STRETCHES_AT_ONCE = 16
 # What TensorFlow reads at least of a file in a bucket, however little is asked for.
 _BUCKET_BYTES = 64 << 20
 # Batches to prefetch: those of two steps on eight replicas.
-_BATCHES_AHEAD = 16
+BATCHES_AHEAD = 16
 _SEED_FOR_0 = -1
 
 
@@ -93,7 +93,7 @@ def training_dataset(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    return batches.prefetch(_BATCHES_AHEAD)
+    return batches.prefetch(BATCHES_AHEAD)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -123,7 +123,7 @@ def evaluation_dataset(
     """
     total = min(sum(counts), max_steps * global_batch_size)
     fill = -total % global_batch_size
-    serialized = tf.data.TFRecordDataset(list(files), buffer_size=_READ_BYTES)
+    serialized = tf.data.TFRecordDataset(list(files), buffer_size=READ_BYTES)
     rows = serialized.take(total).map(lambda record: (record, 1.0))
     filling = serialized.take(1).repeat(fill).map(lambda record: (record, 0.0))
     placed = rows.concatenate(filling).enumerate()
@@ -135,7 +135,7 @@ def evaluation_dataset(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    return batches.prefetch(_BATCHES_AHEAD)
+    return batches.prefetch(BATCHES_AHEAD)
 
 
 def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray:
@@ -143,7 +143,7 @@ def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray
     rows = []
     for number, (path, index) in enumerate(zip(files, indexes, strict=True)):
         step = 1
-        if "://" in path:
+        if is_remote(path):
             step = max(1, _BUCKET_BYTES * (len(index.starts) - 1) // int(index.starts[-1]))
         starts = np.append(index.starts[:-1:step], index.starts[-1])
         sizes = np.diff(np.append(np.arange(0, index.records, STRETCH * step), index.records))
@@ -158,7 +158,7 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=names[file][None],
         compression_type="",
-        buffer_size=tf.minimum(num_bytes, _READ_BYTES),
+        buffer_size=tf.minimum(num_bytes, READ_BYTES),
         byte_offsets=start[None],
     )
     rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))

@@ -30,17 +30,17 @@ class MaskingSettings:
     """How much is masked, and with what.
 
     Attributes:
-        vocab_size: V; random pieces are drawn from all of [0, V), specials included.
-        mask_id: id of [MASK].
-        masked_lm_prob: fraction of a sequence's tokens (specials counted) to mask; 0 masks none.
-        max_predictions_per_seq: maximum number of masked tokens per sequence.
-        ngram: longest n-gram in words; n is drawn with p(n) proportional to 1/n.
-        favor_shorter_ngram: False reverses the probabilities of n.
-        do_whole_word_mask: False makes every piece a word.
-        do_permutation: also permute as many further tokens among themselves, also as labels.
+      vocab_size: V; random pieces are drawn from all of [0, V), specials included.
+      mask_id: Id of [MASK].
+      masked_lm_prob: Fraction of a sequence's tokens (specials counted) to mask; 0 masks none.
+      max_predictions_per_seq: Maximum number of masked tokens per sequence.
+      ngram: Longest n-gram in words; n is drawn with p(n) proportional to 1/n.
+      favor_shorter_ngram: False reverses the probabilities of n.
+      do_whole_word_mask: False makes every piece a word.
+      do_permutation: Also permute as many further tokens among themselves, also as labels.
 
     Raises:
-        ValueError: If a number is out of range.
+      ValueError: If a number is out of range.
     """
 
     vocab_size: int
@@ -84,10 +84,10 @@ class MaskedTokens(NamedTuple):
     """A masked batch; unused label slots are 0 in all three label arrays.
 
     Attributes:
-        input_ids: <int32>[B, S], tokens after masking.
-        masked_lm_positions: <int32>[B, P], ascending.
-        masked_lm_ids: <int32>[B, P], tokens before masking.
-        masked_lm_weights: <float32>[B, P], 1 for a filled slot.
+      input_ids: <int32>[B, S], tokens after masking.
+      masked_lm_positions: <int32>[B, P], ascending.
+      masked_lm_ids: <int32>[B, P], tokens before masking.
+      masked_lm_weights: <float32>[B, P], 1 for a filled slot.
     """
 
     input_ids: np.ndarray
@@ -100,12 +100,12 @@ def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndar
     """Hashes a seed with counters, so that each draw is a function of its purpose.
 
     Args:
-        seed: a number or <uint64>[...].
-        *counters: numbers >= 0, or integer arrays that broadcast with `seed`.
+      seed: A number or <uint64>[...].
+      *counters: Numbers >= 0, or integer arrays that broadcast with `seed`.
 
     Returns:
-        <uint64>[...] of the broadcast shape. Each counter is one round of SplitMix64 (Steele,
-        Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+      <uint64>[...] of the broadcast shape. Each counter is one round of SplitMix64 (Steele,
+      Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
     """
     if isinstance(seed, int):
         seed %= 2**64
@@ -153,12 +153,12 @@ def mask_tokens(
     (80 %), stays (10 %) or becomes a random piece (10 %).
 
     Args:
-        input_ids: <int32>[B, S].
-        lengths: <int>[B], tokens per row, including specials but not padding.
-        candidates: <bool>[B, S], False for [CLS], [SEP] and padding.
-        word_starts: <bool>[B, S]; only its values at candidates matter.
-        seeds: <uint64>[B].
-        settings: see MaskingSettings.
+      input_ids: <int32>[B, S].
+      lengths: <int>[B], tokens per row, including specials but not padding.
+      candidates: <bool>[B, S], False for [CLS], [SEP] and padding.
+      word_starts: <bool>[B, S]; only its values at candidates matter.
+      seeds: <uint64>[B].
+      settings: See MaskingSettings.
 
     Source: ALBERT (arXiv 1909.11942), section 4.1; create_pretraining_data.py,
     create_masked_lm_predictions.
@@ -192,10 +192,10 @@ class _Words(NamedTuple):
     """Where words begin, for at most W words per row and C candidates in all rows together.
 
     Attributes:
-        begins: <int64>[B, W + ngram], candidate number within the row; past the last word, the
-            number of candidates in the row, so that differences are lengths of (cut) n-grams.
-        counts: <int64>[B], words per row.
-        word_of_candidate: <int64>[C].
+      begins: <int64>[B, W + ngram], candidate number within the row; past the last word, the
+        number of candidates in the row, so that differences are lengths of (cut) n-grams.
+      counts: <int64>[B], words per row.
+      word_of_candidate: <int64>[C].
     """
 
     begins: np.ndarray

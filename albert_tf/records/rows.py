@@ -19,12 +19,12 @@ class Rows:
     """A batch of rows before masking.
 
     Attributes:
-        input_ids: <int32>[B, S].
-        lengths: <int>[B], tokens per row, specials included.
-        segment_ids: <int32>[B, S], 1 for B and its [SEP].
-        candidates: <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS]
-            or [SEP] that occurs in the text.
-        word_starts: <bool>[B, S], of the text; False elsewhere.
+      input_ids: <int32>[B, S].
+      lengths: <int>[B], tokens per row, specials included.
+      segment_ids: <int32>[B, S], 1 for B and its [SEP].
+      candidates: <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS]
+        or [SEP] that occurs in the text.
+      word_starts: <bool>[B, S], of the text; False elsewhere.
     """
 
     input_ids: np.ndarray
@@ -44,13 +44,13 @@ class Rows:
         """Adds the special tokens to the segments.
 
         Args:
-            token_ids: <int32>[B, T], tokens of A and then of B; anything after them is ignored.
-            segment_lengths: <int>[B, 2], numbers of tokens in A and in B.
-            word_starts: <bool>[B, T or more].
-            row_format: S and the specials.
+          token_ids: <int32>[B, T], tokens of A and then of B; anything after them is ignored.
+          segment_lengths: <int>[B, 2], numbers of tokens in A and in B.
+          word_starts: <bool>[B, T or more].
+          row_format: S and the specials.
 
         Raises:
-            ValueError: If a row is longer than T, or than S with its specials.
+          ValueError: If a row is longer than T, or than S with its specials.
 
         Source: create_pretraining_data.py, create_instances_from_document.
         """
@@ -84,11 +84,11 @@ class Rows:
         """Masks the rows.
 
         Args:
-            seeds: <uint64>[B], which determine the masks.
-            settings: see MaskingSettings.
+          seeds: <uint64>[B], which determine the masks.
+          settings: See MaskingSettings.
 
         Returns:
-            The features of records.pretraining_spec except the order label and `token_boundary`.
+          The features of records.pretraining_spec except the order label and `token_boundary`.
         """
         masked = masking.mask_tokens(
             self.input_ids, self.lengths, self.candidates, self.word_starts, seeds, settings

@@ -80,12 +80,12 @@ class RowFormat(NamedTuple):
     """How rows are laid out and masked: the generator's sequence length and vocabulary.
 
     Attributes:
-        max_seq_length: S.
-        vocab_size: V.
-        pad_id: id of <pad> or [PAD].
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
-        mask_id: id of [MASK].
+      max_seq_length: S.
+      vocab_size: V.
+      pad_id: Id of <pad> or [PAD].
+      cls_id: Id of [CLS].
+      sep_id: Id of [SEP].
+      mask_id: Id of [MASK].
     """
 
     max_seq_length: int

@@ -67,11 +67,11 @@ class QuestionAnswerer(ServedModel):
                 f"positive, got {doc_stride}, {max_query_length}, {max_answer_length} and "
                 f"{n_best_size}"
             )
-        if max_query_length > self.joiner.max_seq_length - 4:
+        if max_query_length > self.max_seq_length - 4:
             raise ValueError(
                 f"`max_query_length` {max_query_length} leaves no room for the context in "
-                f"sequences of {self.joiner.max_seq_length} tokens: set it to at most "
-                f"{self.joiner.max_seq_length - 4}"
+                f"sequences of {self.max_seq_length} tokens: set it to at most "
+                f"{self.max_seq_length - 4}"
             )
         self.null_threshold = null_threshold
         self.doc_stride = doc_stride
@@ -83,10 +83,10 @@ class QuestionAnswerer(ServedModel):
         self.task = "answer_v2" if self.may_be_impossible else "answer_v1"
         if self.may_be_impossible:
             beam = self.start_n_top, self.end_n_top = (model.start_n_top, model.end_n_top)
-            if not 1 <= min(beam) <= max(beam) <= self.joiner.max_seq_length:
+            if not 1 <= min(beam) <= max(beam) <= self.max_seq_length:
                 raise ValueError(
                     "`start_n_top` and `end_n_top` must be from 1 to "
-                    f"{self.joiner.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
+                    f"{self.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
                 )
             self.widest_beam = max(beam)
 
@@ -110,7 +110,7 @@ class QuestionAnswerer(ServedModel):
         """Scores all windows, and takes the best answers of any of them."""
         query = self.tokenizer.first(question, self.max_query_length)
         pieces = self.tokenizer(context)
-        windows = make_windows(query, pieces, self.joiner.max_seq_length, self.doc_stride)
+        windows = make_windows(query, pieces, self.max_seq_length, self.doc_stride)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
         outputs = run_in_parts(self.run, self.joiner.join(queries, windows.ids, always))

@@ -49,10 +49,10 @@ class Chooser(ServedModel):
         super().__init__(model, vocabulary, max_seq_length)
         if num_choices < 2:
             raise ValueError(f"`num_choices` must be at least 2, got {num_choices}")
-        if not 1 <= max_qa_length <= self.joiner.max_seq_length - 3:
+        if not 1 <= max_qa_length <= self.max_seq_length - 3:
             raise ValueError(
-                f"`max_qa_length` must be from 1 to {self.joiner.max_seq_length - 3} for "
-                f"sequences of {self.joiner.max_seq_length} tokens, got {max_qa_length}"
+                f"`max_qa_length` must be from 1 to {self.max_seq_length - 3} for "
+                f"sequences of {self.max_seq_length} tokens, got {max_qa_length}"
             )
         self.num_choices = num_choices
         self.max_qa_length = max_qa_length
@@ -71,8 +71,8 @@ class Chooser(ServedModel):
         choices = tf.shape(endings)[1]
         of_ending = tf.repeat(tf.range(tf.size(context)), choices)
         ids = last(self.tokenizer(tf.reshape(endings, [-1])).ids, self.max_qa_length)
-        room = self.joiner.max_seq_length - 3 - ids.row_lengths()
-        ids_of_context = self.tokenizer.first(context, self.joiner.max_seq_length)
+        room = self.max_seq_length - 3 - ids.row_lengths()
+        ids_of_context = self.tokenizer.first(context, self.max_seq_length)
         contexts = first(tf.gather(ids_of_context, of_ending), room)
         rows = self.joiner.join(contexts, ids, tf.ones_like(of_ending, tf.bool))
         return self.run(_with_choices(rows, choices))

@@ -98,13 +98,13 @@ class Classifier(ServedModel):
         """Truncates long texts, see Joiner; or reads them in windows."""
         if self.windows:
             return self._answer_windows(texts["text"])
-        most = self.joiner.max_seq_length
+        most = self.max_seq_length
         ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
         return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
 
     def _answer_windows(self, text: tf.Tensor) -> Features:
         ids = self.tokenizer(text).ids
-        ids, of_text = text_windows(ids, self.joiner.max_seq_length, self.doc_stride)
+        ids, of_text = text_windows(ids, self.max_seq_length, self.doc_stride)
         outputs = run_in_parts(self.run, self.joiner.single(ids))
         combine = _COMBINED[self.windows]
         if not self.labels:

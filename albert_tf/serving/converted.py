@@ -163,7 +163,7 @@ def _quantised(model: Any) -> bytes:
 
 def _drift(served: ServedModel, runner: runtimes.Runner) -> Drift:
     random = np.random.default_rng(0)
-    config, longest = served.config, served.joiner.max_seq_length
+    config, longest = served.config, served.max_seq_length
     largest, values = 0.0, []
     for share in _PROBE_LENGTHS:
         shape = [_PROBE_ROWS] * (served.feature_rank - 1) + [max(8, int(longest * share))]

@@ -93,7 +93,3 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(scores.table_of(before, after))
     if args.format == "saved_model" and (hint := saved_model.hint(args.export_dir)):
         print(hint)
-
-
-if __name__ == "__main__":
-    main()

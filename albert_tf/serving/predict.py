@@ -291,7 +291,3 @@ def main(argv: Sequence[str] | None = None) -> None:
                 _converse(predictor, lines, args.json)
         else:
             _answer(predictor, lines, _STANDARD_INPUT, args.json)
-
-
-if __name__ == "__main__":
-    main()

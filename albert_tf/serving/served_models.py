@@ -171,7 +171,7 @@ class MaskFiller(ServedModel):
         Text after [MASK] without a space continues its word.
         """
         parts = tf.strings.split(text, _MASK)
-        ids = self.tokenizer.first(parts.values, self.joiner.max_seq_length)
+        ids = self.tokenizer.first(parts.values, self.max_seq_length)
         has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
         shift = tf.where(glued, len(self.pieces), 0)

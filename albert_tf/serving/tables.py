@@ -1,4 +1,4 @@
-"""A table whose rows have different lengths, looked up in the graph."""
+"""Rows of different lengths in the graph: looked up in a table, numbered, made dense."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Tagger(ServedModel):
 
     def _of_words(self, words: Words) -> tf.Tensor:
         """Returns the probabilities `<float32>[M, C]` of all words' tags."""
-        room = self.joiner.max_seq_length - 2
+        room = self.max_seq_length - 2
         starts = words.starts
         strings = words.texts(rows_of(starts), starts.values, words.ends.values)
         ids = self.tokenizer.first(strings, room)

@@ -8,7 +8,7 @@ from typing import Any
 
 from albert_tf import hub
 from albert_tf.conversion import labels, run_record
-from albert_tf.conversion.names import POOLER
+from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.conversion.stored import Stored
 from albert_tf.model.finetuning import (
@@ -35,7 +35,7 @@ TASKS = {
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
 # Name prefixes of weights that fill_mask can do without, and the outputs that need them.
-_DISPENSABLE = {POOLER: {"pooled", "swapped"}, "cls/seq_relationship/": {"swapped"}}
+_DISPENSABLE = {POOLER: {"pooled", "swapped"}, SENTENCE_ORDER_HEAD: {"swapped"}}
 # Options of the model, not of the class that serves it.
 BEAM = ("start_n_top", "end_n_top")
 
@@ -64,7 +64,7 @@ def serve(
     _check_task(task, stored.path, run)
     config, words = stored.config(), stored.vocabulary()
     sizes = {name: options[name] for name in BEAM if name in options}
-    options = {name: value for name, value in options.items() if name not in sizes}
+    options = {name: value for name, value in options.items() if name not in BEAM}
     if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.
         count = labels.count(stored.path) or 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,16 +12,15 @@ import numpy as np
 from keras import ops
 
 from albert_tf import files
-from albert_tf.conversion.run_record import SINGLE_LABEL
+from albert_tf.conversion.run_record import REGRESSION, SINGLE_LABEL
 from albert_tf.model import finetuning
-from albert_tf.tasks import losses, metrics, sequence_features
+from albert_tf.tasks import losses, metrics, sequence_features, stored_predictions
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.text_windows import TextWindows
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text_files import json_member, parse_json
 from albert_tf.types import Array, Features
 
 Example = TypeVar("Example", bound=TextExample | ChoiceExample)
@@ -138,8 +136,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         test_results.tsv is as in the release: the probabilities of one example per line.
         `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
         """
-        stored = {"ids": _ids(examples), "probabilities": predictions.tolist()}
-        files.replace(stored_file(directory, split), json.dumps(stored) + "\n")
+        stored_predictions.write_probabilities(directory, split, _ids(examples), predictions)
         if split != "test":
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
@@ -158,7 +155,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
-        return mean_of_stored(directories, split, _ids(examples))
+        return stored_predictions.mean_probabilities(directories, split, _ids(examples))
 
 
 class SequenceClassificationTask(ScoringTask[TextExample]):
@@ -174,7 +171,7 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
 
     def __init__(self, *args: Any, windows: TextWindows | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.problem_type = SINGLE_LABEL if self.classes else "regression"
+        self.problem_type = SINGLE_LABEL if self.classes else REGRESSION
         self.windows = windows
 
     @property
@@ -268,32 +265,6 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
 
 def _ids(examples: Sequence[Example]) -> list[str]:
     return [example.guid for example in examples]
-
-
-def stored_file(directory: str, split: str) -> str:
-    """Returns the path of a split's probabilities, which `mean_of_stored` reads."""
-    return os.path.join(directory, f"{split}_probabilities.json")
-
-
-def mean_of_stored(directories: Sequence[str], split: str, ids: list[str]) -> np.ndarray:
-    """Returns the mean of the probabilities or numbers stored in directories for these ids."""
-    stored = [_read_stored(stored_file(path, split), ids) for path in directories]
-    if len({values.shape for values in stored}) > 1:
-        raise ValueError(f"{', '.join(directories)} must have the same number of classes")
-    return np.mean(stored, axis=0)
-
-
-def _read_stored(path: str, ids: list[str]) -> np.ndarray:
-    if not files.exists(path):
-        raise FileNotFoundError(
-            f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
-        )
-    stored = parse_json(files.read_bytes(path), path)
-    if json_member(stored, "ids", path, list) != ids:
-        raise ValueError(
-            f"{path} has other examples than those to predict: predict these there first"
-        )
-    return np.array(json_member(stored, "probabilities", path, list))
 
 
 def _write_lines(path: str, lines: Sequence[str]) -> None:

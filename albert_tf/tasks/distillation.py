@@ -17,9 +17,9 @@ from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
 from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.tasks import feature_cache, supervised_run
-from albert_tf.tasks.classification import stored_file
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
+from albert_tf.tasks.stored_predictions import probabilities_file
 from albert_tf.tasks.supervised_run import Split
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
@@ -89,7 +89,7 @@ class Teacher:
         settings = {**self._task.settings, "weights": _digest_of_weights(self._path)}
         digest = feature_cache.digest(split.examples, settings)
         folder = os.path.join(folder, f"teacher-{digest}")
-        if not files.exists(stored_file(folder, "train")):
+        if not files.exists(probabilities_file(folder, "train")):
             predictions = self._predict(devices, split)
             if devices.is_chief:
                 tf.io.gfile.makedirs(folder)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.records.input_pipeline import BATCHES_AHEAD
 from albert_tf.tasks.sequence_features import PADDING
 from albert_tf.training.devices import InputFn
 from albert_tf.training.feeding import InputByLength
@@ -26,8 +27,6 @@ PER_ROW = ("label_targets",)
 SHORT_POSITIONS = 1024
 # Stands for the lengths of all short batches.
 ANY_LENGTH = 0
-# Batches to prefetch: those of two steps on eight replicas.
-_BATCHES_AHEAD = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +132,7 @@ class FeatureTable:
             return features
 
         dataset = tf.data.Dataset.from_tensor_slices(plan)
-        return dataset.map(read).prefetch(_BATCHES_AHEAD)
+        return dataset.map(read).prefetch(BATCHES_AHEAD)
 
 
 def _pad(rows: tf.RaggedTensor, value: int, shape: list[Any]) -> tf.Tensor:

@@ -6,6 +6,7 @@ Written out in NumPy: each is a formula of a line or two.
 from __future__ import annotations
 
 import collections
+import math
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns F1 of class 1, `<int>[B]` against `<int>[B]`; 0 if undefined."""
     hits, false_alarms, misses, _ = _confusion(labels, predictions)
-    return _ratio(2 * hits, 2 * hits + false_alarms + misses)
+    return ratio(2 * hits, 2 * hits + false_alarms + misses)
 
 
 def micro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -74,14 +75,14 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
         * (rejections + false_alarms)
         * (rejections + misses)
     )
-    return _ratio(hits * rejections - false_alarms * misses, np.sqrt(squared))
+    return ratio(hits * rejections - false_alarms * misses, np.sqrt(squared))
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the linear correlation of two `<float>[B]`; 0 if one is constant."""
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
     x, y = x - x.mean(), y - y.mean()
-    return _ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
+    return ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -118,7 +119,8 @@ def mean_squared_error(labels: ArrayLike, predictions: ArrayLike) -> float:
     return float(np.mean(np.square(np.asarray(labels) - np.asarray(predictions))))
 
 
-def _ratio(numerator: float, denominator: float) -> float:
+def ratio(numerator: float, denominator: float) -> float:
+    """Returns a quotient, or 0 if the denominator is 0."""
     return float(numerator / denominator) if denominator else 0.0
 
 
@@ -244,7 +246,7 @@ def squad_v2_scores(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
     answers: Mapping[str, Sequence[str]],
-    null_threshold: float = 1.0,
+    null_threshold: float = math.inf,
 ) -> dict[str, float]:
     """Scores predictions like the official evaluator of SQuAD 2.0.
 
@@ -253,8 +255,8 @@ def squad_v2_scores(
       null_odds: Null odds (score of "no answer") by question.
       answers: Gold answers by question; none if there is no answer.
       null_threshold: Above these odds a question counts as predicted to have no answer, whatever
-        its text. The default suits probabilities; the release also uses it for logits, and so
-        loses answers.
+        its text. The evaluator's own, 1.0, suits probabilities; the release also uses it for
+        logits, and so loses answers.
 
     Returns:
       `exact` and `f1` in percent and their `total`, each also for the questions with and without

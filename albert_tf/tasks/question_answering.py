@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +16,7 @@ from albert_tf.tasks import losses, metrics, squad_predictions, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, SquadSpan
+from albert_tf.tasks.stored_predictions import path_of
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text_files import parse_json
@@ -106,7 +105,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
     ) -> Predictions:
-        """Returns the answers with the highest mean probability, and mean null odds.
+        """Returns the answers with the highest mean probability.
 
         An answer that is not among a model's n best counts with probability 0.
 
@@ -220,9 +219,9 @@ class SquadV2Task(SquadTask):
         if not is_labelled(examples):
             return {}
         answers, odds = _answers(examples), predictions.null_odds
-        result = metrics.squad_v2_scores(predictions.texts, odds, answers, math.inf)
+        result = metrics.squad_v2_scores(predictions.texts, odds, answers)
         texts = squad_predictions.apply_null_threshold(predictions, result["best_f1_thresh"])
-        final = metrics.squad_v2_scores(texts, odds, answers, math.inf)
+        final = metrics.squad_v2_scores(texts, odds, answers)
         return {name: (result if name.startswith("best_") else final)[name] for name in result}
 
     def average(
@@ -274,16 +273,12 @@ def _spans(features: FeatureTable) -> list[SquadSpan]:
     return spans
 
 
-def _json_file(directory: str, split: str, name: str) -> str:
-    return os.path.join(directory, f"{'' if split == 'test' else split + '_'}{name}.json")
-
-
 def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any]) -> None:
-    files.replace(_json_file(directory, split, name), json.dumps(content, indent=4) + "\n")
+    files.replace(path_of(directory, split, f"{name}.json"), json.dumps(content, indent=4) + "\n")
 
 
 def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict[str, Any]:
-    path = _json_file(directory, split, name)
+    path = path_of(directory, split, f"{name}.json")
     if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist: run prediction (`do_predict`) there first")
     content = parse_json(files.read_bytes(path), path)

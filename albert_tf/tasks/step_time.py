@@ -34,7 +34,7 @@ def synthetic_batch(shape: Shape, vocab_size: int) -> dict[str, np.ndarray]:
 
 
 def training_step(
-    config: AlbertConfig, shape: Shape, dtype: str = "float32", jit_compile: bool = False
+    config: AlbertConfig, shape: Shape, dtype: str = "float32"
 ) -> Callable[[], float]:
     """Returns a function that makes one update of a new model and returns its loss.
 
@@ -42,7 +42,6 @@ def training_step(
       config: The model's config.
       shape: Size of the batch, which is the same in every step.
       dtype: See PretrainingTask.
-      jit_compile: See TrainStep.
     """
     import tensorflow as tf
 
@@ -54,7 +53,7 @@ def training_step(
     model = task.build_model()
     optimizer = create_optimizer(_LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
-    train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
+    train_step = TrainStep(task, model, optimizer)
     batch = synthetic_batch(shape, config.vocab_size)
     features = {name: tf.constant(value) for name, value in batch.items()}
     function = tf.function(lambda: train_step(features), autograph=False).get_concrete_function()

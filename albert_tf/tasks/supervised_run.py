@@ -1,4 +1,4 @@
-"""A fine-tuning run: trains, evaluates each checkpoint, predicts with the best; ensembles."""
+"""A fine-tuning run: trains, evaluates each checkpoint, predicts with the best."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from albert_tf.tasks.metrics import ratio
 from albert_tf.tasks.tags import OUTSIDE, are_entities
 
 # Tags of sentences.
@@ -83,9 +84,9 @@ def by_type(expected: Tags, predicted: Tags, classes: Sequence[str]) -> dict[str
     words = confusion(expected, predicted, classes)
     return {
         tag: {
-            "precision": _ratio(words[i, i], words[:, i].sum()),
-            "recall": _ratio(words[i, i], words[i].sum()),
-            "f1-score": _ratio(2 * words[i, i], words[i].sum() + words[:, i].sum()),
+            "precision": ratio(words[i, i], words[:, i].sum()),
+            "recall": ratio(words[i, i], words[i].sum()),
+            "f1-score": ratio(2 * words[i, i], words[i].sum() + words[:, i].sum()),
             "support": int(words[i].sum()),
         }
         for i, tag in enumerate(classes)
@@ -106,7 +107,3 @@ def confusion(expected: Tags, predicted: Tags, classes: Sequence[str]) -> np.nda
 
 def _lists(*tags: Tags) -> list[list[list[str]]]:
     return [[list(sentence) for sentence in each] for each in tags]
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return float(numerator / denominator) if denominator else 0.0

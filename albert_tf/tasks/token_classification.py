@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +15,9 @@ from keras import ops
 from albert_tf import files
 from albert_tf.model import tagging
 from albert_tf.tasks import losses, metrics, sequence_features, tag_scores, tags
-from albert_tf.tasks.classification import mean_of_stored, stored_file
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.stored_predictions import mean_probabilities, path_of, write_probabilities
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, example_weights
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
@@ -149,8 +147,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         tabs. With labels there are also scores_by_type.tsv and confusion.tsv, of the true tags in
         rows and the predicted ones in columns. <split>_probabilities.json is for `average`.
         """
-        stored = {"ids": _ids(examples), "probabilities": predictions.round(_DIGITS).tolist()}
-        files.replace(stored_file(directory, split), json.dumps(stored) + "\n")
+        write_probabilities(directory, split, _ids(examples), predictions.round(_DIGITS))
         predicted = self._tags(examples, predictions)
         columns = [[map(_cell, example.words) for example in examples], predicted]
         if is_labelled(examples):
@@ -159,13 +156,13 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
             self._write_scores(directory, split, expected, predicted)
         sentences = (zip(*sentence, strict=True) for sentence in zip(*columns, strict=True))
         text = "\n".join("".join(map(_line, sentence)) for sentence in sentences)
-        files.replace(_path(directory, split, "predictions.conll"), text)
+        files.replace(path_of(directory, split, "predictions.conll"), text)
 
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[TokenExample]
     ) -> np.ndarray:
         """Returns the mean probabilities; see SupervisedTask."""
-        return mean_of_stored(directories, split, _ids(examples))
+        return mean_probabilities(directories, split, _ids(examples))
 
     def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:
         """Returns the likeliest tags, by sentence."""
@@ -187,11 +184,11 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
             (name, *(f"{row[key]:.6g}" for key in names)) for name, row in sorted(by_type.items())
         ]
         table = [("type", *names), *rows]
-        files.replace(_path(directory, split, "scores_by_type.tsv"), "".join(map(_line, table)))
+        files.replace(path_of(directory, split, "scores_by_type.tsv"), "".join(map(_line, table)))
         counts = tag_scores.confusion(expected, predicted, self.classes).tolist()
         pairs = zip(self.classes, counts, strict=True)
         table = [("", *self.classes), *((tag, *map(str, row)) for tag, row in pairs)]
-        files.replace(_path(directory, split, "confusion.tsv"), "".join(map(_line, table)))
+        files.replace(path_of(directory, split, "confusion.tsv"), "".join(map(_line, table)))
 
 
 def _words(
@@ -241,7 +238,3 @@ def _cell(word: str) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return "\t".join(cells) + "\n"
-
-
-def _path(directory: str, split: str, name: str) -> str:
-    return os.path.join(directory, name if split == "test" else f"{split}_{name}")

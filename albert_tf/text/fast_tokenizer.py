@@ -18,6 +18,7 @@ from typing import Any
 
 from albert_tf.text import sentence_piece_file as file_format
 from albert_tf.text.sentence_piece import ends_in_digit_comma
+from albert_tf.text.word_starts import CONTINUATION_MARK
 from albert_tf.text_files import read_json_object
 from albert_tf.wire import field
 
@@ -77,8 +78,8 @@ def _word_piece(model: Mapping[str, Any]) -> bytes:
     vocab = _object(model, "vocab")
     if not vocab or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
         raise ValueError("the ids of its pieces are not consecutive from 0")
-    if model.get("continuing_subword_prefix") != "##":
-        raise ValueError("its continuing_subword_prefix is not ##")
+    if model.get("continuing_subword_prefix") != CONTINUATION_MARK:
+        raise ValueError(f"its continuing_subword_prefix is not {CONTINUATION_MARK}")
     pieces = sorted(vocab, key=lambda piece: vocab[piece])
     if any(piece.split() != [piece] for piece in pieces):
         raise ValueError("a piece contains a space")

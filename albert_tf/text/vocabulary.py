@@ -116,7 +116,7 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
         tokenizer's config is damaged, contradicts it, or asks for another normalisation.
     """
     path = hub.local(path)
-    directory = _directory(path)
+    directory = files.directory_of(path)
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
             found = files.find(directory, pattern)
@@ -141,10 +141,6 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     return Vocabulary.read(file, is_word_piece, case)
 
 
-def _directory(path: str) -> str:
-    return path if files.is_dir(path) else os.path.dirname(path)
-
-
 def _case(
     path: str, is_word_piece: bool, do_lower_case: bool | None = None, default: bool = True
 ) -> bool:
@@ -153,7 +149,7 @@ def _case(
     Raises:
       ValueError: If the config is damaged, or asks for a normalisation that Tokenizer has not.
     """
-    file = os.path.join(_directory(path), _TOKENIZER_CONFIG)
+    file = os.path.join(files.directory_of(path), _TOKENIZER_CONFIG)
     config = read_json_object(file) if files.is_file(file) else {}
     lower = config.get("do_lower_case", default) if do_lower_case is None else do_lower_case
     if not isinstance(lower, bool):
@@ -235,12 +231,10 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
     name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
     _copy_file(vocabulary, os.path.join(directory, name))
     tokenizer = vocabulary.tokenizer
-    tokens = {
-        name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")
-    }
-    pieces = tokenizer.convert_ids_to_tokens(tokens.values())
+    names = ("pad", "unk", "cls", "sep", "mask")
+    pieces = tokenizer.convert_ids_to_tokens(getattr(tokenizer, f"{name}_id") for name in names)
     config: dict[str, Any] = {
-        f"{name}_token": piece for name, piece in zip(tokens, pieces, strict=True)
+        f"{name}_token": piece for name, piece in zip(names, pieces, strict=True)
     }
     config |= {"do_lower_case": tokenizer.do_lower_case, "model_max_length": max_length}
     if vocabulary.is_word_piece:

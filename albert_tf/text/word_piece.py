@@ -8,8 +8,8 @@ import numpy as np
 
 from albert_tf.text import word_starts
 from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation, to_unicode
+from albert_tf.text.word_starts import CONTINUATION_MARK
 
-_CONTINUATION_MARK = "##"
 # A longer word is unknown.
 MAX_WORD_CHARS = 200
 
@@ -18,12 +18,12 @@ class WordPiece:
     """A WordPiece vocabulary with BERT's splitting into words.
 
     Args:
-        content: Content of the vocabulary file, one piece per line.
-        path: Its name, for errors.
-        do_lower_case: Whether to lower-case and strip accents.
+      content: Content of the vocabulary file, one piece per line.
+      path: Its name, for errors.
+      do_lower_case: Whether to lower-case and strip accents.
 
     Raises:
-        ValueError: If the file is not UTF-8 text.
+      ValueError: If the file is not UTF-8 text.
     """
 
     special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
@@ -68,7 +68,7 @@ class WordPiece:
             for piece in self._split_word(word):
                 ids.append(self.ids[piece])
                 places.append(place)
-                place += len(piece) - (len(_CONTINUATION_MARK) if place > begin else 0)
+                place += len(piece) - (len(CONTINUATION_MARK) if place > begin else 0)
             begin += len(word)
         return ids, places
 
@@ -81,7 +81,7 @@ class WordPiece:
         pieces = []
         start = 0
         while start < len(word) <= MAX_WORD_CHARS:
-            mark = _CONTINUATION_MARK if start else ""
+            mark = CONTINUATION_MARK if start else ""
             ends = range(len(word), start, -1)
             end = next((end for end in ends if mark + word[start:end] in self.ids), None)
             if end is None:
@@ -92,7 +92,7 @@ class WordPiece:
 
     def join(self, pieces: list[str]) -> str:
         """Returns the text of pieces, with a space between words."""
-        return " ".join(pieces).replace(f" {_CONTINUATION_MARK}", "")
+        return " ".join(pieces).replace(f" {CONTINUATION_MARK}", "")
 
     def word_starts(self, letters: str) -> np.ndarray:
         """See Tokenizer."""

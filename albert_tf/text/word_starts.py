@@ -11,7 +11,8 @@ import numpy as np
 
 # SentencePiece's symbol for a space.
 SPACE_MARK = "▁"
-_CONTINUATION_MARK = "##"
+# How a WordPiece piece begins that continues a word.
+CONTINUATION_MARK = "##"
 
 # Start a word when alone, continue one together with letters. The release omits ' < = and >.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
@@ -52,7 +53,7 @@ def find_in_wordpiece(pieces: Sequence[str]) -> np.ndarray:
 
     Source: create_pretraining_data.py, _is_start_piece_bert.
     """
-    return np.array([not piece.startswith(_CONTINUATION_MARK) for piece in pieces], dtype=bool)
+    return np.array([not piece.startswith(CONTINUATION_MARK) for piece in pieces], dtype=bool)
 
 
 def split_words(text: str, separator: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Evaluates checkpoints as they appear and keeps the best."""
+"""Evaluates checkpoints as they appear, or all saved ones, and keeps the best."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def evaluate_saved(
     count = 0
     saved = checkpoint.listed(directory)
     for prefix in saved:
-        number = int(prefix.rpartition("-")[2])
+        number = checkpoint.step_of(prefix)
         if number <= trial.last_step or not counts(number):
             continue
         step = trainer.restore(prefix)
@@ -124,7 +124,7 @@ def evaluate_saved(
             eval_results.append(os.path.join(directory, eval_results.RESULTS_FILE), lines)
             # Last: a run killed before this point evaluates the checkpoint again.
             trial.write(directory)
-    if count and step != int(saved[-1].rpartition("-")[2]):
+    if count and step != checkpoint.step_of(saved[-1]):
         trainer.restore(saved[-1])
     # The other workers go on with the files that the chief wrote.
     trainer.devices.wait_for_all()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import text_files
+from albert_tf import files, text_files
 
 try:
     import fcntl
@@ -44,7 +44,7 @@ def hold(directory: str, name: str = "run") -> Iterator[None]:
     Raises:
       ValueError: If another process holds it.
     """
-    keep = _beat if "://" in directory else _lock
+    keep = _beat if files.is_remote(directory) else _lock
     with keep(directory, name):
         yield
 

@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from albert_tf.model import dropout
-from albert_tf.training.devices import stat_names
 from albert_tf.training.task import Task
 from albert_tf.types import Features
 
@@ -29,9 +28,6 @@ class TrainStep:
       jit_compile: Whether XLA compiles forward and backward pass; on a TPU it always does.
       accumulation_steps: Number of micro-batches that a replica splits its batch into.
 
-    Attributes:
-      stat_names: Names of the statistics that a call returns; see devices.stat_names.
-
     Raises:
       ValueError: If the optimizer would sum gradients over replicas a second time.
     """
@@ -51,7 +47,6 @@ class TrainStep:
                 f"the optimizer {type(optimizer).__name__} would sum gradients over replicas a "
                 "second time: create it with create_optimizer(..., sum_over_replicas=False)"
             )
-        self.stat_names = stat_names(task)
         self._task = task
         self._model = model
         self._optimizer = optimizer
@@ -68,7 +63,7 @@ class TrainStep:
           features: This replica's features, of static shape but for their length.
 
         Returns:
-          `<float32>[len(stat_names)]`, the same on all replicas.
+          `<float32>[len(stat_names)]` (see devices), the same on all replicas.
         """
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))

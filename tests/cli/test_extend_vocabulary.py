@@ -7,16 +7,16 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 
 import albert_tf
-from albert_tf import checkpoint, export, scripts
+from albert_tf import checkpoint, export
 from albert_tf.cli import extend_vocabulary, extend_vocabulary_flags
 from albert_tf.conversion import bundles, named_weights
 from albert_tf.serving import graph_tokenizer
 from albert_tf.text import vocabulary
 from tests import goldens
 from tests.random_weights import randomise
+from tests.script_flags import parse
 
 COUNT = 3
 WORDS = ("myocardial", "zeppelins", "harbours", "µscope")
@@ -27,11 +27,7 @@ ROWS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 
 
 def run(**given):
-    values = flags.FlagValues()
-    extend_vocabulary_flags.define_flags(values)
-    arguments = [f"--{name}={value}" for name, value in given.items()]
-    scripts.parse_in_one_line(values, ["extend_vocabulary.py", *arguments])
-    extend_vocabulary.main(values)
+    extend_vocabulary.main(parse(extend_vocabulary_flags.define_flags, **given))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import AlbertForPreTraining, checkpoint, conversion
-from albert_tf.cli import finetune_checks, finetune_flags, pretrain_flags
+from albert_tf.cli import finetune_checks, finetune_flags, pretrain_checks
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles
 from albert_tf.training.evaluation import Trial
@@ -111,7 +111,7 @@ def released(tmp_path_factory) -> pathlib.Path:
 def test_pretraining_parses():
     config = AlbertConfig.from_json_file(CONFIGS / "albert_base_v2.json")
     values = pretraining_runs.parse(shlex.split(PRETRAINING))
-    pretrain_flags.check_flags(values, config)
+    pretrain_checks.check_flags(values, config)
     assert values.optimizer == "lamb"
 
 

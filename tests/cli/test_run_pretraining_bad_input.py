@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from albert_tf import checkpoint
-from albert_tf.cli import backend, pretrain, pretrain_flags
+from albert_tf.cli import backend, pretrain, pretrain_checks
 from albert_tf.training import run_lock
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import goldens
@@ -207,7 +207,7 @@ TWO_WORKERS = types.SimpleNamespace(num_replicas=2, num_processes=2)
 def test_what_two_workers_cannot_do(folder, changes, message):
     values = runs.parse(runs.command(folder, **changes))
     with pytest.raises(ValueError, match=message):
-        pretrain_flags.check_devices(values, TWO_WORKERS)
+        pretrain_checks.check_devices(values, TWO_WORKERS)
 
 
 def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):

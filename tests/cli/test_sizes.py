@@ -7,22 +7,18 @@ import pathlib
 import re
 
 import pytest
-from absl import flags
 
-from albert_tf import costs, scripts
+from albert_tf import costs
 from albert_tf.cli import sizes, sizes_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.costs import Shape
 from albert_tf.tasks import step_time
 from tests import pretraining_runs as runs
+from tests.script_flags import parse
 
 
 def printed(capsys, **given) -> str:
-    values = flags.FlagValues()
-    sizes_flags.define_flags(values)
-    arguments = [f"--{name}={value}" for name, value in given.items()]
-    scripts.parse_in_one_line(values, ["sizes", *arguments])
-    sizes.main(values)
+    sizes.main(parse(sizes_flags.define_flags, **given))
     return capsys.readouterr().out
 
 

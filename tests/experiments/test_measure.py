@@ -13,7 +13,7 @@ from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import compact_spec
 from experiments import claims, documents, measure
 from tests import pretraining_runs as runs
-from tests.experiments.scripts import parse
+from tests.script_flags import parse
 
 # Of 37 records, of which an evaluation of three batches of 12 sees 36.
 DOCUMENTS = np.arange(37) % 5

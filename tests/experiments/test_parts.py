@@ -10,8 +10,8 @@ import pytest
 
 from experiments import claims, outcomes, part, report, run_step, study, words
 from experiments.plan import Plan
-from tests.experiments.scripts import parse
 from tests.experiments.test_run_step import FAKE, run_all
+from tests.script_flags import parse
 
 ADDRESSES = [
     {"id": f"{year}", "year": year, "split": split, "text": [f"Words of {year}.", "More."]}

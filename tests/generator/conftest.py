@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from absl import flags
 
-from albert_tf import scripts
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
+from tests.script_flags import parse
 
 
 @pytest.fixture
@@ -13,8 +12,6 @@ def run(golden, tmp_path):
     """Runs the script on the golden text, with changed flags."""
 
     def run_with(**changes):
-        values = flags.FlagValues()
-        generator_flags.define_flags(values)
         given = {
             "input_file": golden / "pretrain_data" / "text.txt",
             "output_file": tmp_path / "out.tfrecord",
@@ -23,9 +20,7 @@ def run(golden, tmp_path):
             "dupe_factor": 1,
             "num_processes": 1,
         } | changes
-        arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
-        scripts.parse_in_one_line(values, ["create_pretraining_data.py", *arguments])
-        create.main(values)
+        create.main(parse(generator_flags.define_flags, **given))
         return given["output_file"]
 
     return run_with

@@ -10,10 +10,10 @@ import gzip
 import json
 
 import pytest
-from absl import flags
 
 from albert_tf.generator import blocks, create
 from albert_tf.generator import flags as generator_flags
+from tests.script_flags import parse
 
 pytest.importorskip("apache_beam", reason="needs albert_tf[beam]")
 
@@ -45,8 +45,6 @@ def run(golden, texts, tmp_path):
     """Runs the script into a folder of its own, with blocks of a few thousand characters."""
 
     def run_with(runner, **changes):
-        values = flags.FlagValues()
-        generator_flags.define_flags(values)
         given = {
             "input_file": texts,
             "output_file": tmp_path / runner / "out.tfrecord",
@@ -59,8 +57,7 @@ def run(golden, texts, tmp_path):
             "runner": runner,
             "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes
-        values(["", *(f"--{name}={value}" for name, value in given.items())])
-        create.main(values)
+        create.main(parse(generator_flags.define_flags, **given))
         return tmp_path / runner
 
     return run_with

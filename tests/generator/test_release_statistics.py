@@ -19,7 +19,6 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from record_statistics import (
     count_replacements,
     count_token_runs,
@@ -35,6 +34,7 @@ from albert_tf.records import input_files, masking, specs
 from albert_tf.records.datasets import untuned
 from albert_tf.records.dynamic_masking import DynamicMasking
 from albert_tf.records.rows import Rows
+from tests.script_flags import parse
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
 PASSES = 5
@@ -44,13 +44,10 @@ T_LIMITS = {5: 6.869, 7: 5.408}
 
 
 def _run_generator(tmp_path, text, model, seed, **changes):
-    values = flags.FlagValues()
-    generator_flags.define_flags(values)
     output = tmp_path / f"{seed}.tfrecord"
     given = {"max_seq_length": 128, "random_seed": seed, "num_processes": 1} | changes
     given |= {"input_file": text, "output_file": output, "spm_model_file": model}
-    values(["", *(f"--{name}={value}" for name, value in given.items())])
-    create.main(values)
+    create.main(parse(generator_flags.define_flags, **given))
     return output
 
 

@@ -12,7 +12,6 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags
 from record_statistics import count_words, read_records
 
 from albert_tf.generator import create, instances
@@ -22,6 +21,7 @@ from albert_tf.generator.pairs import PairSettings
 from albert_tf.generator.report import Report, report_path
 from albert_tf.records import masking
 from albert_tf.text.tokenization import Tokenizer
+from tests.script_flags import parse
 
 CLS_ID, SEP_ID = 2, 3
 
@@ -31,8 +31,6 @@ def run(golden, tmp_path):
     """Runs the script on the golden text into two shards, with changed flags."""
 
     def run_with(**changes):
-        values = flags.FlagValues()
-        generator_flags.define_flags(values)
         outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
         given = {
             "input_file": golden / "pretrain_data" / "text.txt",
@@ -43,8 +41,7 @@ def run(golden, tmp_path):
             "dupe_factor": 2,
             "num_processes": 1,
         } | changes
-        values(["", *(f"--{name}={value}" for name, value in given.items() if value is not None)])
-        create.main(values)
+        create.main(parse(generator_flags.define_flags, **given))
         return outputs
 
     return run_with

@@ -7,11 +7,10 @@ import json
 
 import pytest
 import sentencepiece
-from absl import flags
 
-from albert_tf import scripts
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.text.tokenization import Tokenizer
+from tests.script_flags import parse
 
 WORDS = [
     "sea",
@@ -28,10 +27,7 @@ WORDS = [
 
 
 def run(*arguments):
-    values = flags.FlagValues()
-    train_sentencepiece.define_flags(values)
-    scripts.parse_in_one_line(values, ["train_sentencepiece.py", *arguments])
-    train_sentencepiece.main(values)
+    train_sentencepiece.main(parse(train_sentencepiece.define_flags, *arguments))
 
 
 @pytest.fixture

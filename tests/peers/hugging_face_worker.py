@@ -71,7 +71,7 @@ def look(directory, inputs, outputs):
 
 
 def tokenize(directory, texts):
-    """Returns the ids of texts, special pieces included, and the tokenizer's special ids."""
+    """Returns the ids of texts, special pieces included."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     return {"ids": [tokenizer(text)["input_ids"] for text in texts]}
 

@@ -84,18 +84,18 @@ def test_v2_answers_are_the_releases(golden):
     check_nbest(predictions.nbest, stored(golden, "v2_nbest_predictions"))
     assert predictions.null_odds == stored(golden, "v2_null_odds")
 
-    before = results["v2_before_threshold"]
-    exact, f1s = metrics.squad_v2_raw_scores(predictions.texts, answers(examples))
+    before, gold = results["v2_before_threshold"], answers(examples)
+    exact, f1s = metrics.squad_v2_raw_scores(predictions.texts, gold)
     assert exact == before["exact"]
     assert f1s == pytest.approx(before["f1"])
-    scores = metrics.squad_v2_scores(predictions.texts, predictions.null_odds, answers(examples))
+    scores = metrics.squad_v2_scores(predictions.texts, predictions.null_odds, gold, 1.0)
     assert {name: scores[name] for name in before["best"]} == pytest.approx(before["best"])
 
     threshold = scores["best_f1_thresh"]
     assert threshold == results["v2"]["null_score_diff_threshold"]
     texts = squad_predictions.apply_null_threshold(predictions, threshold)
     assert texts == stored(golden, "v2_predictions")
-    final = metrics.squad_v2_scores(texts, predictions.null_odds, answers(examples))
+    final = metrics.squad_v2_scores(texts, predictions.null_odds, gold, 1.0)
     for name in ("exact", "f1", "total"):
         assert final[name] == pytest.approx(results["v2"][name])
 

@@ -1,4 +1,4 @@
-"""Exported models and requests to them, read as `python -m albert_tf.serving.predict` does."""
+"""Exported models and requests to them, read as `python -m albert_tf.predict` does."""
 
 from __future__ import annotations
 

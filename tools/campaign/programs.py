@@ -5,12 +5,10 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from absl import flags
-
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
 from albert_tf.serving import export as export_script
-from tests import finetune_runs
+from tests import finetune_runs, script_flags
 from tests import pretraining_runs as runs
 from tools.campaign.processes import CONTEXT, Program
 
@@ -71,10 +69,7 @@ def _finetuned(out: pathlib.Path) -> dict[str, bytes]:
 
 
 def _generate(arguments: list[str]) -> None:
-    values = flags.FlagValues()
-    generator_flags.define_flags(values)
-    values(["create_pretraining_data.py", *arguments])
-    create.main(values)
+    create.main(script_flags.parse(generator_flags.define_flags, *arguments))
 
 
 def _make_text(folder: pathlib.Path) -> None:

@@ -9,15 +9,15 @@ import types
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from albert_tf import checkpoint, eval_results, scripts
+from albert_tf import checkpoint, eval_results
 from albert_tf.cli import checks, finetune_checks, finetune_flags
 from albert_tf.conversion import labels
 from albert_tf.generator import blocks, report, shards, workers
 from albert_tf.records import input_files
 from albert_tf.tasks import feature_cache
 from albert_tf.training import evaluation
+from tests import finetune_runs
 from tests import pretraining_runs as runs
 from tools.campaign import kinds, mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -50,7 +50,7 @@ class _Trainer(types.SimpleNamespace):
     devices = types.SimpleNamespace(is_chief=True)
 
     def restore(self, prefix: str) -> int:
-        return int(prefix.rpartition("-")[2])
+        return checkpoint.step_of(prefix)
 
     def evaluate(self, *_: Any) -> dict[str, float]:
         return {"accuracy": 0.5, "loss": 1.0}
@@ -125,10 +125,7 @@ def _make_flags(folder: pathlib.Path) -> None:
 
 
 def _read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    values = flags.FlagValues()
-    finetune_flags.define_flags(values)
-    command = ["run_finetune.py", f"--flagfile={folder / 'flags.txt'}"]
-    scripts.parse_in_one_line(values, command)
+    values = finetune_runs.parse([f"--flagfile={folder / 'flags.txt'}"])
     finetune_flags.set_task_defaults(values)
     finetune_checks.check_flags(values)
     return {name: values[name].value for name in ("train_step", "learning_rate", "output_dir")}
@@ -168,51 +165,47 @@ def _read_unfinished(folder: pathlib.Path) -> Any:
     return found
 
 
-def _kind(name: str, make: Any, target: str, damage: Any, read: Any, judge: Any, **more) -> Kind:
-    return Kind(name, make, (target,), damage, read, judge, **more)
-
-
 KINDS = (
-    _kind(
+    Kind(
         "checkpoint list",
         _make_checkpoints,
-        "checkpoint",
+        ("checkpoint",),
         mutators.TEXT,
         _read_list,
         _judge_list,
     ),
-    _kind("best_trial.txt", _make_best, "best_trial.txt", mutators.TEXT, _read_best, _judge_best),
-    _kind(
+    Kind("best_trial.txt", _make_best, ("best_trial.txt",), mutators.TEXT, _read_best, _judge_best),
+    Kind(
         "input_files.json",
         _make_counts,
-        "input_files.json",
+        ("input_files.json",),
         mutators.JSON,
         _read_counts,
         kinds.same,
         named=False,
     ),
-    _kind("feature cache", _features, "*.npz", mutators.BINARY, _features, kinds.same),
-    _kind(
+    Kind("feature cache", _features, ("*.npz",), mutators.BINARY, _features, kinds.same),
+    Kind(
         "labels.jsonl",
         lambda folder: labels.write(str(folder), _LABELS),
-        "labels.jsonl",
+        ("labels.jsonl",),
         mutators.JSON,
         _read_labels,
         _judge_labels,
     ),
-    _kind(
+    Kind(
         "flag file",
         _make_flags,
-        "flags.txt",
+        ("flags.txt",),
         mutators.TEXT,
         _read_flags,
         _judge_flags,
         named=False,
     ),
-    _kind(
+    Kind(
         "unfinished.json",
         _make_unfinished,
-        "*.unfinished.json",
+        ("*.unfinished.json",),
         mutators.JSON,
         _read_unfinished,
         kinds.same,
