@@ -218,6 +218,27 @@ def test_the_command_for_each_task(stored, tmp_path, task, given, train, test, s
         assert {row["accuracy"] for row in found} == {"1.0000"}
 
 
+def test_the_control_has_random_weights_that_follow_the_seed(stored, tmp_path, monkeypatch):
+    path, measured = tmp_path / "input", []
+    path.write_text("".join(f"number {i} is a long day\n" for i in range(40)))
+
+    def measure(*given):
+        measured.append(given)
+        return np.zeros((3, 2))
+
+    monkeypatch.setattr(probes, "measure", measure)
+    for i, seed in enumerate((1, 1, 2)):
+        given = [f"--model={stored}", "--task=neighbours", f"--input_file={path}", f"--seed={seed}"]
+        commands.probes([*given, f"--output_dir={tmp_path / str(i)}"])
+    kernels = [
+        [np.array(each.embeddings.weights[0]) for each in (model, control)]
+        for model, control, _, _ in measured
+    ]
+    (model, one), (_, again), (_, other) = kernels
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).mean() > 0.9 < (one != model).mean()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
