@@ -77,6 +77,7 @@ def check_free(path: str) -> None:
     """
     if not path:
         raise ValueError("the name of the output directory is empty: give a new directory")
+    files.check_expanded(path)
     if files.is_remote(path):
         _check_free_remote(path)
         return

@@ -41,6 +41,19 @@ def check_not_url(path: str) -> None:
         )
 
 
+def check_expanded(path: str) -> None:
+    """Checks that a path to write to does not begin with a ~, which shells leave in `--flag=~/x`.
+
+    Raises:
+      ValueError: If it does.
+    """
+    if path.startswith("~"):
+        raise ValueError(
+            f"{path} begins with ~, which the shell did not expand: write $HOME instead (./~ is a "
+            "folder of that name)"
+        )
+
+
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Returns whether there is such a file."""
     if is_remote(path):

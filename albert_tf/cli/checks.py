@@ -122,6 +122,7 @@ def make_output_dir(path: str) -> None:
     Raises:
       ValueError: If it can't be made or written to.
     """
+    files.check_expanded(path)
     try:
         tf.io.gfile.makedirs(path)
         files.try_to_write(os.path.join(path, ".write_test"))

@@ -28,9 +28,9 @@ _STANDARD_INPUT = "standard input"
 _ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
 _EPILOG = """\
-One input per line. Texts that belong together are separated by tabs: two texts, a question and its
-context, a context and its endings. A pretrained model fills each [MASK] in a text, and tells
-how similar two texts are (the cosine of their mean vectors).
+One input per line; empty lines are skipped. Texts that belong together are separated by tabs: two
+texts, a question and its context, a context and its endings. A pretrained model fills each [MASK]
+in a text, and tells how similar two texts are (the cosine of their mean vectors).
 """
 
 

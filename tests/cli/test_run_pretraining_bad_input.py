@@ -131,6 +131,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "kept contains a model, but no run to resume: give another directory, and "
         "--init_checkpoint={tmp}/kept to start from that model",
     ),
+    "output_dir in ~": ({"output_dir": "~/out"}, "~/out begins with ~, which the shell did not"),
     "output_dir is a file": ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
     "output_dir under a file": ({"output_dir": "{tmp}/text/out"}, "--output_dir .* can't be wri"),
     "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
