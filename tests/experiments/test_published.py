@@ -49,11 +49,11 @@ def rows(name):
 
 @pytest.mark.parametrize("row", rows("downstream"), ids=lambda row: f"{row['table']} {row['row']}")
 def test_a_printed_average_is_that_of_its_row(row):
-    """Of five tasks; a SQuAD's score is the mean of F1 and EM. Each number is rounded to 0.1."""
+    """Of five tasks; a SQuAD's score is the mean of F1 and EM. The printed one is rounded to 0.1."""
     value = {name: float(row[name]) for name in SCORES}
     squads = [(value[f"squad{i}_f1"] + value[f"squad{i}_em"]) / 2 for i in (1, 2)]
     mean = sum([*squads, value["mnli"], value["sst2"], value["race"]]) / 5
-    assert abs(mean - value["avg"]) <= 0.1 + 1e-9
+    assert abs(mean - value["avg"]) <= 0.05 + 1e-9
 
 
 def test_where_the_paper_contradicts_itself():
@@ -84,7 +84,7 @@ def test_table_1_is_the_shipped_configs(row):
 
 
 def test_printed_parameters_are_those_counted_but_for_xxlarge():
-    """Whose 235M (233M in the text) are 222.6M. By 2 %: the paper rounds to 1M of 12M."""
+    """Whose 235M (233M in the text) are 222.6M. By 3 %: the paper rounds to 1M of 12M."""
     printed = {row["model"]: row["parameters"] for row in rows("models")}
     assert len(printed) == 6
     again = {row["row"]: row["parameters"] for row in rows("downstream") if row["table"] == "2"}
