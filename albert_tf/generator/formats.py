@@ -86,6 +86,9 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
         return ParquetText(path, errors)
     if path.endswith(parquet_files.ENDING):
         raise ValueError(f"{path} is not plain text: read it with `input_format=parquet`")
+    plain = path.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    if plain.endswith(".jsonl") and settings.input_format != "jsonl":
+        raise ValueError(f"{path} is not plain text: read it with `input_format=jsonl`")
     return TextFile(path, errors)
 
 

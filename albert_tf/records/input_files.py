@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
@@ -52,6 +53,7 @@ def find_files(patterns: str) -> list[str]:
         or by its name no file of records.
     """
     files = list(dict.fromkeys(list_files(patterns)))
+    _check_one_run(files)
     for path in files:
         if path.endswith((".unfinished", ".unfinished.json")):
             raise ValueError(
@@ -67,6 +69,21 @@ def find_files(patterns: str) -> list[str]:
         if tf.io.gfile.stat(path).length == 0:
             raise ValueError(f"input file {path} is empty: generate it again or leave it out")
     return files
+
+
+def _check_one_run(files: Sequence[str]) -> None:
+    """Checks that shards of one name are of one run of the generator: others repeat its text."""
+    counts: dict[str, set[str]] = collections.defaultdict(set)
+    for path in files:
+        if shard := re.fullmatch(r"(.*)-\d{5}-of-(\d{5})", path):
+            counts[shard[1]].add(shard[2])
+    for name, found in counts.items():
+        if len(found) > 1:
+            numbers = " and of ".join(str(int(count)) for count in sorted(found))
+            raise ValueError(
+                f"input files {name}-* are of several runs of the generator, of {numbers} files: "
+                f"remove the old ones, or name one set, such as {name}-*-of-{max(found)}"
+            )
 
 
 def index_records(files: Sequence[str], cache_file: str | None = None) -> list[FileIndex]:

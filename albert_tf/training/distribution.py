@@ -93,7 +93,8 @@ def _tpu_strategy(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    except (ValueError, IndexError, OSError, ImportError, tf.errors.OpError) as error:
+    # A RuntimeError: cloud-tpu-client, which finds a TPU by its name, is not installed.
+    except (ValueError, IndexError, OSError, ImportError, RuntimeError, tf.errors.OpError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, str(error))}; or leave "
@@ -113,6 +114,8 @@ def _tpu_remedy(name: str, reason: str) -> str:
         (distribution.metadata["Name"] or "").lower().replace("_", "-")
         for distribution in importlib.metadata.distributions()
     }
+    if "cloud-tpu-client" in reason:
+        return "install cloud-tpu-client, which finds a TPU by its name"
     if "tensorflow-tpu" not in packages:
         return "this TensorFlow has no TPU support: install the packages in docs/tpu.md"
     if packages & {"tensorflow", "tensorflow-cpu"}:

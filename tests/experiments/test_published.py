@@ -49,7 +49,7 @@ def rows(name):
 
 @pytest.mark.parametrize("row", rows("downstream"), ids=lambda row: f"{row['table']} {row['row']}")
 def test_a_printed_average_is_that_of_its_row(row):
-    """Of five tasks; a SQuAD's score is the mean of F1 and EM. The printed one is rounded to 0.1."""
+    """Of five tasks; a SQuAD's score is the mean of F1 and EM. Printed ones are rounded to 0.1."""
     value = {name: float(row[name]) for name in SCORES}
     squads = [(value[f"squad{i}_f1"] + value[f"squad{i}_em"]) / 2 for i in (1, 2)]
     mean = sum([*squads, value["mnli"], value["sst2"], value["race"]]) / 5

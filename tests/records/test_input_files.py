@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import pkgutil
 
 import pytest
@@ -61,6 +62,14 @@ def test_no_such_file(tmp_path, name, error, message):
         (tmp_path / other).write_bytes(b"x")
     with pytest.raises(error, match=message):
         input_files.find_files(f"{tmp_path}/{name}")
+
+
+def test_shards_of_two_runs_are_not_read_together(files, tmp_path):
+    for name in ("a-00000-of-00002", "a-00001-of-00002", "a-00000-of-00001", "b-00000-of-00001"):
+        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
+    with pytest.raises(ValueError, match=r"several runs .* of 1 and of 2 files: .*a-\*-of-00002"):
+        input_files.find_files(f"{tmp_path}/*")
+    assert len(input_files.find_files(f"{tmp_path}/*-of-00001")) == 2
 
 
 def test_no_name_at_all():
