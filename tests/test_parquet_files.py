@@ -193,3 +193,10 @@ def test_bad_text_is_named_by_row(pyarrow, write):
     assert [each.sentences for each in read_all(path, mode="rb")] == [["One."], ["Two."]]
     with pytest.raises(ValueError, match="is not plain text: read it with `input_format=parquet`"):
         read_all(path, input_format="lines")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_json_lines_are_not_plain_text(tmp_path, name):
+    """Else its keys and braces would become pieces, and words of the records."""
+    with pytest.raises(ValueError, match="is not plain text: read it with `input_format=jsonl`"):
+        read_all(str(tmp_path / name), input_format="lines")
