@@ -15,6 +15,15 @@ from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
+# Other libraries' names of our inputs: Hugging Face's, KerasHub's, TF-Hub's.
+_OURS = {
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+}
 
 
 class ConfiguredModel(keras.Model):
@@ -168,6 +177,7 @@ class AlbertModel(ConfiguredModel):
 
         Raises:
           TypeError: If the inputs are not by name.
+          ValueError: If they have other libraries' names.
         """
         input_ids, input_mask, segment_ids = _read(inputs)
         is_packed = inputs.get("cls_positions") is not None
@@ -199,11 +209,26 @@ class AlbertModel(ConfiguredModel):
         return result
 
 
+def check_names(inputs: Mapping[str, Array]) -> None:
+    """Refuses inputs under other libraries' names, which would be passed over.
+
+    Raises:
+      ValueError: If there are any, or no `input_ids`.
+    """
+    wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
+    if wrong or "input_ids" not in inputs:
+        found = ", ".join(wrong or inputs)
+        raise ValueError(
+            f"expected input_ids, input_mask and segment_ids, got {found}: rename them"
+        )
+
+
 def _read(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
     """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
     if not isinstance(inputs, Mapping):
         # Keras' export also tries a single tensor, and passes over a TypeError alone.
         raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+    check_names(inputs)
     # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
     input_ids = ops.cast(inputs["input_ids"], "int32")
     input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")

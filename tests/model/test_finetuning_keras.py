@@ -132,3 +132,14 @@ def test_fit_on_two_replicas_is_fit_on_one():
     np.testing.assert_allclose(two_logits, logits, rtol=0, atol=10 * tolerances.OUTPUT)
     for mine, theirs in zip(weights, two_weights, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerances.TRAJECTORY_KEY_BIAS)
+
+
+@pytest.mark.parametrize("names", [{"attention_mask": 1}, {"token_type_ids": 1}, {"token_ids": 0}])
+@pytest.mark.parametrize("kind", ["AlbertForSequenceClassification", "AlbertForMultipleChoice"])
+def test_names_of_other_libraries_are_refused(kind, names):
+    is_choice = kind == "AlbertForMultipleChoice"
+    config = goldens.config("base", num_hidden_layers=1)
+    model = getattr(albert_tf, kind)(config, **({} if is_choice else {"num_labels": 2}))
+    ids = np.ones((2, 3, 4) if is_choice else (2, 4), "int32")
+    with pytest.raises(ValueError, match="expected input_ids, input_mask and segment_ids, got"):
+        model({"input_ids": ids} | dict.fromkeys(names, ids))
