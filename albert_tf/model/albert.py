@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -90,9 +90,23 @@ class ConfiguredModel(keras.Model):
         keras.Model(inputs, outputs).export(os.fspath(filepath), *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
+        """Returns the constructor's arguments and, if there are any, the names of frozen layers."""
         config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "recompute": self.recompute}
+        arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
+        frozen = [path for path, layer in _layers_in(self) if not layer.trainable]
+        return {**arguments, "frozen": frozen} if frozen else arguments
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Rebuilds the model, with the layers frozen that were."""
+        frozen = config.get("frozen", ())
+        arguments = {name: value for name, value in config.items() if name != "frozen"}
+        model = super().from_config(arguments, custom_objects)
+        # From the outside in: a layer passes it on to those in it.
+        for path, layer in _layers_in(model) if frozen else ():
+            if layer.trainable == (path in frozen):
+                layer.trainable = path not in frozen
+        return model
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -207,6 +221,13 @@ class AlbertModel(ConfiguredModel):
         if positions is not None:
             result["gathered_output"] = gathered[:, firsts.shape[1] :]
         return result
+
+
+def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the layers in a layer by path, which the layer's own name is no part of."""
+    for inner in layer._flatten_layers(include_self=False, recursive=False):
+        yield prefix + inner.name, inner
+        yield from _layers_in(inner, f"{prefix}{inner.name}/")
 
 
 def check_names(inputs: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@ Can't see: several GPUs and workers.
 
 from __future__ import annotations
 
+import operator
 import concurrent.futures
 import contextlib
 from typing import Any
@@ -143,3 +144,30 @@ def test_names_of_other_libraries_are_refused(kind, names):
     ids = np.ones((2, 3, 4) if is_choice else (2, 4), "int32")
     with pytest.raises(ValueError, match="expected input_ids, input_mask and segment_ids, got"):
         model({"input_ids": ids} | dict.fromkeys(names, ids))
+
+
+@pytest.mark.parametrize("frozen", [["albert"], ["albert.embeddings", "albert.encoder"], []])
+def test_frozen_layers_stay_frozen(tmp_path, frozen):
+    config = goldens.config("base", num_hidden_layers=1)
+    model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+    for name in frozen:
+        operator.attrgetter(name)(model).trainable = False
+    expected = [variable.trainable for variable in model.weights]
+    model.save(tmp_path / "model.keras")
+    renamed = {**model.get_config(), "name": "another"}
+    for again in (
+        keras.saving.load_model(tmp_path / "model.keras"),
+        albert_tf.AlbertForSequenceClassification.from_config(renamed),
+    ):
+        assert [variable.trainable for variable in again.weights] == expected
+        assert len(again.trainable_weights) == len(model.trainable_weights)
+    assert renamed.get("frozen") or not frozen
+
+
+def test_a_layer_in_a_frozen_one_may_be_trainable():
+    model = albert_tf.AlbertModel(goldens.config("base", num_hidden_layers=1))
+    model.encoder.trainable = False
+    inner = model.encoder._flatten_layers(include_self=False, recursive=False)
+    next(iter(inner)).trainable = True
+    again = albert_tf.AlbertModel.from_config(model.get_config())
+    assert [v.trainable for v in again.weights] == [v.trainable for v in model.weights]
