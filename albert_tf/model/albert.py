@@ -169,6 +169,34 @@ class AlbertModel(ConfiguredModel):
             self.pooler.build((None, None, config.hidden_size))
             self.built = True
 
+    def compute_output_spec(
+        self,
+        inputs: dict[str, Any],
+        training: bool | None = None,
+        dropout_seed: Any = None,
+        positions: Any = None,
+    ) -> dict[str, Any]:
+        """Returns the shapes of the outputs: JAX traces no call of unknown batch and length."""
+        check_names(inputs)
+        batch, length = inputs["input_ids"].shape
+        packed = inputs.get("cls_positions")
+        slots = () if packed is None else packed.shape[1:]
+        width = self.config.hidden_size
+        blocks = self.config.num_hidden_layers * self.config.inner_group_num
+
+        def spec(*shape: int | None) -> keras.KerasTensor:
+            return keras.KerasTensor(shape, self.compute_dtype)
+
+        result = {
+            "sequence_output": spec(batch, length, width),
+            "pooled_output": spec(batch, *slots, width),
+            "all_encoder_layers": [spec(batch, length, width) for _ in range(blocks)],
+            "embedding_output": spec(batch, length, self.config.embedding_size),
+        }
+        if positions is not None:
+            result["gathered_output"] = spec(batch, positions.shape[1], width)
+        return result
+
     def call(
         self,
         inputs: dict[str, Array],
