@@ -7,9 +7,9 @@ Can't see: several GPUs and workers.
 
 from __future__ import annotations
 
-import operator
 import concurrent.futures
 import contextlib
+import operator
 from typing import Any
 
 import keras
@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from albert_tf.model import finetuning, tagging
 from albert_tf.training.optimizers import create_optimizer
+from tests import goldens, tolerances
 from tests import pretraining_runs as runs
-from tests import tolerances
 
 B, S, C = 12, 11, 3
 MODELS = ("classes", "regression", "tokens", "choices", "answers", "answers_v2")
