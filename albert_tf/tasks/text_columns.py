@@ -112,6 +112,27 @@ class TextColumns:
         return ids.astype(np.float32 if ids.dtype.kind == "f" else np.int32)
 
 
+def class_names(labels: Any) -> tuple[str, ...]:
+    """Returns the names of classes that are given by names or numbers, in the order of their ids.
+
+    Raises:
+      ValueError: If they are a dictionary, or one is missing.
+    """
+    if isinstance(labels, Mapping):
+        raise ValueError(
+            "`labels` must be a list of names in the order of their ids, not a dictionary"
+        )
+    labels = list(labels)
+    if any(_is_missing(label) for label in labels):
+        raise ValueError(f"`labels` must be names, but one is missing: {labels}")
+    return tuple(map(class_name, labels))
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, or NaN, as pandas has it."""
+    return label is None or (isinstance(label, numbers.Number) and label != label)
+
+
 def class_name(label: Any) -> str:
     """Returns the name of a class that is given by its name or a number."""
     return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -270,3 +272,26 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_labels_in_another_order_than_stored_are_refused(weights, tmp_path):
+    there = shutil.copytree(weights, tmp_path / "there")
+    labels_file.write(str(there), ("good", "bad"))
+    for labels in (["other", "names"], ["good", "bad"], []):
+        assert albert_tf.Preprocessor.from_weights(there, LENGTH, labels).labels == tuple(labels)
+    with pytest.raises(ValueError, match="in the order good, bad, .*: leave `labels` out"):
+        albert_tf.Preprocessor.from_weights(there, LENGTH, ["bad", "good"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({0: "bad", 1: "good"}, "in the order of their ids, not a dictionary"),
+        ({"bad": 0, "good": 1}, "in the order of their ids, not a dictionary"),
+        (["bad", None], "one is missing"),
+        ([1.0, float("nan")], "one is missing"),
+    ],
+)
+def test_labels_are_a_list_of_names(labels, message, preprocess):
+    with pytest.raises(ValueError, match=message):
+        albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, labels)
