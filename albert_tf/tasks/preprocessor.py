@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -170,7 +171,7 @@ class Preprocessor:
         choices: Sequence[Sequence[str]] | None = None,
         sample_weights: Any = None,
         shuffle: bool | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         static_lengths: int = 6,
     ) -> Any:
         """Turns raw texts into batches for `fit`, `evaluate` and `predict`.
@@ -188,8 +189,9 @@ class Preprocessor:
           pairs: See `__call__`.
           choices: See `__call__`.
           sample_weights: N weights of the examples in the loss.
-          shuffle: By default, whether there are labels.
-          seed: Seed of the order.
+          shuffle: By default, whether there are labels. Give False where predictions are compared
+            with the labels.
+          seed: Seed of the order; None draws one.
           static_lengths: Number of lengths that batches are padded to; each is compiled once. 1
             pads all to `max_seq_length`, which models with an output per position need in
             `predict`.
@@ -215,9 +217,11 @@ class Preprocessor:
                 np.array([row["input_ids"].shape[-1] for row in rows]), lengths[0], static_lengths
             )
         shuffle = ids is not None if shuffle is None else shuffle
-        batches = TextBatches(
-            rows, ids, columns.weights, batch_size, lengths, seed if shuffle else None
-        )
+        if not shuffle:
+            seed = None
+        elif seed is None:
+            seed = random.randrange(2**31)
+        batches = TextBatches(rows, ids, columns.weights, batch_size, lengths, seed)
         is_tensorflow = keras.backend.backend() == "tensorflow"
         return batches.as_tf_dataset() if is_tensorflow else batches
 

@@ -295,3 +295,10 @@ def test_labels_in_another_order_than_stored_are_refused(weights, tmp_path):
 def test_labels_are_a_list_of_names(labels, message, preprocess):
     with pytest.raises(ValueError, match=message):
         albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, labels)
+
+
+def test_a_seed_is_drawn_if_none_is_given(preprocess):
+    texts = ["light"] * 100
+    drawn = [preprocess.dataset(texts, list(range(100)), 100, seed=None) for _ in range(2)]
+    orders = [labels.numpy().tolist() for ((_, labels),) in drawn]
+    assert orders[0] != orders[1] and list(range(100)) not in orders
