@@ -42,7 +42,8 @@ class TextColumns:
           **others: `pairs`, `choices`, `contexts`.
 
         Raises:
-          ValueError: If there are no texts, numbers of texts differ, or one is not a string.
+          ValueError: If there are no texts, numbers of texts differ, one is not a string, or a weight
+            not finite.
         """
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
@@ -72,6 +73,8 @@ class TextColumns:
                 raise ValueError(f"expected as many {name} as texts, got {len(column)} and {count}")
         if len({len(choices) for choices in columns.get("choices") or ()}) > 1:
             raise ValueError("all texts must have the same number of choices")
+        if columns["weights"] is not None and not np.isfinite(columns["weights"]).all():
+            raise ValueError("`sample_weights` must be finite numbers")
         return cls(**columns)
 
     def label_ids(self, names: Sequence[str]) -> np.ndarray | None:

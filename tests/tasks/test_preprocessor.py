@@ -253,6 +253,10 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess(["a"], ["b", "c"]), "expected as many pairs as texts, got 2 and 1"),
         (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
+        (
+            lambda: preprocess.dataset(["a"], [1.0], sample_weights=[np.nan]),
+            "`sample_weights` must be finite numbers",
+        ),
         (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is not one of `labels`.*none given"),
         (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is not one of `labels`"),
         (lambda: named.dataset(["a", "b"], [1, 2]), "label 2 is neither one of `labels`"),
