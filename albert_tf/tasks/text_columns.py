@@ -42,8 +42,8 @@ class TextColumns:
           **others: `pairs`, `choices`, `contexts`.
 
         Raises:
-          ValueError: If there are no texts, numbers of texts differ, one is not a string, or a weight
-            not finite.
+          ValueError: If there are no texts, numbers of texts differ, one is not a string, or a
+            weight is not finite.
         """
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
