@@ -58,7 +58,10 @@ def read_config(path: str) -> AlbertConfig:
     except RecursionError:
         raise ValueError(f"{file} is nested too deeply: it is not a model of albert_tf") from None
     if not found or any(other != found[0] for other in found):
-        raise ValueError(f"{file} must contain one model of albert_tf, not {len(found)}")
+        raise ValueError(
+            f"{file} must contain one model of albert_tf, not {len(found)}: of a class of your own "
+            "call `save_weights`, and `load_weights` to fill one of ours"
+        )
     try:
         return AlbertConfig.from_dict(found[0])
     except ValueError as error:

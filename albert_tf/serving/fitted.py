@@ -22,7 +22,7 @@ def export_saved_model(
     """Writes a SavedModel that takes raw text; `albert-predict --model=directory` answers with it.
 
     Args:
-      model: One of our models with a head.
+      model: One of our models with a head, or of a subclass.
       preprocess: What it was trained with: its vocabulary, lengths and labels go along.
       directory: A new or empty directory.
       **options: Further arguments of the class that serves the model, for example `threshold` of
@@ -37,7 +37,7 @@ def export_saved_model(
 
 
 def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any]) -> ServedModel:
-    found = [task for task, (kind, _) in trained.TASKS.items() if type(model) is kind]
+    found = [task for task, (kind, _) in trained.TASKS.items() if isinstance(model, kind)]
     if not found:
         known = ", ".join(kind.__name__ for kind, _ in trained.TASKS.values())
         raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
