@@ -29,3 +29,28 @@ def test_a_subclass_is_served(preprocess):
     assert served.task == "classify" and served.labels == ("0", "1", "2")
     with pytest.raises(ValueError, match="Functional can't be exported to take raw text, only Al"):
         fitted._served(keras.Sequential([keras.Input([3])])._functional, preprocess, {})
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (keras.losses.BinaryCrossentropy(from_logits=True), True),
+        ("binary_crossentropy", True),
+        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), False),
+        (None, False),
+    ],
+)
+def test_the_loss_tells_whether_a_text_has_several_labels(loss, expected, preprocess):
+    model = model_of(2)
+    model.compile("sgd", loss)
+    assert fitted._served(model, preprocess, {}).multilabel is expected
+    assert not fitted._served(model, preprocess, {"multilabel": False}).multilabel
+
+
+def test_labels_of_a_regression_are_refused(preprocess):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, 16, ("bad", "good"))
+    model = model_of(1)
+    model.compile("sgd", "binary_crossentropy")
+    with pytest.raises(ValueError, match="has labels .bad, good., but the model has one output"):
+        fitted._served(model, named, {})
+    assert not fitted._served(model, preprocess, {}).labels
