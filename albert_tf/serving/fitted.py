@@ -30,9 +30,15 @@ def export_saved_model(
         outputs was compiled with Keras' binary cross-entropy.
 
     Raises:
-      ValueError: If the directory holds something, the model is of another class, `preprocess`
+      ValueError: If Keras is not on TensorFlow, the directory holds something, the model is of another class, `preprocess`
         has labels but the model does regression, or an option or the vocabulary doesn't fit.
     """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save model and "
+            "Preprocessor, and give their directory to albert-export"
+        )
     directories.check_free(os.fspath(directory))
     saved_model.save(_served(model, preprocess, options), directory)
 

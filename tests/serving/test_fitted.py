@@ -54,3 +54,10 @@ def test_labels_of_a_regression_are_refused(preprocess):
     with pytest.raises(ValueError, match="has labels .bad, good., but the model has one output"):
         fitted._served(model, named, {})
     assert not fitted._served(model, preprocess, {}).labels
+
+
+def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="made on TensorFlow, but Keras runs on jax: save model"):
+        albert_tf.export_saved_model(None, preprocess, tmp_path / "served")
+    assert not (tmp_path / "served").exists()
