@@ -30,8 +30,9 @@ def export_saved_model(
         outputs was compiled with Keras' binary cross-entropy.
 
     Raises:
-      ValueError: If Keras is not on TensorFlow, the directory holds something, the model is of another class, `preprocess`
-        has labels but the model does regression, or an option or the vocabulary doesn't fit.
+      ValueError: If Keras is not on TensorFlow, the directory holds something, the model is of
+        another class, `preprocess` has labels but the model does regression, or an option or the
+        vocabulary doesn't fit.
     """
     backend = keras.backend.backend()
     if backend != "tensorflow":
