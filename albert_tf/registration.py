@@ -19,7 +19,7 @@ _MODULES = ("model.heads", "model.finetuning", "model.tagging", "training.optimi
 
 def register_after_keras() -> None:
     """Registers the classes now if Keras is imported, else right after it is."""
-    if _FRAMEWORK in sys.modules:
+    if sys.modules.get(_FRAMEWORK):
         _register()
     else:
         sys.meta_path.insert(0, _AfterKeras())
