@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
 
 import albert_tf
@@ -29,6 +30,18 @@ def test_a_subclass_is_served(preprocess):
     assert served.task == "classify" and served.labels == ("0", "1", "2")
     with pytest.raises(ValueError, match="Sequential can't be exported to take raw text, only Al"):
         fitted._served(keras.Sequential(), preprocess, {})
+
+
+def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
+    model = model_of(3, Own)
+    model.save(tmp_path / "own.keras")
+    with pytest.raises(ValueError, match="not 0: of a class of your own call `save_weights`, and"):
+        albert_tf.load_config(tmp_path / "own.keras")
+    model.save_weights(tmp_path / "own.weights.h5")
+    ours = model_of(3)
+    report = albert_tf.load_weights(ours, tmp_path / "own.weights.h5")
+    assert report.missing == report.unused == ()
+    np.testing.assert_array_equal(ours.classifier.output_weights, model.classifier.output_weights)
 
 
 @pytest.mark.parametrize(
