@@ -43,6 +43,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from albert_tf.registration import register_after_keras
+
 if TYPE_CHECKING:
     from albert_tf import optimization
     from albert_tf.config import AlbertConfig
@@ -107,3 +109,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+register_after_keras()

@@ -36,7 +36,7 @@ ALIASES = {
 WITHOUT_KERAS = {
     *("bundle", "bundle_index", "checkpoint", "cluster", "config", "costs", "directories"),
     "errors",
-    *("files", "hub", "parquet_files", "scripts", "shipped", "text_files", "wire"),
+    *("files", "hub", "parquet_files", "registration", "scripts", "shipped", "text_files", "wire"),
     "text",
     "records",
     "tasks.metrics",
@@ -44,8 +44,8 @@ WITHOUT_KERAS = {
     "training.stop_signals",
 }
 WITHOUT_TENSORFLOW = {
-    *("bundle", "bundle_index", "cluster", "config", "costs", "hub", "parquet_files", "scripts"),
-    *("shipped", "text_files", "wire"),
+    *("bundle", "bundle_index", "cluster", "config", "costs", "hub", "parquet_files"),
+    *("registration", "scripts", "shipped", "text_files", "wire"),
     "text",
     *("records.example_encoding", "records.masking"),
     *("model.albert", "model.finetuning", "model.functional", "model.heads", "model.layers"),

@@ -56,6 +56,12 @@ model.fit(dataset, verbose=0)
 assert len(model.predict(preprocess.dataset(texts, batch_size=3), verbose=0)) == 6
 np.savez(f"{folder}/features.npz", **preprocess(texts))
 
+# --- an encoder in a functional model, of any batch and length
+encoder = albert_tf.AlbertModel.from_weights(small)
+symbolic = encoder.symbolic_inputs()
+scores = keras.layers.Dense(2)(encoder(symbolic)["pooled_output"])
+assert keras.Model(symbolic, scores)(preprocess(texts)).shape == (6, 2)
+
 # --- an update
 variables = [keras.Variable(np.ones((2, 3), "float32"), name="kernel"),
              keras.Variable(np.ones(5, "float32"), name="bias")]

@@ -202,7 +202,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
             evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
-        finetune_records.write(values, task, words, given)
+        finetune_records.write(values, task, words, given, resumes=start == "resume")
     return SupervisedRun(task, trainer, splits, initial), num_train_steps
 
 

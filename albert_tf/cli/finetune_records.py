@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf import checkpoint, scripts
 from albert_tf.config import AlbertConfig
@@ -52,14 +52,43 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask) -> None:
 
 
 def write(
-    values: flags.FlagValues, task: SupervisedTask, words: Vocabulary, initial: str | None
+    values: flags.FlagValues,
+    task: SupervisedTask,
+    words: Vocabulary,
+    initial: str | None,
+    resumes: bool,
 ) -> None:
-    """Writes the vocabulary and what the run is, and from which initial weights it starts."""
+    """Writes the vocabulary and what the run is, and from which initial weights it starts.
+
+    A run that resumes keeps its record, and is warned if it has begun with something else.
+    """
     vocabulary.keep(words, values.output_dir)
-    record(values, task, initial).write(values.output_dir)
+    now = record(values, task, initial)
+    before = run_record.find(values.output_dir) if resumes else None
+    if before is None or not before.command:
+        now.write(values.output_dir)
+        return
+    pairs = {
+        "init_checkpoint": (before.init_checkpoint or "none", now.init_checkpoint),
+        "train_data": (before.train_data, now.train_data),
+        "learning_rate": (before.learning_rate, now.learning_rate),
+    }
+    changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a and b and a != b]
+    if changed:
+        logging.warning(
+            "%s goes on with a run that began with %s: to begin anew, give another --output_dir",
+            values.output_dir,
+            "; ".join(changed),
+        )
 
 
 def record(values: flags.FlagValues, task: SupervisedTask, initial: str | None) -> RunRecord:
     """Returns what this run is, given the initial weights that it starts from."""
-    command = scripts.command_line()
-    return RunRecord(values.task_name, task.problem_type, initial or "", command)
+    return RunRecord(
+        values.task_name,
+        task.problem_type,
+        initial or "",
+        scripts.command_line(),
+        train_data=(values.train_file or values.data_dir or "") if values.do_train else "",
+        learning_rate=str(values.learning_rate) if values.do_train else "",
+    )

@@ -31,15 +31,21 @@ def matches(path: str) -> bool:
 def _file(path: str) -> str | None:
     if path.endswith((_ARCHIVE, _WEIGHTS)) and os.path.isfile(path):
         return path
+    found = found_in(path)
+    return found[0] if len(found) == 1 else None
+
+
+def found_in(directory: str) -> list[str]:
+    """Returns all such files in a directory but those of a KerasHub preset."""
     found = [
         file
         for ending in (_ARCHIVE, _WEIGHTS)
-        for file in sorted(glob.glob(os.path.join(glob.escape(path), f"*{ending}")))
+        for file in sorted(glob.glob(os.path.join(glob.escape(directory), f"*{ending}")))
         if os.path.isfile(file)
     ]
-    if os.path.isfile(os.path.join(path, _CONFIG_MEMBER)):  # A KerasHub preset's.
+    if os.path.isfile(os.path.join(directory, _CONFIG_MEMBER)):  # A KerasHub preset's.
         found = [file for file in found if os.path.basename(file) not in _OF_PRESETS]
-    return found[0] if len(found) == 1 else None
+    return found
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -58,7 +64,10 @@ def read_config(path: str) -> AlbertConfig:
     except RecursionError:
         raise ValueError(f"{file} is nested too deeply: it is not a model of albert_tf") from None
     if not found or any(other != found[0] for other in found):
-        raise ValueError(f"{file} must contain one model of albert_tf, not {len(found)}")
+        raise ValueError(
+            f"{file} must contain one model of albert_tf, not {len(found)}: of a class of your own "
+            "call `save_weights`, and `load_weights` to fill one of ours"
+        )
     try:
         return AlbertConfig.from_dict(found[0])
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from types import ModuleType
 
@@ -18,6 +19,8 @@ LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 _LAYOUTS = (huggingface, kerashub, bundles, keras_files)
 # Fields that don't change what trained weights compute.
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
+# OWNER/NAME, perhaps after a mistyped scheme.
+_HUB_NAME = re.compile(r"(?:hf:/*)?([\w-][\w.-]*/[\w.-]+)")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
@@ -46,12 +49,27 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
         raise ValueError(
             f"{path} contains several models ({kinds}): keep one, or give one of its files"
         )
+    raise FileNotFoundError(_missing(path))
+
+
+def _missing(path: str) -> str:
+    """Says why there is no model at a path, and what to give instead."""
     if files.is_dir(path):
+        several = keras_files.found_in(path)
+        if len(several) > 1:
+            names = ", ".join(map(os.path.basename, several))
+            return f"{path} contains several models of Keras ({names}): give one of its files"
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _LAYOUTS)
-        raise FileNotFoundError(f"{path} contains no checkpoint: expected one of {looked_for}")
-    raise FileNotFoundError(
+        return f"{path} contains no checkpoint: expected one of {looked_for}"
+    if path.endswith((".safetensors", ".json")) and files.is_file(path):
+        return f"{path} is a part of a model: give its directory, {os.path.dirname(path) or '.'}"
+    named = _HUB_NAME.fullmatch(path)
+    hint = ""
+    if named and not os.path.isdir(os.path.dirname(path)):
+        hint = f"; a model on the Hugging Face Hub is hf://{named[1]}"
+    return (
         f"there is no checkpoint {path}: expected a directory, a .keras or .weights.h5 file, or a "
-        f"checkpoint's prefix, with {os.path.basename(path)}.index beside it"
+        f"checkpoint's prefix, with {os.path.basename(path)}.index beside it{hint}"
     )
 
 

@@ -36,6 +36,8 @@ class RunRecord:
       init_checkpoint: The weights that it started from, as named; "" for none.
       command: The command line; "" if it was not run here.
       note: What users of the model must know; "" for nothing.
+      train_data: File or directory of the examples; "" if it is not known.
+      learning_rate: The rate; "" if it is not known.
     """
 
     task_name: str
@@ -43,6 +45,8 @@ class RunRecord:
     init_checkpoint: str
     command: str
     note: str = ""
+    train_data: str = ""
+    learning_rate: str = ""
 
     @property
     def architecture(self) -> str:
@@ -69,7 +73,7 @@ def find(path: str) -> RunRecord | None:
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
     fields = dataclasses.fields(RunRecord)
-    # Earlier versions wrote no note.
+    # Earlier versions wrote fewer.
     names = [f.name for f in fields if f.name in stored or f.default is dataclasses.MISSING]
     return RunRecord(**{name: json_member(stored, name, file, str) for name in names})
 

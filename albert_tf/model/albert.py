@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -15,6 +15,15 @@ from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
+# Other libraries' names of our inputs: Hugging Face's, KerasHub's, TF-Hub's.
+_OURS = {
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+}
 
 
 class ConfiguredModel(keras.Model):
@@ -81,9 +90,23 @@ class ConfiguredModel(keras.Model):
         keras.Model(inputs, outputs).export(os.fspath(filepath), *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
+        """Returns the constructor's arguments and, if there are any, the names of frozen layers."""
         config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "recompute": self.recompute}
+        arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
+        frozen = [path for path, layer in _layers_in(self) if not layer.trainable]
+        return {**arguments, "frozen": frozen} if frozen else arguments
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Rebuilds the model, with the layers frozen that were."""
+        frozen = config.get("frozen", ())
+        arguments = {name: value for name, value in config.items() if name != "frozen"}
+        model = super().from_config(arguments, custom_objects)
+        # From the outside in: a layer passes it on to those in it.
+        for path, layer in _layers_in(model) if frozen else ():
+            if layer.trainable == (path in frozen):
+                layer.trainable = path not in frozen
+        return model
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -146,6 +169,34 @@ class AlbertModel(ConfiguredModel):
             self.pooler.build((None, None, config.hidden_size))
             self.built = True
 
+    def compute_output_spec(
+        self,
+        inputs: dict[str, Any],
+        training: bool | None = None,
+        dropout_seed: Any = None,
+        positions: Any = None,
+    ) -> dict[str, Any]:
+        """Returns the shapes of the outputs: JAX traces no call of unknown batch and length."""
+        check_names(inputs)
+        batch, length = inputs["input_ids"].shape
+        packed = inputs.get("cls_positions")
+        slots = () if packed is None else packed.shape[1:]
+        width = self.config.hidden_size
+        blocks = self.config.num_hidden_layers * self.config.inner_group_num
+
+        def spec(*shape: int | None) -> keras.KerasTensor:
+            return keras.KerasTensor(shape, self.compute_dtype)
+
+        result = {
+            "sequence_output": spec(batch, length, width),
+            "pooled_output": spec(batch, *slots, width),
+            "all_encoder_layers": [spec(batch, length, width) for _ in range(blocks)],
+            "embedding_output": spec(batch, length, self.config.embedding_size),
+        }
+        if positions is not None:
+            result["gathered_output"] = spec(batch, positions.shape[1], width)
+        return result
+
     def call(
         self,
         inputs: dict[str, Array],
@@ -168,6 +219,7 @@ class AlbertModel(ConfiguredModel):
 
         Raises:
           TypeError: If the inputs are not by name.
+          ValueError: If they have other libraries' names.
         """
         input_ids, input_mask, segment_ids = _read(inputs)
         is_packed = inputs.get("cls_positions") is not None
@@ -199,11 +251,33 @@ class AlbertModel(ConfiguredModel):
         return result
 
 
+def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the layers in a layer by path, which the layer's own name is no part of."""
+    for inner in layer._flatten_layers(include_self=False, recursive=False):
+        yield prefix + inner.name, inner
+        yield from _layers_in(inner, f"{prefix}{inner.name}/")
+
+
+def check_names(inputs: Mapping[str, Array]) -> None:
+    """Refuses inputs under other libraries' names, which would be passed over.
+
+    Raises:
+      ValueError: If there are any, or no `input_ids`.
+    """
+    wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
+    if wrong or "input_ids" not in inputs:
+        found = ", ".join(wrong or inputs)
+        raise ValueError(
+            f"expected input_ids, input_mask and segment_ids, got {found}: rename them"
+        )
+
+
 def _read(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
     """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
     if not isinstance(inputs, Mapping):
         # Keras' export also tries a single tensor, and passes over a TypeError alone.
         raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+    check_names(inputs)
     # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
     input_ids = ops.cast(inputs["input_ids"], "int32")
     input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")

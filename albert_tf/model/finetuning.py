@@ -9,7 +9,7 @@ from keras import ops
 
 from albert_tf.config import ConfigSource
 from albert_tf.model import dropout
-from albert_tf.model.albert import AlbertModel, ConfiguredModel
+from albert_tf.model.albert import AlbertModel, ConfiguredModel, check_names
 from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
 from albert_tf.types import Array
 
@@ -167,6 +167,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         """Scores the choices of a batch; see AlbertModel.call."""
+        check_names(inputs)
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))

@@ -22,22 +22,30 @@ def export_saved_model(
     """Writes a SavedModel that takes raw text; `albert-predict --model=directory` answers with it.
 
     Args:
-      model: One of our models with a head.
+      model: One of our models with a head, or of a subclass.
       preprocess: What it was trained with: its vocabulary, lengths and labels go along.
       directory: A new or empty directory.
       **options: Further arguments of the class that serves the model, for example `threshold` of
-        serving.classifying.Classifier.
+        serving.classifying.Classifier. `multilabel` is by default whether a model with several
+        outputs was compiled with Keras' binary cross-entropy.
 
     Raises:
-      ValueError: If the directory holds something, the model is of another class, or an option or
-        the vocabulary doesn't fit.
+      ValueError: If Keras is not on TensorFlow, the directory holds something, the model is of
+        another class, `preprocess` has labels but the model does regression, or an option or the
+        vocabulary doesn't fit.
     """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save model and "
+            "Preprocessor, and give their directory to albert-export"
+        )
     directories.check_free(os.fspath(directory))
     saved_model.save(_served(model, preprocess, options), directory)
 
 
 def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any]) -> ServedModel:
-    found = [task for task, (kind, _) in trained.TASKS.items() if type(model) is kind]
+    found = [task for task, (kind, _) in trained.TASKS.items() if isinstance(model, kind)]
     if not found:
         known = ", ".join(kind.__name__ for kind, _ in trained.TASKS.values())
         raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
@@ -47,6 +55,30 @@ def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any
         for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
         if task in arguments.TASKS_OF[name]
     }
-    if task in arguments.TASKS_OF["labels"] and model.num_labels > 1:
-        settings["labels"] = preprocess.labels or tuple(map(str, range(model.num_labels)))
+    if task in arguments.TASKS_OF["labels"]:
+        settings |= _labels(model, preprocess)
+    if task in arguments.TASKS_OF["multilabel"]:
+        settings["multilabel"] = _is_multilabel(model)
     return trained.TASKS[task][1](model, preprocess.vocabulary, **{**settings, **options})
+
+
+def _labels(model: keras.Model, preprocess: Preprocessor) -> dict[str, tuple[str, ...]]:
+    if model.num_labels > 1:
+        return {"labels": preprocess.labels or tuple(map(str, range(model.num_labels)))}
+    if preprocess.labels:
+        raise ValueError(
+            f"`preprocess` has labels ({', '.join(preprocess.labels)}), but the model has one "
+            "output, which is a regression: give it an output for each label, or export with a "
+            "Preprocessor without labels"
+        )
+    return {}
+
+
+def _is_multilabel(model: keras.Model) -> bool:
+    """Whether a model was compiled with a loss for any number of labels."""
+    loss = getattr(model, "loss", None)
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
+    functions = (keras.losses.binary_crossentropy, keras.losses.binary_focal_crossentropy)
+    return model.num_labels > 1 and (isinstance(loss, binary) or loss in functions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ class Preprocessor:
       doc_stride: Pieces between the starts of consecutive rows of a long context.
 
     Raises:
-      ValueError: If `max_seq_length` is less than 4, or two labels are the same.
+      ValueError: If `max_seq_length` is less than 4, two labels are the same, one is missing, or
+        they are a dictionary.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Preprocessor:
             raise ValueError(f"`max_seq_length` must be at least 4, not {max_seq_length}")
         self.vocabulary = vocabulary
         self.max_seq_length = max_seq_length
-        self.labels = tuple(map(text_columns.class_name, labels))
+        self.labels = text_columns.class_names(labels)
         labels_file.check_names(self.labels)
         self.max_qa_length = max_qa_length
         self.max_query_length = max_query_length
@@ -84,8 +86,8 @@ class Preprocessor:
 
         Raises:
           FileNotFoundError: If there are no such weights, or no vocabulary beside them.
-          ValueError: If the vocabulary is not the model's, or `max_seq_length` is more than it has
-            positions.
+          ValueError: If the vocabulary is not the model's, `max_seq_length` is more than it has
+            positions, or `labels` are those stored in another order.
         """
         path = hub.local(path)
         config = layouts.load_config(path)
@@ -99,8 +101,11 @@ class Preprocessor:
                 f"`max_seq_length` must be at most {longest} (the config's "
                 f"max_position_embeddings), not {max_seq_length}"
             )
-        stored = labels_file.stored(path) if labels is None else labels
-        return cls(words, max_seq_length, stored, **settings)
+        if labels is None:
+            return cls(words, max_seq_length, labels_file.stored(path), **settings)
+        preprocess = cls(words, max_seq_length, labels, **settings)
+        _check_order(preprocess.labels, path)
+        return preprocess
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -166,7 +171,7 @@ class Preprocessor:
         choices: Sequence[Sequence[str]] | None = None,
         sample_weights: Any = None,
         shuffle: bool | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         static_lengths: int = 6,
     ) -> Any:
         """Turns raw texts into batches for `fit`, `evaluate` and `predict`.
@@ -184,8 +189,9 @@ class Preprocessor:
           pairs: See `__call__`.
           choices: See `__call__`.
           sample_weights: N weights of the examples in the loss.
-          shuffle: By default, whether there are labels.
-          seed: Seed of the order.
+          shuffle: By default, whether there are labels. Give False where predictions are compared
+            with the labels.
+          seed: Seed of the order; None draws one.
           static_lengths: Number of lengths that batches are padded to; each is compiled once. 1
             pads all to `max_seq_length`, which models with an output per position need in
             `predict`.
@@ -211,9 +217,11 @@ class Preprocessor:
                 np.array([row["input_ids"].shape[-1] for row in rows]), lengths[0], static_lengths
             )
         shuffle = ids is not None if shuffle is None else shuffle
-        batches = TextBatches(
-            rows, ids, columns.weights, batch_size, lengths, seed if shuffle else None
-        )
+        if not shuffle:
+            seed = None
+        elif seed is None:
+            seed = random.randrange(2**31)
+        batches = TextBatches(rows, ids, columns.weights, batch_size, lengths, seed)
         is_tensorflow = keras.backend.backend() == "tensorflow"
         return batches.as_tf_dataset() if is_tensorflow else batches
 
@@ -246,3 +254,13 @@ class Preprocessor:
             is_training=False,
         ):
             yield {**window.features, "example_index": np.int32(window.example_index)}
+
+
+def _check_order(labels: Sequence[str], path: str) -> None:
+    """Checks that labels beside a model's weights, if they are the same, have the same ids."""
+    stored = labels_file.stored(path) if labels else ()
+    if labels != stored and sorted(labels) == sorted(stored):
+        raise ValueError(
+            f"the classes of {path} are stored in the order {', '.join(stored)}, `labels` in "
+            f"another ({', '.join(labels)}): leave `labels` out"
+        )

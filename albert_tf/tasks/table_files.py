@@ -103,7 +103,8 @@ def _text(value: Any, where: str) -> str:
         raise ValueError(f"{where}: expected text or a number, got {json.dumps(value)[:60]}")
     if isinstance(value, str):
         return value
-    return "" if value is None else json.dumps(value)
+    # pandas writes what is missing as null, other programs as NaN, which equals nothing.
+    return "" if value is None or value != value else json.dumps(value)
 
 
 def _joined(value: Any, where: str) -> str:

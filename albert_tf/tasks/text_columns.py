@@ -42,7 +42,8 @@ class TextColumns:
           **others: `pairs`, `choices`, `contexts`.
 
         Raises:
-          ValueError: If there are no texts, numbers of texts differ, or one is not a string.
+          ValueError: If there are no texts, numbers of texts differ, one is not a string, or a
+            weight is not finite.
         """
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
@@ -72,6 +73,8 @@ class TextColumns:
                 raise ValueError(f"expected as many {name} as texts, got {len(column)} and {count}")
         if len({len(choices) for choices in columns.get("choices") or ()}) > 1:
             raise ValueError("all texts must have the same number of choices")
+        if columns["weights"] is not None and not np.isfinite(columns["weights"]).all():
+            raise ValueError("`sample_weights` must be finite numbers")
         return cls(**columns)
 
     def label_ids(self, names: Sequence[str]) -> np.ndarray | None:
@@ -110,6 +113,27 @@ class TextColumns:
                 "`labels=()` for numbers that are no classes"
             )
         return ids.astype(np.float32 if ids.dtype.kind == "f" else np.int32)
+
+
+def class_names(labels: Any) -> tuple[str, ...]:
+    """Returns the names of classes that are given by names or numbers, in the order of their ids.
+
+    Raises:
+      ValueError: If they are a dictionary, or one is missing.
+    """
+    if isinstance(labels, Mapping):
+        raise ValueError(
+            "`labels` must be a list of names in the order of their ids, not a dictionary"
+        )
+    labels = list(labels)
+    if any(_is_missing(label) for label in labels):
+        raise ValueError(f"`labels` must be names, but one is missing: {labels}")
+    return tuple(map(class_name, labels))
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, or NaN, as pandas has it."""
+    return label is None or (isinstance(label, numbers.Number) and label != label)
 
 
 def class_name(label: Any) -> str:

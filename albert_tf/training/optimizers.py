@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from albert_tf.model.fusion import compiled
-from albert_tf.training.schedule import WarmupPolynomialDecay
+from albert_tf.training import schedule as schedules
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -256,7 +256,7 @@ def create_optimizer(
     """
     if optimizer not in _OPTIMIZERS:
         raise ValueError(f"`optimizer` must be one of {sorted(_OPTIMIZERS)}, got {optimizer!r}.")
-    schedule = WarmupPolynomialDecay(
+    schedule = schedules.WarmupPolynomialDecay(
         init_lr, num_train_steps, num_warmup_steps or 0, poly_power, start_warmup_step
     )
     return _OPTIMIZERS[optimizer](schedule, global_clipnorm=clip_norm, **kwargs)

@@ -112,6 +112,8 @@ class Trainer:
         iterators = StepIterators(self.devices, source, self.step, num_train_steps)
         step, saved, step_seconds = self.step, self.step, None
         stop, is_over = False, self.step >= num_train_steps
+        if is_over:
+            logging.info("already trained for %d of %d steps", step, num_train_steps)
         with StopSignals() as signals, self._writer:
             while not (is_over or stop):
                 until_save = save_steps - step % save_steps

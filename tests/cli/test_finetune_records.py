@@ -89,3 +89,18 @@ def test_another_task_does_not_go_on_with_a_run(copy):
     (copy / "out" / "run.json").unlink()
     runs.main(runs.command("wnli", copy, do_train=True))
     assert json.loads((copy / "out" / "run.json").read_text())["task_name"] == "wnli"
+
+
+def test_a_finished_run_keeps_its_record(copy, caplog):
+    before = (copy / "out" / "run.json").read_bytes()
+    runs.main(runs.command("mrpc", copy, do_train=True))
+    assert "already trained for 4 of 4 steps" in caplog.text
+    assert "goes on with a run" not in caplog.text
+    data = shutil.copytree(runs.GOLDEN / "features" / "glue_data", copy / "data")
+    others = {"init_checkpoint": copy / "out" / "model.ckpt-best", "from_scratch": None}
+    others |= {"data_dir": data, "learning_rate": 0.5}
+    runs.main(runs.command("mrpc", copy, do_train=True, **others))
+    (found,) = (line for line in caplog.text.splitlines() if "goes on with a run" in line)
+    assert "init_checkpoint none, not " in found and "glue_data, not " in found
+    assert "learning_rate 0.01, not 0.5: to begin anew, give another --output_dir" in found
+    assert (copy / "out" / "run.json").read_bytes() == before

@@ -339,3 +339,23 @@ def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
         ValueError, match="model.safetensors has weights of a type that is not read"
     ):
         torch_files.read_safetensors(str(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("albert/albert-base-v2", "Hugging Face Hub is hf://albert/albert-base-v2$"),
+        ("hf:albert/albert-base-v2", "Hugging Face Hub is hf://albert/albert-base-v2$"),
+        ("out/model.ckpt-8", "with model.ckpt-8.index beside it$"),
+        ("out/model.safetensors", "a part of a model: give its directory, out$"),
+        ("out/config.json", "a part of a model: give its directory, out$"),
+        ("out", r"out contains several models of Keras .a.keras, b.keras.: give one of its files$"),
+    ],
+)
+def test_a_path_to_no_model_says_what_to_give(path, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for name in ("a.keras", "b.keras", "model.safetensors", "config.json"):
+        (tmp_path / "out" / name).write_text("{}")
+    with pytest.raises(FileNotFoundError, match=message):
+        layouts.find(path)

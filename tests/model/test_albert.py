@@ -253,3 +253,21 @@ def test_serves_as_a_layer_of_a_functional_model(base):
     model = keras.Model(inputs, base(inputs)["pooled_output"])
     pooled = model(encoder_inputs("base"))
     assert_close(pooled, goldens.outputs("base")["pooled_output"], tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_symbolic_outputs_are_as_computed(dtype):
+    model = albert_tf.AlbertModel(SMALL, dtype=dtype)
+    arrays = {name: np.ones((2, 5), "int32") for name in ("input_ids", "input_mask")}
+    arrays["cls_positions"] = np.array([[0, 3], [0, 0]], "int32")
+    symbolic = {name: keras.Input(batch_shape=a.shape, dtype="int32") for name, a in arrays.items()}
+    positions = np.array([[1, 2, 4]] * 2, "int32")
+    found = model(symbolic, positions=keras.Input(batch_shape=(2, 3), dtype="int32"))
+    expected = model(arrays, positions=positions)
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        one_list = isinstance(values, list)
+        pairs = zip(found[name], values, strict=True) if one_list else [(found[name], values)]
+        for tensor, value in pairs:
+            dtype = keras.backend.standardize_dtype(value.dtype)
+            assert (tensor.shape, tensor.dtype) == (tuple(value.shape), dtype), name

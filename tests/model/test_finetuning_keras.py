@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import operator
 from typing import Any
 
 import keras
@@ -16,10 +17,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from albert_tf.model import finetuning, tagging
 from albert_tf.training.optimizers import create_optimizer
+from tests import goldens, tolerances
 from tests import pretraining_runs as runs
-from tests import tolerances
 
 B, S, C = 12, 11, 3
 MODELS = ("classes", "regression", "tokens", "choices", "answers", "answers_v2")
@@ -132,3 +134,41 @@ def test_fit_on_two_replicas_is_fit_on_one():
     np.testing.assert_allclose(two_logits, logits, rtol=0, atol=10 * tolerances.OUTPUT)
     for mine, theirs in zip(weights, two_weights, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerances.TRAJECTORY_KEY_BIAS)
+
+
+@pytest.mark.parametrize("names", [{"attention_mask": 1}, {"token_type_ids": 1}, {"token_ids": 0}])
+@pytest.mark.parametrize("kind", ["AlbertForSequenceClassification", "AlbertForMultipleChoice"])
+def test_names_of_other_libraries_are_refused(kind, names):
+    is_choice = kind == "AlbertForMultipleChoice"
+    config = goldens.config("base", num_hidden_layers=1)
+    model = getattr(albert_tf, kind)(config, **({} if is_choice else {"num_labels": 2}))
+    ids = np.ones((2, 3, 4) if is_choice else (2, 4), "int32")
+    with pytest.raises(ValueError, match="expected input_ids, input_mask and segment_ids, got"):
+        model({"input_ids": ids} | dict.fromkeys(names, ids))
+
+
+@pytest.mark.parametrize("frozen", [["albert"], ["albert.embeddings", "albert.encoder"], []])
+def test_frozen_layers_stay_frozen(tmp_path, frozen):
+    config = goldens.config("base", num_hidden_layers=1)
+    model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+    for name in frozen:
+        operator.attrgetter(name)(model).trainable = False
+    expected = [variable.trainable for variable in model.weights]
+    model.save(tmp_path / "model.keras")
+    renamed = {**model.get_config(), "name": "another"}
+    for again in (
+        keras.saving.load_model(tmp_path / "model.keras"),
+        albert_tf.AlbertForSequenceClassification.from_config(renamed),
+    ):
+        assert [variable.trainable for variable in again.weights] == expected
+        assert len(again.trainable_weights) == len(model.trainable_weights)
+    assert renamed.get("frozen") or not frozen
+
+
+def test_a_layer_in_a_frozen_one_may_be_trainable():
+    model = albert_tf.AlbertModel(goldens.config("base", num_hidden_layers=1))
+    model.encoder.trainable = False
+    inner = model.encoder._flatten_layers(include_self=False, recursive=False)
+    next(iter(inner)).trainable = True
+    again = albert_tf.AlbertModel.from_config(model.get_config())
+    assert [v.trainable for v in again.weights] == [v.trainable for v in model.weights]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -251,6 +253,10 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess(["a"], ["b", "c"]), "expected as many pairs as texts, got 2 and 1"),
         (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
+        (
+            lambda: preprocess.dataset(["a"], [1.0], sample_weights=[np.nan]),
+            "`sample_weights` must be finite numbers",
+        ),
         (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is not one of `labels`.*none given"),
         (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is not one of `labels`"),
         (lambda: named.dataset(["a", "b"], [1, 2]), "label 2 is neither one of `labels`"),
@@ -270,3 +276,33 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_labels_in_another_order_than_stored_are_refused(weights, tmp_path):
+    there = shutil.copytree(weights, tmp_path / "there")
+    labels_file.write(str(there), ("good", "bad"))
+    for labels in (["other", "names"], ["good", "bad"], []):
+        assert albert_tf.Preprocessor.from_weights(there, LENGTH, labels).labels == tuple(labels)
+    with pytest.raises(ValueError, match="in the order good, bad, .*: leave `labels` out"):
+        albert_tf.Preprocessor.from_weights(there, LENGTH, ["bad", "good"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({0: "bad", 1: "good"}, "in the order of their ids, not a dictionary"),
+        ({"bad": 0, "good": 1}, "in the order of their ids, not a dictionary"),
+        (["bad", None], "one is missing"),
+        ([1.0, float("nan")], "one is missing"),
+    ],
+)
+def test_labels_are_a_list_of_names(labels, message, preprocess):
+    with pytest.raises(ValueError, match=message):
+        albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, labels)
+
+
+def test_a_seed_is_drawn_if_none_is_given(preprocess):
+    texts = ["light"] * 100
+    drawn = [preprocess.dataset(texts, list(range(100)), 100, seed=None) for _ in range(2)]
+    orders = [labels.numpy().tolist() for ((_, labels),) in drawn]
+    assert orders[0] != orders[1] and list(range(100)) not in orders

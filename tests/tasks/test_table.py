@@ -170,3 +170,13 @@ def test_a_cell_may_hold_a_long_document(tmp_path, quote):
         210_000,
         1,
     ]
+
+
+def test_nan_is_missing_as_null_is(tmp_path):
+    messages = []
+    for value in ("null", "NaN"):
+        path = write(tmp_path, "t.jsonl", f'{{"review": "x", "mood": {value}}}')
+        with pytest.raises(ValueError) as caught:
+            table.find_labels(path, TEXT)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1] and "t.jsonl" in messages[0]

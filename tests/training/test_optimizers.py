@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.optimizers import AdamW, Lamb, WarmupPolynomialDecay, create_optimizer
+from albert_tf.training.optimizers import AdamW, Lamb, create_optimizer
+from albert_tf.training.schedule import WarmupPolynomialDecay
 from tests import tolerances
 
 
