@@ -182,7 +182,6 @@ class AlbertModel(ConfiguredModel):
         packed = inputs.get("cls_positions")
         slots = () if packed is None else packed.shape[1:]
         width = self.config.hidden_size
-        blocks = self.config.num_hidden_layers * self.config.inner_group_num
 
         def spec(*shape: int | None) -> keras.KerasTensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -190,7 +189,9 @@ class AlbertModel(ConfiguredModel):
         result = {
             "sequence_output": spec(batch, length, width),
             "pooled_output": spec(batch, *slots, width),
-            "all_encoder_layers": [spec(batch, length, width) for _ in range(blocks)],
+            "all_encoder_layers": [
+                spec(batch, length, width) for _ in range(self.config.num_blocks)
+            ],
             "embedding_output": spec(batch, length, self.config.embedding_size),
         }
         if positions is not None:

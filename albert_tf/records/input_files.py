@@ -73,16 +73,15 @@ def find_files(patterns: str) -> list[str]:
 
 def _check_one_run(files: Sequence[str]) -> None:
     """Checks that shards of one name are of one run of the generator: others repeat its text."""
-    counts: dict[str, set[str]] = collections.defaultdict(set)
+    counts = collections.defaultdict(set)
     for path in files:
         if shard := re.fullmatch(r"(.*)-\d{5}-of-(\d{5})", path):
             counts[shard[1]].add(shard[2])
     for name, found in counts.items():
         if len(found) > 1:
-            numbers = " and of ".join(str(int(count)) for count in sorted(found))
             raise ValueError(
-                f"input files {name}-* are of several runs of the generator, of {numbers} files: "
-                f"remove the old ones, or name one set, such as {name}-*-of-{max(found)}"
+                f"input files {name}-* are of several runs of the generator: remove the old ones, "
+                f"or name one set, such as {name}-*-of-{max(found)}"
             )
 
 

@@ -67,7 +67,7 @@ def test_no_such_file(tmp_path, name, error, message):
 def test_shards_of_two_runs_are_not_read_together(files, tmp_path):
     for name in ("a-00000-of-00002", "a-00001-of-00002", "a-00000-of-00001", "b-00000-of-00001"):
         (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
-    with pytest.raises(ValueError, match=r"several runs .* of 1 and of 2 files: .*a-\*-of-00002"):
+    with pytest.raises(ValueError, match=r"several runs .*such as .*a-\*-of-00002"):
         input_files.find_files(f"{tmp_path}/*")
     assert len(input_files.find_files(f"{tmp_path}/*-of-00001")) == 2
 
