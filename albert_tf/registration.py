@@ -1,7 +1,9 @@
 """Registers our classes with Keras, so that keras.saving.load_model finds them by name.
 
 Keras imports no module that a file names. Nor does `import albert_tf` import Keras, which takes
-seconds: so the classes are registered as soon as someone else does.
+seconds: so the classes are registered as soon as someone else does. That may be a module of ours,
+which is half imported then: so model/ imports Keras before any of its modules, and
+training/optimizers takes nothing by name from training/schedule.
 """
 
 from __future__ import annotations

@@ -67,10 +67,6 @@ class Plan:
             for seed in [TRIAL_SEED] if trial else seeds:
                 self.cells.append(self._cell(arm, seed))
 
-    def kept(self) -> list[str]:
-        """Returns the keys of the steps whose metrics are kept."""
-        return list(dict.fromkeys(key for cell in self.cells for key in cell.step_keys()))
-
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
         """Returns the keys of the steps to make, of cells that are not finished.
 

@@ -84,18 +84,24 @@ def convert(
     with directories.whole_directory(output_dir) as directory:
         options = {"architecture": architecture} if layout == "huggingface" else {}
         what = _WRITERS[layout](directory, source, **options)
-        lost = source.config.differences(layouts.load_config(directory), ())
-        if labels.find(directory, source.num_labels) != source.labels:
-            lost.append(f"labels ({', '.join(source.labels)})")
-        if source.run and source.num_labels:
-            records = (source.run, run_record.find(directory))
-            before, after = (run_record.kind(run, source.num_labels) for run in records)
-            lost += [f"kind of classifier ({before})"] if after != before else []
+        lost = _lost(directory, source)
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
     text += f"; not kept: {', '.join(lost)}" if lost else ""
     logging.info("%s", text)
     return text
+
+
+def _lost(directory: str, source: Source) -> list[str]:
+    """Returns what of a stored model is not in the directory that it was written to, in words."""
+    lost = source.config.differences(layouts.load_config(directory), ())
+    if labels.find(directory, source.num_labels) != source.labels:
+        lost.append(f"labels ({', '.join(source.labels)})")
+    if source.run and source.num_labels:
+        records = (source.run, run_record.find(directory))
+        before, after = (run_record.kind(run, source.num_labels) for run in records)
+        lost += [f"kind of classifier ({before})"] if after != before else []
+    return lost
 
 
 def read(

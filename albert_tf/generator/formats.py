@@ -16,6 +16,7 @@ from albert_tf.generator.lines import ParquetText, TextFile
 MAX_JSON_LINE_BYTES = 2**25
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
+_JSON_LINES = re.compile(r"\.jsonl(\.gz|\.bz2|\.zst)?$")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
 
 
@@ -86,8 +87,7 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
         return ParquetText(path, errors)
     if path.endswith(parquet_files.ENDING):
         raise ValueError(f"{path} is not plain text: read it with `input_format=parquet`")
-    plain = path.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
-    if plain.endswith(".jsonl") and settings.input_format != "jsonl":
+    if _JSON_LINES.search(path) and settings.input_format != "jsonl":
         raise ValueError(f"{path} is not plain text: read it with `input_format=jsonl`")
     return TextFile(path, errors)
 

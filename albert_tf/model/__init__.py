@@ -5,6 +5,6 @@ E embedding, H hidden, N heads, D head size, I intermediate, C classes or choice
 examples in a packed row.
 """
 
-# First of all: once Keras is imported, registration.py imports our classes' modules, of which none
-# may be half imported then.
+# For what it does: once Keras is imported, registration.py imports our classes' modules, of which
+# none may be half imported then.
 import keras as _keras  # noqa: F401

@@ -49,8 +49,8 @@ def find_files(patterns: str) -> list[str]:
 
     Raises:
       FileNotFoundError: If a pattern matches nothing.
-      ValueError: If there is no pattern at all, one matches directories only, or a file is empty,
-        or by its name no file of records.
+      ValueError: If there is no pattern at all, one matches directories only, a file is empty or,
+        by its name, not of records, or shards are of several runs of the generator.
     """
     files = list(dict.fromkeys(list_files(patterns)))
     _check_one_run(files)
@@ -73,15 +73,13 @@ def find_files(patterns: str) -> list[str]:
 
 def _check_one_run(files: Sequence[str]) -> None:
     """Checks that shards of one name are of one run of the generator: others repeat its text."""
-    counts = collections.defaultdict(set)
+    counts: dict[str, str] = {}
     for path in files:
-        if shard := re.fullmatch(r"(.*)-\d{5}-of-(\d{5})", path):
-            counts[shard[1]].add(shard[2])
-    for name, found in counts.items():
-        if len(found) > 1:
+        shard = re.fullmatch(r"(.*)-\d{5}-of-(\d{5})", path)
+        if shard and counts.setdefault(shard[1], shard[2]) != shard[2]:
             raise ValueError(
-                f"input files {name}-* are of several runs of the generator: remove the old ones, "
-                f"or name one set, such as {name}-*-of-{max(found)}"
+                f"input files {shard[1]}-* are of several runs of the generator: remove the old "
+                f"ones, or name one set, such as {shard[1]}-*-of-{shard[2]}"
             )
 
 

@@ -217,11 +217,9 @@ class Preprocessor:
                 np.array([row["input_ids"].shape[-1] for row in rows]), lengths[0], static_lengths
             )
         shuffle = ids is not None if shuffle is None else shuffle
-        if not shuffle:
-            seed = None
-        elif seed is None:
-            seed = random.randrange(2**31)
-        batches = TextBatches(rows, ids, columns.weights, batch_size, lengths, seed)
+        seed = random.randrange(2**31) if seed is None else seed
+        order = seed if shuffle else None
+        batches = TextBatches(rows, ids, columns.weights, batch_size, lengths, order)
         is_tensorflow = keras.backend.backend() == "tensorflow"
         return batches.as_tf_dataset() if is_tensorflow else batches
 

@@ -14,6 +14,8 @@ import keras
 from keras import ops
 
 from albert_tf.model.fusion import compiled
+
+# Not its class: it may be half imported, see registration.py.
 from albert_tf.training import schedule as schedules
 
 

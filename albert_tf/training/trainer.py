@@ -116,8 +116,7 @@ class Trainer:
             logging.info("already trained for %d of %d steps", step, num_train_steps)
         with StopSignals() as signals, self._writer:
             while not (is_over or stop):
-                until_save = save_steps - step % save_steps
-                most = min(steps_per_loop, until_save, num_train_steps - step)
+                most = min(steps_per_loop, save_steps - step % save_steps, num_train_steps - step)
                 count = _quick_enough(most, step_seconds)
                 start = time.monotonic()
                 stats = self._train_runs(iterators.runs(step, count))

@@ -19,7 +19,7 @@ import pytest
 
 from experiments import run_step, study, tuning
 from experiments.plan import Plan
-from tests.experiments.test_run_step import FAKE, results, run_all
+from tests.experiments.test_run_step import FAKE, kept_keys, results, run_all
 from tests.experiments.test_tuning import SCALE, TUNED
 
 PYTHON = pathlib.Path(
@@ -86,7 +86,7 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
     for plan in tuned_plans(tmp_path, kept):
         run_all(plan, undisturbed / "work", kept)
         steps |= plan.steps
-        keys |= set(plan.kept())
+        keys |= kept_keys(plan)
     journal = tmp_path / "journal"
     journal.touch()
     environment = {"JOURNAL": str(journal), "STEP_SECONDS": "0.05"}
@@ -144,7 +144,7 @@ def test_learning_rates_are_tried_first(tmp_path):
     first = stamps(tmp_path)
     *trials, plan = tuned_plans(tmp_path, tmp_path / "results/small/cells")
     assert plan.settings("with")["pretrain"]["learning_rate"] == 2e-3
-    keys = {key for one in (*trials, plan) for key in one.kept()}
+    keys = set().union(*map(kept_keys, (*trials, plan)))
     assert {path.parent.name for path in first} == keys
     report = (tmp_path / "results/small/own/report.md").read_text()
     assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
