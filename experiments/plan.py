@@ -68,14 +68,16 @@ class Plan:
                 self.cells.append(self._cell(arm, seed))
 
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
-        """Returns the keys of the steps to make, of cells that are not finished.
+        """Returns the keys of the steps to make.
 
-        What was kept of such a cell's training elsewhere is made again: its checkpoint has to be,
-        which is not kept, and all results of a cell are of one training.
+        What was kept of a cell's training elsewhere is made again if the cell is not finished, or
+        has been trained in `work`: checkpoints are not kept, and all results of a cell are of one
+        training.
         """
         keys = []
         for cell in self.cells:
-            if not cell.is_finished(kept):
+            is_trained_here = cell.pretrain and _has_metrics(work, cell.pretrain)
+            if is_trained_here or not cell.is_finished(kept):
                 trained = (cell.pretrain, *cell.results.values(), *cell.measures.values())
                 keys += [key for key in cell.step_keys() if not _has_metrics(kept, key)]
                 keys += [key for key in trained if key and not _has_metrics(work, key)]

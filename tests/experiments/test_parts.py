@@ -140,6 +140,10 @@ def test_a_cell_that_is_judged_in_part_has_not_run(plan, tmp_path):
     # Elsewhere there is no checkpoint: nothing of another training is kept beside the new one's.
     again = {cell.pretrain, *cell.results.values(), *cell.measures.values()}
     assert set(plan.missing(kept, tmp_path / "elsewhere")) == again
+    # Nor does it end there if it is stopped when no more than the missing one has been judged.
+    run_all(plan, tmp_path / "work", kept)
+    shutil.copytree(work / cell.pretrain, tmp_path / "elsewhere" / cell.pretrain)
+    assert set(plan.missing(kept, tmp_path / "elsewhere")) == again - {cell.pretrain}
 
 
 def test_a_gap_has_an_interval_over_both_tests_documents(plan):
