@@ -16,9 +16,8 @@ from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description
 from albert_tf.tasks import span_model
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
-from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.multilabel import MultiLabelTask
-from albert_tf.tasks.question_answering import SquadTask, SquadV1Task, SquadV2Task
+from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import SupervisedRun
 from albert_tf.tasks.token_classification import TokenClassificationTask
@@ -85,8 +84,7 @@ def export_best(values: flags.FlagValues, run: SupervisedRun) -> None:
 
 def _holds_saved_model(values: flags.FlagValues, task: SupervisedTask, path: str) -> bool:
     kind, options = _serving(values, task)
-    # Whoever leaves windows out wants none.
-    same = description.is_of(values.export_dir, kind, {"windows": None, **options})
+    same = description.is_of(values.export_dir, kind, options)
     return same and layouts.holds_weights_of(values.export_dir, path)
 
 
@@ -171,18 +169,14 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     Raises:
       ValueError: If there is a threshold, but nothing that it applies to.
     """
-    options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
+    options = finetune_records.reading(values, task)
     threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
-    if isinstance(task, SquadTask):
-        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-        options |= {name: getattr(values, name) for name in names}
-    if isinstance(task, SquadV2Task):
-        options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
-        options |= {"null_threshold": 0.0 if threshold is None else threshold}
-        return "answer_v2", options
     several = isinstance(task, MultiLabelTask)
-    binary = isinstance(task, SequenceClassificationTask) and len(task.classes) == 2
-    if threshold is not None and not (binary or several):
+    is_classifier = isinstance(task, SequenceClassificationTask)
+    takes_threshold = several or (is_classifier and len(task.classes) == 2)
+    if isinstance(task, SquadV2Task):
+        return "answer_v2", options | {"null_threshold": 0.0 if threshold is None else threshold}
+    if threshold is not None and not takes_threshold:
         raise ValueError(
             "--threshold_to_export applies only to multilabel, to tasks with two classes and to "
             f"squad_v2, not to {values.task_name}: leave it out"
@@ -190,14 +184,11 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     if isinstance(task, SquadV1Task):
         return "answer_v1", options
     if isinstance(task, MultipleChoiceTask):
-        sizes = {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
-        return "choose", options | sizes
+        return "choose", options
     if isinstance(task, TokenClassificationTask):
         return "tag", options | {"labels": task.classes}
-    assert isinstance(task, SequenceClassificationTask)
-    row = GLUE_TASKS.get(values.task_name)
-    pairs = bool(row.text_b if row else values.text_pair_column)
-    options |= {"labels": task.classes, "pairs": pairs, "threshold": threshold}
-    if task.windows:
-        options |= {"windows": task.windows.combination, "doc_stride": task.windows.doc_stride}
-    return "classify", options | {"multilabel": several}
+    assert is_classifier
+    # Whoever leaves windows out wants none, whatever the model was trained with.
+    options = {"windows": None, **options}
+    options |= {"labels": task.classes, "threshold": threshold, "multilabel": several}
+    return "classify", options

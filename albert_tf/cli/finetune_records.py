@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from absl import flags, logging
 
 from albert_tf import checkpoint, scripts
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
+from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
+from albert_tf.tasks.glue import GLUE_TASKS
+from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
@@ -72,6 +77,7 @@ def write(
         "init_checkpoint": (before.init_checkpoint or "none", now.init_checkpoint),
         "train_data": (before.train_data, now.train_data),
         "learning_rate": (before.learning_rate, now.learning_rate),
+        **{name: (before.serving.get(name), value) for name, value in now.serving.items()},
     }
     changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a and b and a != b]
     if changed:
@@ -80,6 +86,24 @@ def write(
             values.output_dir,
             "; ".join(changed),
         )
+
+
+def reading(values: flags.FlagValues, task: SupervisedTask) -> dict[str, Any]:
+    """Returns how the run reads texts, as options of the class that serves the task."""
+    options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
+    if isinstance(task, SquadTask):
+        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+        options |= {name: getattr(values, name) for name in names}
+    if isinstance(task, SquadV2Task):
+        options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
+    if isinstance(task, MultipleChoiceTask):
+        options |= {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
+    if isinstance(task, SequenceClassificationTask):
+        row = GLUE_TASKS.get(values.task_name)
+        options["pairs"] = bool(row.text_b if row else values.text_pair_column)
+        if task.windows:
+            options |= {"windows": task.windows.combination, "doc_stride": task.windows.doc_stride}
+    return options
 
 
 def record(values: flags.FlagValues, task: SupervisedTask, initial: str | None) -> RunRecord:
@@ -91,4 +115,5 @@ def record(values: flags.FlagValues, task: SupervisedTask, initial: str | None) 
         scripts.command_line(),
         train_data=(values.train_file or values.data_dir or "") if values.do_train else "",
         learning_rate=str(values.learning_rate) if values.do_train else "",
+        serving=reading(values, task),
     )

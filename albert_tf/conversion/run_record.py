@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from albert_tf import files
 from albert_tf.conversion import huggingface
@@ -15,6 +17,7 @@ RECORD_FILE = "run.json"
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 REGRESSION = "regression"
 _CLASSIFIER = "AlbertForSequenceClassification"
+_ALWAYS = ("task_name", "problem_type", "init_checkpoint", "command")
 # A task -> Hugging Face's class, which the heads don't tell. The last task of a class is that of
 # Hugging Face's own models.
 _ARCHITECTURES = {
@@ -38,6 +41,7 @@ class RunRecord:
       note: What users of the model must know; "" for nothing.
       train_data: File or directory of the examples; "" if it is not known.
       learning_rate: The rate; "" if it is not known.
+      serving: How it read its texts: options of the class that serves the task.
     """
 
     task_name: str
@@ -47,6 +51,7 @@ class RunRecord:
     note: str = ""
     train_data: str = ""
     learning_rate: str = ""
+    serving: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -73,9 +78,10 @@ def find(path: str) -> RunRecord | None:
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
     fields = dataclasses.fields(RunRecord)
+    kinds = {field.name: dict if field.name == "serving" else str for field in fields}
     # Earlier versions wrote fewer.
-    names = [f.name for f in fields if f.name in stored or f.default is dataclasses.MISSING]
-    return RunRecord(**{name: json_member(stored, name, file, str) for name in names})
+    names = [name for name in kinds if name in stored or name in _ALWAYS]
+    return RunRecord(**{name: json_member(stored, name, file, kinds[name]) for name in names})
 
 
 def _of_hugging_face(directory: str) -> RunRecord | None:

@@ -96,7 +96,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--windows",
         choices=("mean", "max"),
         help="classify: read long texts in overlapping windows, and take the mean or the maximum "
-        "of their probabilities.",
+        "of their probabilities; by default as the model was fine-tuned.",
     )
     add(
         "--doc_stride",
@@ -109,7 +109,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add(
         "--max_seq_length",
         type=int,
-        help="Maximum length of a sequence in tokens; by default the model's.",
+        help="Maximum length of a sequence in tokens; by default that of the fine-tuning run, or "
+        "else the model's.",
     )
 
 

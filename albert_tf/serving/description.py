@@ -65,12 +65,21 @@ def read(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
-    for name in options:
-        json_member(options, name, path, *_KINDS.get(name, (int,)))
+    check_types(options, path)
     try:
         return task, AlbertConfig.from_dict(json_member(values, "config", path, dict)), options
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def check_types(options: Mapping[str, Any], path: str) -> None:
+    """Checks the types of options that were read from a file.
+
+    Raises:
+      ValueError: If one has another type than that option has.
+    """
+    for name in options:
+        json_member(options, name, path, *_KINDS.get(name, (int,)))
 
 
 def is_of(directory: str, task: str, options: Mapping[str, Any]) -> bool:

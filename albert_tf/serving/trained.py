@@ -19,7 +19,9 @@ from albert_tf.model.finetuning import (
 )
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.model.tagging import AlbertForTokenClassification
+from albert_tf.serving import description
 from albert_tf.serving.answering import QuestionAnswerer
+from albert_tf.serving.arguments import TASKS_OF
 from albert_tf.serving.choosing import Chooser
 from albert_tf.serving.classifying import Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
@@ -49,8 +51,8 @@ def serve(
       task: One of choices.TASKS.
       stored: Where it is.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
-        start_n_top and end_n_top. Labels, and whether a text may have several, default to what is
-        beside the weights.
+        start_n_top and end_n_top. Those left out are as in the run that trained the model, if
+        its record is beside the weights, and labels are those there.
       classes: What the stored classes must be, in the order to serve; see load_weights.
 
     Raises:
@@ -63,6 +65,7 @@ def serve(
     run = run_record.find(stored.path)
     _check_task(task, stored.path, run)
     config, words = stored.config(), stored.vocabulary()
+    options = {**_as_trained(task, stored.path, run), **options}
     sizes = {name: options[name] for name in BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in BEAM}
     if task in ("classify", "tag"):
@@ -70,8 +73,6 @@ def serve(
         count = labels.count(stored.path) or 1
         sizes = {"num_labels": count}
         options.setdefault("labels", labels.find(stored.path, count))
-        if run and run.problem_type == run_record.MULTI_LABEL:
-            options.setdefault("multilabel", True)
     model = model_class(config, **sizes)
     lacking = stored.fill(model, classes)
     if task == "fill_mask":
@@ -81,6 +82,22 @@ def serve(
     if lacking:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")
     return served_class(model, words, **options)
+
+
+def _as_trained(task: str, path: str, run: RunRecord | None) -> dict[str, Any]:
+    """Returns the options of a task that the run's record knows.
+
+    Raises:
+      ValueError: If one has another type than that option has.
+    """
+    found = dict(run.serving) if run else {}
+    if run and run.problem_type == run_record.MULTI_LABEL:
+        found["multilabel"] = True
+    found = {
+        name: found[name] for name, tasks in TASKS_OF.items() if name in found and task in tasks
+    }
+    description.check_types(found, f"{run_record.RECORD_FILE} beside {path}")
+    return found
 
 
 def _check_task(task: str, path: str, run: RunRecord | None) -> None:

@@ -53,6 +53,7 @@ def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
     assert "pipeline_tag: text-classification\n" in header
     record = json.loads((mrpc / "out" / "run.json").read_text())
     assert record["task_name"] == "mrpc" and record["command"] in rest
+    assert record["serving"] == {"max_seq_length": 23, "pairs": True}
     assert "from random initialisation" in rest and "Classes: `0`, `1`." in rest
     best = (mrpc / "out" / "best_trial.txt").read_text().split(":")
     assert f"| eval_accuracy | {float(best[2]):.4f} |" in rest
@@ -98,9 +99,9 @@ def test_a_finished_run_keeps_its_record(copy, caplog):
     assert "goes on with a run" not in caplog.text
     data = shutil.copytree(runs.GOLDEN / "features" / "glue_data", copy / "data")
     others = {"init_checkpoint": copy / "out" / "model.ckpt-best", "from_scratch": None}
-    others |= {"data_dir": data, "learning_rate": 0.5}
+    others |= {"data_dir": data, "learning_rate": 0.5, "max_seq_length": 20}
     runs.main(runs.command("mrpc", copy, do_train=True, **others))
     (found,) = (line for line in caplog.text.splitlines() if "goes on with a run" in line)
     assert "init_checkpoint none, not " in found and "glue_data, not " in found
-    assert "learning_rate 0.01, not 0.5: to begin anew, give another --output_dir" in found
+    assert "learning_rate 0.01, not 0.5; max_seq_length 23, not 20: to begin anew, give" in found
     assert (copy / "out" / "run.json").read_bytes() == before

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import trained
+from albert_tf.serving import description, trained
 from albert_tf.tasks.classification import SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.multilabel import MultiLabelTask
@@ -60,8 +60,15 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     answers = serve(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert [label.decode() for label in answers["label"].numpy()] == joined
-    stored = Stored(str(out / "model.ckpt-best"))
-    assert trained.serve("classify", stored, {}).multilabel
+    # A later export needs none of the run's flags.
+    served = trained.serve("classify", Stored(str(out / "model.ckpt-best")), {})
+    answers = served.answer_texts(text=tf.constant(TEXTS))
+    np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
+    assert served.multilabel and served.max_seq_length == 8
+    # Windows are not forced on whoever trains with them and exports without.
+    flags = {**files, "max_seq_length": 8, "export_dir": tmp_path / "cut"}
+    runs.main(runs.command("multilabel", tmp_path, do_predict=True, **flags))
+    assert description.read(str(tmp_path / "cut" / "serving.json"))[2].get("windows") is None
 
 
 # --- questions ------------------------------------------------------------------------------

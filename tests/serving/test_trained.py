@@ -78,6 +78,22 @@ def test_only_what_it_was_trained_for_is_served(name, problem_type, right, layou
     assert trained.serve(right, Stored(str(there)), options).task == right
 
 
+def test_texts_are_read_as_in_the_run(store, tmp_path):
+    options = {"max_seq_length": 16, "pairs": True, "num_choices": 3}
+    run = run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "", serving=options)
+    convert(str(store(3, run)), "tf1", str(tmp_path / "there"))
+    served = trained.serve("classify", Stored(str(tmp_path / "there")), {})
+    assert (served.max_seq_length, served.text_names) == (16, ("text_a", "text_b"))
+    served = trained.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 12})
+    assert served.max_seq_length == 12, "what is asked for comes first"
+
+
+def test_a_damaged_record_is_refused(store):
+    run = run_record.RunRecord("mrpc", "", "", "", serving={"max_seq_length": "16"})
+    with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
+        trained.serve("classify", Stored(str(store(3, run))), {})
+
+
 def test_several_classes_are_no_choices(store):
     with pytest.raises(ValueError, match="not trained for choose, .* not of 3: set `task` to cl"):
         trained.serve("choose", Stored(str(store(3, None))), {})
