@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import checkpoint, files
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
@@ -113,6 +114,18 @@ def check_train_batch_size(batch_size: int, accumulation_steps: int, devices: De
         raise ValueError(
             f"--train_batch_size {batch_size} can't be split evenly over {num_replicas} "
             f"replica(s) with {accumulation_steps} part(s) each: make it a multiple of {parts}"
+        )
+
+
+def warn_of_warmup(flag: str, num_warmup_steps: int, num_train_steps: int) -> None:
+    """Warns if the rate would not reach --learning_rate before the run ends."""
+    if num_warmup_steps >= num_train_steps:
+        logging.warning(
+            "the warm-up (--%s) of %d steps is as long as the run of %d, or longer: the rate never "
+            "gets to --learning_rate",
+            flag,
+            num_warmup_steps,
+            num_train_steps,
         )
 
 

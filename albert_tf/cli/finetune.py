@@ -226,6 +226,8 @@ def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
 def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
     share = values.warmup_proportion
     num_warmup_steps = values.warmup_step if share is None else int(share * num_train_steps)
+    flag = "warmup_step" if share is None else "warmup_proportion"
+    checks.warn_of_warmup(flag, num_warmup_steps, num_train_steps)
     return optimizers.create_optimizer(
         values.learning_rate,
         num_train_steps,

@@ -12,6 +12,7 @@ from absl import flags, logging
 from albert_tf import checkpoint, errors
 from albert_tf.cli import backend, checks, pretrain_checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import layouts
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.dynamic_masking import DynamicMasking
 from albert_tf.records.feature_spec import FeatureSpec
@@ -129,11 +130,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         checks.check_fresh_or_own(values.output_dir)
         if not checkpoint.latest(values.output_dir):
             shared_flags.fetch_weights(values, "init_checkpoint")
-    elif values.init_checkpoint:
-        logging.warning(
-            "--init_checkpoint is ignored: without --do_train, the checkpoints in --output_dir "
-            "are evaluated"
-        )
+            if values.init_checkpoint:
+                layouts.find(values.init_checkpoint)
     files = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
     devices = backend.create_devices(values)
@@ -145,6 +143,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         for does, work in ((values.do_train, "run"), (values.do_eval, "evaluation")):
             if does:
                 held.enter_context(run_lock.hold(values.output_dir, work))
+    pretrain_checks.warn(values)
     cache = os.path.join(values.output_dir, "input_files.json") if chief else None
     records = check_records(values, files, config, cache)
     _check_shared(values, records, devices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf.cli import checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
@@ -57,6 +57,24 @@ def _check_masking(values: flags.FlagValues) -> None:
             raise ValueError(
                 f"--{name} applies only to --masking=dynamic: static masks come with the records"
             )
+
+
+def warn(values: flags.FlagValues) -> None:
+    """Warns of flags that may do something else than is meant."""
+    if values.init_checkpoint and not values.do_train:
+        logging.warning(
+            "--init_checkpoint is ignored: without --do_train, the checkpoints in --output_dir "
+            "are evaluated"
+        )
+    if values.do_train and values.do_eval:
+        logging.warning(
+            "--do_eval after --do_train evaluates on the records of the training, --input_file, "
+            "and model.ckpt-best is chosen by that: for others, leave --do_eval out, and evaluate "
+            "with --do_train=false and their --input_file"
+        )
+    if values.do_train:
+        last_step = values.start_warmup_step + values.num_warmup_steps
+        checks.warn_of_warmup("num_warmup_steps", last_step, values.num_train_steps)
 
 
 def check_devices(values: flags.FlagValues, devices: Devices) -> None:

@@ -49,7 +49,8 @@ def evaluate_checkpoints(
     while results["global_step"] < last_step:
         prefix = checkpoint.latest(trainer.output_dir)
         if prefix in (None, evaluated):
-            waiting_since = _remind(trainer.output_dir, waiting_since)
+            what = "a new" if prefix else "the first"
+            waiting_since = _remind(f"{what} checkpoint in {trainer.output_dir}", waiting_since)
             time.sleep(poll_seconds)
             continue
         try:
@@ -166,9 +167,9 @@ def _copy_to_best(prefix: str) -> list[str]:
     return [f"saved {source} to {target}" for source, target in copies.items()]
 
 
-def _remind(directory: str, waiting_since: float | None) -> float:
+def _remind(what: str, waiting_since: float | None) -> float:
     now = time.monotonic()
     if waiting_since is not None and now - waiting_since < _REMIND_SECONDS:
         return waiting_since
-    logging.info("waiting for a new checkpoint in %s", directory)
+    logging.info("waiting for %s", what)
     return now

@@ -248,6 +248,9 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     )
     runs.main([*command, "--do_train"])
     assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
+    assert (
+        caplog.text.count("the warm-up (--warmup_step) of 1 steps is as long as the run of 1") == 1
+    )
     # Classes keep their ids when the run goes on with another file, whose labels must be known.
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
     runs.main([*command, "--do_train", "--do_predict", "--train_step=2"])

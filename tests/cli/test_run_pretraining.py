@@ -149,6 +149,9 @@ def test_a_person_sees_where_it_stands(trained, messages):
     )
     assert any(line.fullmatch(message) for message in messages)
     assert f"saved {trained}/model.ckpt-3" in messages
+    assert any(
+        "--do_eval after --do_train evaluates on the records of the tr" in m for m in messages
+    )
 
 
 def test_bfloat16_learns_and_saves_float32(folder, tmp_path):
@@ -220,6 +223,7 @@ def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
         runs.main(command)
     runs.main([*command, "--init_from_group0"])
     assert f"init_checkpoint: {source}" in caplog.text
+    assert "the warm-up (--num_warmup_steps) of 2 steps is as long as the run of 1" in caplog.text
     theirs, mine = checkpoint.read(source), runs.tensors(tmp_path / "out/model.ckpt-1")
     weights = [name for name in mine if not re.search("adam_|global_step", name)]
     assert sum("group_1/" in name for name in weights) == 16

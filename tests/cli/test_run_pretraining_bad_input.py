@@ -121,7 +121,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no number": ({"learning_rate": "nan"}, r"--learning_rate=nan: nan is not a number in \(0, in"),
     "power": ({"poly_power": 0}, r"--poly_power=0: 0.0 is not a number in \(0, inf\)"),
     "seed": ({"random_seed": -1}, "--random_seed=-1: -1 is not a non-negative integer"),
-    "no init_checkpoint": ({"init_checkpoint": "{tmp}/none"}, "there is no checkpoint .*none"),
+    "no init_checkpoint, found before the records are read": (
+        {"init_checkpoint": "{tmp}/none", "input_file": "{tmp}/cut"},
+        "there is no checkpoint .*none",
+    ),
     "init_checkpoint of another shape": (
         {"init_checkpoint": goldens.checkpoint("base")},
         "checkpoint .* has other shapes than the model .*: use the albert_config.json that",

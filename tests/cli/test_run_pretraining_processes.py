@@ -124,7 +124,7 @@ def straight(folder) -> pathlib.Path:
     out = folder / "straight"
     flags = with_dropout(folder, out, iterations_per_loop=1, keep_checkpoint_max=1)
     evaluating = runs.start([*flags, "--do_train=false", "--do_eval"], folder / "eval.log")
-    evaluating.wait_until(lambda: "waiting for a new checkpoint" in evaluating.log)
+    evaluating.wait_until(lambda: "waiting for the first checkpoint" in evaluating.log)
     training = runs.start(flags, folder / "train.log", hold=(REPORT, 8))
     evaluating.wait_until((out / "eval_results.txt").exists)
     training.release()

@@ -104,7 +104,7 @@ def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
         evaluate(trainer, 7)
     assert len(looks) == 5
     assert trainer.evaluated == [7]
-    assert caplog.text.count(f"waiting for a new checkpoint in {tmp_path}") == 1
+    assert caplog.text.count(f"waiting for the first checkpoint in {tmp_path}") == 1
 
 
 def test_the_best_is_remembered_over_restarts(tmp_path):
