@@ -184,6 +184,8 @@ def parse_in_one_line(
         sys.exit(f"error: {errors.printable(text)} (--help lists the flags)")
     if len(rest) > 1:
         text = errors.printable(" ".join(rest[1:]))
+        if rest[1].lower() in ("true", "false"):
+            text += f": write --FLAG={rest[1]}"
         sys.exit(f"error: unexpected arguments: {text} (--help lists the flags)")
     return rest
 

@@ -155,6 +155,7 @@ def test_a_number_is_of_its_interval(interval, inside, outside):
     [
         (["--unknown"], "Unknown command line flag 'unknown'"),
         (["text.txt"], "unexpected arguments: text.txt"),
+        (["false"], "unexpected arguments: false: write --FLAG=false .--help"),
         (["--flagfile=gone.flags"], "ERROR:: Unable to open flagfile: .*gone.flags"),
     ],
 )

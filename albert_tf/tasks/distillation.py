@@ -50,6 +50,7 @@ class Teacher:
         if not is_tagger and task.windows:
             raise ValueError("`teacher` reads each text at once: leave `windows` out")
         self._path = checkpoint.best(path) or path
+        layouts.find(self._path)
         words = vocabulary.find(self._path)
         if words is None:
             raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")

@@ -57,10 +57,10 @@ class SentencePiece:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is damaged (a piece is not UTF-8): copy it again") from error
         except RuntimeError as error:
-            raise ValueError(
-                f"{path} is not a SentencePiece model: give a WordPiece vocabulary as "
-                "`vocab_file` instead"
-            ) from error
+            mend = "give a WordPiece vocabulary as `vocab_file` instead"
+            if path.endswith(".vocab"):  # SentencePiece's list of pieces, for people.
+                mend = f"give {path.removesuffix('.vocab')}.model"
+            raise ValueError(f"{path} is not a SentencePiece model: {mend}") from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)

@@ -8,6 +8,7 @@ reuses the memory of the one before.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -249,7 +250,8 @@ def connect(
       shard_optimizer: See JaxDevices.
 
     Raises:
-      ValueError: If there is no TPU, it has another number of devices, or TF_CONFIG is wrong.
+      ValueError: If there is no TPU, it has another number of devices, TF_CONFIG is wrong, or there
+        is nothing of what JAX_PLATFORMS names.
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
@@ -260,9 +262,15 @@ def connect(
         jax.distributed.initialize(addresses[0], len(addresses), cluster.index())
         # JAX takes it as a notice, and would go on.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        platform = jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that it has found one.
+        raise ValueError(
+            f"JAX finds no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: "
+            "correct it, or unset it to let JAX choose"
+        ) from error
     if not use_tpu:
         return JaxDevices(shard_optimizer=shard_optimizer)
-    platform = jax.default_backend()
     if platform != "tpu":
         raise ValueError(
             f"JAX finds no TPU here, only {platform}: install what docs/tpu.md tells on a TPU VM; "

@@ -10,6 +10,8 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -286,6 +288,17 @@ def test_what_jax_cannot_do_is_said_in_one_line(folder, monkeypatch, changes, me
     with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:
         runs.main(flags(folder, "none", **changes))
     assert "\n" not in caught.value.code and not out.exists()
+
+
+def test_a_platform_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    code = "from albert_tf.training import jax_devices; jax_devices.connect()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stderr.splitlines()[-1] == (
+        "ValueError: JAX finds no device of JAX_PLATFORMS=cuda: correct it, or unset it to let JAX "
+        "choose"
+    )
 
 
 def test_without_jax(monkeypatch, folder):
