@@ -20,6 +20,8 @@ from albert_tf.records.specs import NUM_SPECIALS
 
 SCHEMA_VERSION = 3
 # Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
+# Words of any language are shorter, even letter by letter; they are masked whole.
+_MOST_PIECES = 12
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
@@ -168,13 +170,14 @@ class Report:
         """Refuses text that is not segmented, of which no word would be short enough to mask.
 
         Raises:
-          ValueError: If there is a separator, and each sentence is one word.
+          ValueError: If there is a separator, but sentences are one word, or words are too long.
         """
-        if word_separator and 0 < self.words <= self.sentences:
+        length = _share(self.input_tokens, self.words)
+        if word_separator and (0 < self.words <= self.sentences or length > _MOST_PIECES):
             raise ValueError(
-                f"`word_separator` {word_separator!r} separates no words in the first "
-                f"{self.sentences:,} sentences: segment the text, or give the separator that it "
-                "has"
+                f"`word_separator` {word_separator!r} makes {self.words:,} words of the first "
+                f"{self.sentences:,} sentences, of {length:.1f} pieces on average: segment the "
+                "text, or give the separator that it has"
             )
 
     def shares(self) -> dict[str, float]:

@@ -144,8 +144,8 @@ def test_another_separator_does_not_go_on_with_a_stopped_run(
         ),
         (
             {"word_separator": "/"},
-            "--word_separator '/' separates no words in the first 77 sentences: segment the text, "
-            "or",
+            "--word_separator '/' makes 77 words of the first 77 sentences, of .* pieces on "
+            "average: segment the text, or",
         ),
     ],
 )
@@ -155,6 +155,15 @@ def test_what_separates_nothing_is_one_line(run, vocab_file, tmp_path, changes, 
         run(input_file=text, vocab_file=vocab_file, spm_model_file=None, **changes)
     assert "\n" not in str(stop.value)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_a_space_here_and_there_is_no_segmentation(run, pieces, tmp_path):
+    text = write(tmp_path / "text.txt", "")
+    lines = text.read_text().splitlines()
+    joined = [" ".join(filter(None, pair)) for pair in zip(lines, lines[1:], strict=False)]
+    text.write_text("\n".join(joined))
+    with pytest.raises(SystemExit, match="--word_separator ' ' makes .* pieces on average: segm"):
+        run(input_file=text, word_separator=" ", **pieces)
 
 
 def test_text_that_jieba_has_segmented(run, vocab_file, tmp_path):
