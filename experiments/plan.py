@@ -21,7 +21,8 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 class Cell:
     """The steps of an arm and a seed: keys of its training, and by test of what judges it.
 
-    Of a study of fine-tuning only that is set. Records of packed examples get no measures.
+    Of a study of fine-tuning only that and its measures are set. Records of packed examples get
+    no measures.
     """
 
     arm: str
@@ -76,11 +77,12 @@ class Plan:
         """
         keys = []
         for cell in self.cells:
-            is_trained_here = cell.pretrain and _has_metrics(work, cell.pretrain)
+            trained = cell.pretrain or cell.finetune
+            is_trained_here = _has_metrics(work, trained)
             if is_trained_here or not cell.is_finished(kept):
-                trained = (cell.pretrain, *cell.results.values(), *cell.measures.values())
+                follow = (trained, *cell.results.values(), *cell.measures.values())
                 keys += [key for key in cell.step_keys() if not _has_metrics(kept, key)]
-                keys += [key for key in trained if key and not _has_metrics(work, key)]
+                keys += [key for key in follow if not _has_metrics(work, key)]
         return list(dict.fromkeys(keys))
 
     def settings(self, arm: str) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class Plan:
     def _cell(self, arm: str, seed: int) -> Cell:
         cell, settings = Cell(arm, seed), self.settings(arm)
         if "finetune" in self._study.arms[arm]:
-            cell.finetune = self._finetune(arm, seed)
+            cell.finetune, cell.measures[""] = self._finetune(arm, seed)
             return cell
         cell.pretrain = self._pretrain(arm, seed)
         for name, flags in (self._study.tests or {"": settings.get("records", {})}).items():
@@ -180,7 +182,8 @@ class Plan:
         }
         return self._add("pretrain", flags, needs, settings["config"])
 
-    def _finetune(self, arm: str, seed: int) -> str:
+    def _finetune(self, arm: str, seed: int) -> tuple[str, str]:
+        """Adds a fine-tuning, and what tells where it is right."""
         settings = self.settings(arm)
         flags = {
             "output_dir": "{out}/run",
@@ -199,7 +202,13 @@ class Plan:
         config = settings["config"] if flags.get("from_scratch") else {}
         if config:
             flags["albert_config_file"] = "{out}/albert_config.json"
-        return self._add("finetune", flags, needs, config)
+        tuned = self._add("finetune", flags, needs, config)
+        flags |= {
+            "output_dir": "{tuned}/run",
+            "do_train": False,
+            "measures_file": "{out}/measures.json",
+        }
+        return tuned, self._add("hits", flags, {**needs, "tuned": tuned}, config)
 
     def _vocabulary(self, settings: dict[str, Any], seed: int) -> str:
         """Adds the vocabulary: of a start, if there is one, perhaps extended; or a fresh one."""

@@ -22,6 +22,7 @@ import time
 from importlib import metadata
 from typing import Any
 
+from albert_tf import eval_results
 from experiments.steps import ROOT, SCRIPTS, Step
 
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
@@ -166,10 +167,14 @@ def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
         return {"metrics": json.loads(text)}
     if step.kind == "pretrain":
         return {"curve": read_curve(directory / "run", step.flags)}
-    if step.kind == "measure":
+    if step.kind in ("measure", "hits"):
         return json.loads((directory / "measures.json").read_text(encoding="utf-8"))
-    if step.kind in ("evaluate", "finetune"):
+    if step.kind == "evaluate":
         return {"metrics": read_last_results(directory / "run" / "eval_results.txt")}
+    if step.kind == "finetune":
+        run = str(directory / "run")
+        best = eval_results.Trial.read(run).best_step
+        return {"metrics": eval_results.read(run, best)}
     return {}
 
 

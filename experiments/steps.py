@@ -24,6 +24,7 @@ SCRIPTS = {
     "words": "experiments/words.py",
     "measure": "experiments/measure.py",
     "finetune": "run_finetune.py",
+    "hits": "experiments/hits.py",
 }
 _KEY_CHARACTERS = 12
 # Where the scripts run, and what relative paths in their flags are relative to.

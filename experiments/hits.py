@@ -1,0 +1,61 @@
+"""Tells of groups of held-out examples how many a fine-tuned model gets right.
+
+Takes the flags of run_finetune.py that made it. Groups are of neighbours: those of one document
+mostly stand together. Of tasks without `eval_accuracy` nothing is told.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from albert_tf import errors, files, quiet, scripts
+from albert_tf.cli import finetune_flags
+from experiments.measure import group_sums
+
+_METRIC = "eval_accuracy"
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds the flags of run_finetune.py, and the name of the file to write."""
+    finetune_flags.define_flags(values)
+    scripts.FlagGroup(values, "Measurements").string(
+        "measures_file", None, "JSON file to write.", required=True
+    )
+
+
+def hits(values: flags.FlagValues) -> dict[str, Any]:
+    """Returns the right answers of the best checkpoint by group, as written to --measures_file.
+
+    Raises:
+      ValueError, OSError: If the run has not been evaluated, or on other examples.
+    """
+    from albert_tf.cli import finetune_tasks
+
+    finetune_flags.set_task_defaults(values)
+    task, read = finetune_tasks.make_task(values, None, None)
+    if _METRIC not in task.metric_names:
+        return {"metrics": {}, "documents": {}}
+    examples = read("dev")
+    chosen = task.average([values.output_dir], "dev", examples).argmax(axis=-1)
+    right = chosen == [example.label for example in examples]
+    places = np.arange(len(right))
+    return {"metrics": {}, "documents": {_METRIC: group_sums(right, right >= 0, places)}}
+
+
+def main(values: flags.FlagValues) -> None:
+    """Writes the groups."""
+    quiet.import_tensorflow()
+    with errors.in_one_line(flags=values):
+        files.replace(values.measures_file, json.dumps(hits(values)) + "\n")
+
+
+if __name__ == "__main__":
+    scripts.run_script(main, define_flags, __doc__)

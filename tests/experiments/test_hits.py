@@ -1,0 +1,94 @@
+"""What a fine-tuned model gets right, by group, is what its evaluation counted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments import hits, outcomes, run_step, study
+from experiments.plan import Plan
+from experiments.steps import Step
+from tests import finetune_runs as runs
+from tests.script_flags import parse
+
+STUDY = """
+question = "?"
+paper = "-"
+seeds = 2
+[base.finetune]
+task_name = "mrpc"
+data_dir = "glue"
+from_scratch = true
+[arms]
+low = { finetune = { learning_rate = 1 } }
+high = { finetune = { learning_rate = 2 } }
+[[claims]]
+text = "High is better"
+metric = "eval_accuracy"
+better = "high"
+worse = "low"
+effect = 0.1
+"""
+
+
+def measured(command, folder):
+    values = parse(hits.define_flags, *command, measures_file=folder / "measures.json")
+    hits.main(values)
+    return json.loads((folder / "measures.json").read_text())
+
+
+def test_groups_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.measure._MOST_GROUPS", 3)
+    command = runs.command("mrpc", tmp_path)
+    runs.main([*command, "--do_train", "--do_eval"])
+    found = measured(command, tmp_path)
+    (tmp_path / "run").symlink_to(tmp_path / "out")
+    step = Step("finetune", {}, {})
+    metrics = run_step._read_results(step, tmp_path)["metrics"]
+    best = (tmp_path / "out" / "best_trial.txt").read_text().split(":")
+    assert metrics["eval_accuracy"] == float(best[2])
+    sums, weights = np.transpose(found["documents"]["eval_accuracy"])
+    assert len(sums) == 3 and sums.sum() / weights.sum() == pytest.approx(float(best[2]))
+    assert np.ptp(weights) <= 1 and len(set(sums)) > 1
+
+
+def test_a_regression_has_no_accuracy(tmp_path):
+    assert measured(runs.command("sts-b", tmp_path), tmp_path)["documents"] == {}
+
+
+def test_a_claim_has_an_interval_over_examples(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(STUDY)
+    asked = study.read_study(str(path))
+    plan = Plan(asked, study.read_scale("smoke"))
+    kept = tmp_path / "kept"
+    rng = np.random.default_rng(3)
+    for cell in plan.cells:
+        right = rng.integers(3, 8, 20) + 3 * (cell.arm == "high")
+        documents = {"eval_accuracy": [[int(count), 10] for count in right]}
+        records = {
+            cell.finetune: {"metrics": {"eval_accuracy": right.sum() / 200}, "failed": None},
+            cell.measures[""]: {"metrics": {}, "documents": documents, "failed": None},
+        }
+        assert not cell.is_finished(kept)
+        for key, record in records.items():
+            (kept / key).mkdir(parents=True)
+            (kept / key / "metrics.json").write_text(json.dumps(record))
+        assert cell.is_finished(kept)
+    assert plan.missing(kept, tmp_path / "work") == []
+    verdict = outcomes.verdict(asked.claims[0], outcomes.read(plan, kept))
+    low, high = verdict.over_documents
+    assert low < verdict.gain < high and verdict.gain == pytest.approx(0.3, abs=0.1)
+
+
+def test_what_was_tuned_elsewhere_is_tuned_again_to_be_measured(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(STUDY)
+    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    kept, first = tmp_path / "kept", plan.cells[0]
+    (kept / first.finetune).mkdir(parents=True)
+    (kept / first.finetune / "metrics.json").write_text("{}")
+    missing = plan.missing(kept, tmp_path / "work")
+    assert {first.finetune, first.measures[""]} <= set(missing) and len(missing) == 8
