@@ -149,5 +149,5 @@ def _define_export(values: flags.FlagValues) -> None:
         "Decision threshold stored in the SavedModel: with two classes, the minimum probability "
         "of the second one to be the answer; for multilabel, the minimum probability of a label "
         '(0.5 by default); for squad_v2, the null odds (score of "no answer") at or above which '
-        "it gives no answer. By default (nan) the likelier one.",
+        "it gives no answer (0 by default). By default (nan), of two classes the likelier one.",
     )

@@ -40,7 +40,7 @@ def _define_records(values: flags.FlagValues) -> None:
     group.string(
         "input_file",
         None,
-        "TFRecord files of create_pretraining_data.py: paths or glob patterns, separated by "
+        "TFRecord files of albert-create-pretraining-data: paths or glob patterns, separated by "
         "commas.",
         required=True,
     )
@@ -140,8 +140,8 @@ def _define_masking(values: flags.FlagValues) -> None:
         None,
         ["static", "dynamic"],
         "static: use the masks in the records. dynamic: draw new masks each time an example is "
-        "fed, for records made by create_pretraining_data.py --masking=dynamic. By default static, "
-        "as in the release, unless masked_lm_budget is set.",
+        "fed, for records made by albert-create-pretraining-data --masking=dynamic. By default "
+        "static, as in the release, unless masked_lm_budget is set.",
     )
     group.number(
         "masked_lm_budget",

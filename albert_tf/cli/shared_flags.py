@@ -24,8 +24,8 @@ def define_model(values: flags.FlagValues, required: bool) -> None:
     group.string(
         "albert_config_file",
         None,
-        "The model's albert_config.json: its sizes, activation and dropout rates."
-        + ("" if required else " By default the one beside the weights."),
+        "The model's config (sizes, activation, dropout rates): a JSON file, or a name such as "
+        "albert_base_v2." + ("" if required else " By default the one beside the weights."),
         required=required,
     )
     group.string(

@@ -18,7 +18,7 @@ def _parser() -> argparse.ArgumentParser:
         "--from",
         dest="source",
         required=True,
-        help="Model to convert: a directory, checkpoint prefix or file.",
+        help="Model to convert: a directory, checkpoint prefix, file or hf://OWNER/NAME.",
     )
     parser.add_argument("--to", required=True, choices=layouts.LAYOUTS, help="Layout to write.")
     parser.add_argument("--output_dir", required=True, help="Output directory, new or empty.")

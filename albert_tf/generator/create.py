@@ -5,7 +5,7 @@ random documents come from the same block, and examples are shuffled within a bl
 depend on the text and the flags, not on the number of processes. If a run is interrupted, the same
 command continues after the last complete shard.
 
-    python data/create_pretraining_data.py --input_file=text.txt --output_file=records.tfrecord \
+    albert-create-pretraining-data --input_file=text.txt --output_file=records.tfrecord \
         --num_output_shards=8 --spm_model_file=30k-clean.model --max_seq_length=512 \
         --max_predictions_per_seq=77
 

@@ -163,7 +163,7 @@ def _define_masking(values: flags.FlagValues) -> None:
         "static",
         ["static", "dynamic"],
         "static, as in the release: records hold masks. dynamic: they hold none, and "
-        "run_pretraining.py --masking=dynamic draws new ones each time.",
+        "albert-pretrain --masking=dynamic draws new ones each time.",
     )
     group.number(
         "masked_lm_prob", 0.15, "Share of the tokens to mask. 0.15 is the paper's.", "[0, 1]"

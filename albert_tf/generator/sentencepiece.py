@@ -1,6 +1,6 @@
 """Trains a SentencePiece vocabulary on your own text, with the options of ALBERT's release.
 
-python data/train_sentencepiece.py --input_file='text/*.txt' --model_prefix=vocab/30k-clean
+albert-train-sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k-clean
 
 writes vocab/30k-clean.model, which --spm_model_file of every other script takes, and
 vocab/30k-clean.vocab, a readable list of its pieces and scores. Pieces 0 to 4 are <pad>, <unk>,

@@ -11,7 +11,11 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.conversion.stored import Stored
     from albert_tf.serving.served_models import ServedModel
 
-_BESIDE = ("albert_config_file", "spm_model_file", "vocab_file")
+_BESIDE = {
+    "albert_config_file": "config",
+    "spm_model_file": "SentencePiece model",
+    "vocab_file": "WordPiece vocabulary",
+}
 # Arguments, as the serving classes name them -> the tasks that take them.
 TASKS_OF = {
     "labels": ("classify", "tag"),
@@ -35,8 +39,9 @@ TASKS_OF = {
 
 def add_stored(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments about what is beside a model's weights."""
-    for name in _BESIDE:
-        parser.add_argument(f"--{name}", help="By default the one beside the weights.")
+    for name, what in _BESIDE.items():
+        help_text = f"The model's {what}; by default the one beside the weights."
+        parser.add_argument(f"--{name}", help=help_text)
     parser.add_argument(
         "--do_lower_case",
         action=argparse.BooleanOptionalAction,
@@ -54,7 +59,10 @@ def stored(args: argparse.Namespace, path: str) -> Stored:
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments; those not given keep the defaults of the task's class."""
     add_stored(parser)
-    add = parser.add_argument_group("for some tasks").add_argument
+    add = parser.add_argument_group(
+        "for some tasks",
+        "By default as the model was fine-tuned; numbers in parentheses if unknown.",
+    ).add_argument
     add(
         "--labels",
         help="classify, tag: names of the classes in the order of their ids, separated by commas; "
@@ -74,13 +82,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="classify: a text may have any number of the labels.",
     )
-    add("--top_k", type=int, help="fill_mask: number of pieces per [MASK].")
-    add("--num_choices", type=int, help="choose: number of endings per example.")
-    add("--max_qa_length", type=int, help="choose: maximum length of an ending in tokens.")
+    add("--top_k", type=int, help="fill_mask: number of pieces per [MASK] (5).")
+    add("--num_choices", type=int, help="choose: number of endings per example (4).")
+    add("--max_qa_length", type=int, help="choose: maximum length of an ending in tokens (128).")
     add(
         "--null_threshold",
         type=float,
-        help='answer_v2: null odds (score of "no answer") at or above which there is no answer.',
+        help='answer_v2: null odds (score of "no answer") from which on there is no answer (0).',
     )
     add(
         "--start_n_top",
@@ -96,21 +104,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--windows",
         choices=("mean", "max"),
         help="classify: read long texts in overlapping windows, and take the mean or the maximum "
-        "of their probabilities; by default as the model was fine-tuned.",
+        "of their probabilities.",
     )
     add(
         "--doc_stride",
         type=int,
-        help="classify, answer: distance in tokens between the starts of successive windows.",
+        help="classify, answer: distance in tokens between the starts of successive windows (128).",
     )
-    add("--max_query_length", type=int, help="answer: maximum length of a question in tokens.")
-    add("--max_answer_length", type=int, help="answer: maximum length of an answer in tokens.")
-    add("--n_best_size", type=int, help="answer: number of answers returned, best first.")
+    add("--max_query_length", type=int, help="answer: maximum length of a question in tokens (64).")
+    add("--max_answer_length", type=int, help="answer: maximum length of an answer in tokens (30).")
+    add("--n_best_size", type=int, help="answer: number of answers returned, best first (20).")
     add(
         "--max_seq_length",
         type=int,
-        help="Maximum length of a sequence in tokens; by default that of the fine-tuning run, or "
-        "else the model's.",
+        help="Maximum length of a sequence in tokens (the model's).",
     )
 
 

@@ -30,7 +30,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Writes a trained model for serving, by default one that takes raw text.",
     )
     parser.add_argument(
-        "--model", required=True, help="Trained model: a directory, checkpoint prefix or file."
+        "--model",
+        required=True,
+        help="Trained model: a directory, checkpoint prefix, file or hf://OWNER/NAME.",
     )
     parser.add_argument("--task", required=True, choices=choices.TASKS, help="Task of the model.")
     parser.add_argument("--export_dir", required=True, help="Output directory, new or empty.")
@@ -44,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("scores before and after, on your own data").add_argument
     add(
         "--eval_file",
-        help="Labelled .csv, .tsv or .jsonl table, or a SQuAD .json file for answers.",
+        help="Labelled .csv, .tsv, .jsonl or .parquet table; for answers SQuAD's .json, .jsonl or "
+        ".parquet.",
     )
     for name, (default, what) in _COLUMNS.items():
         add(f"--{name}", help=f"Column of the {what}; by default {default or 'none'}.")
