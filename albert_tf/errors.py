@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -63,6 +64,15 @@ def with_dashes(text: str, flags: Iterable[str]) -> str:
     """
     known = set(flags)
     return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in known else found[0], text)
+
+
+def print_to_reader(text: str) -> None:
+    """Prints text at once; ends the process if its reader has gone, as `| head` once it is full."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # At its end Python flushes once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def printable(text: str) -> str:

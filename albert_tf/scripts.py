@@ -112,7 +112,7 @@ class _HelpFlag(flags.BooleanFlag):
 
     def parse(self, argument: Any) -> None:
         if self._parse(argument):
-            print(self._text())
+            errors.print_to_reader(self._text())
             sys.exit(1)  # absl's own exit code.
 
 

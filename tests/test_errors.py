@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import tensorflow as tf
@@ -136,3 +137,12 @@ def test_ctrl_c_is_one_line():
 def test_mistakes_of_the_program_are_raised(kind):
     with pytest.raises(kind), errors.in_one_line():
         raise kind("x")
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as gone:
+        monkeypatch.setattr("sys.stdout", gone)
+        with pytest.raises(SystemExit, match="^1$"):
+            errors.print_to_reader("text")

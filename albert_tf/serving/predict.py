@@ -269,11 +269,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
         line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
     else:
         line = answers.describe(answer)
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:  # Its reader has enough, as in `| head`; Python flushes once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    errors.print_to_reader(line)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 import shutil
 
 import numpy as np
@@ -145,15 +144,6 @@ def _recorded(seen):
         return call(self, lines)
 
     return recorded
-
-
-def test_a_reader_that_has_enough_is_no_error(monkeypatch):
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "w") as gone:
-        monkeypatch.setattr("sys.stdout", gone)
-        with pytest.raises(SystemExit, match="^1$"):
-            predict._show("text", {"label": "a"}, as_json=True)
 
 
 def test_endings_are_chosen_from(folder, monkeypatch, capsys):
