@@ -16,25 +16,6 @@ _BESIDE = {
     "spm_model_file": "SentencePiece model",
     "vocab_file": "WordPiece vocabulary",
 }
-# Arguments, as the serving classes name them -> the tasks that take them.
-TASKS_OF = {
-    "labels": ("classify", "tag"),
-    "pairs": ("classify",),
-    "threshold": ("classify",),
-    "multilabel": ("classify",),
-    "top_k": ("fill_mask",),
-    "num_choices": ("choose",),
-    "max_qa_length": ("choose",),
-    "null_threshold": ("answer_v2",),
-    "start_n_top": ("answer_v2",),
-    "end_n_top": ("answer_v2",),
-    "doc_stride": ("classify", "answer_v1", "answer_v2"),
-    "windows": ("classify",),
-    "max_query_length": ("answer_v1", "answer_v2"),
-    "max_answer_length": ("answer_v1", "answer_v2"),
-    "n_best_size": ("answer_v1", "answer_v2"),
-    "max_seq_length": choices.TASKS,
-}
 
 
 def add_stored(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +119,7 @@ def check_none(args: argparse.Namespace) -> None:
     Raises:
       ValueError: If an argument is given.
     """
-    for name in (*_BESIDE, "do_lower_case", *TASKS_OF):
+    for name in (*_BESIDE, "do_lower_case", *choices.TASKS_OF):
         if getattr(args, name) is not None:
             raise ValueError(
                 f"--{_flag(name)} applies only to trained models, with --task: leave it out, "
@@ -151,11 +132,13 @@ def _flag(name: str) -> str:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(args, name) for name in TASKS_OF if getattr(args, name) is not None}
+    given = {
+        name: getattr(args, name) for name in choices.TASKS_OF if getattr(args, name) is not None
+    }
     for name in given:
-        if args.task not in TASKS_OF[name]:
+        if args.task not in choices.TASKS_OF[name]:
             raise ValueError(
-                f"--{_flag(name)} applies only to {' and '.join(TASKS_OF[name])}, not to "
+                f"--{_flag(name)} applies only to {' and '.join(choices.TASKS_OF[name])}, not to "
                 f"{args.task}: leave it out"
             )
     if "labels" in given:

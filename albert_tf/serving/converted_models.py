@@ -15,7 +15,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
-from albert_tf.serving import arguments, description, runtimes, trained
+from albert_tf.serving import choices, description, runtimes, trained
 from albert_tf.serving.sequences import FEATURES
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.text import vocabulary
@@ -112,7 +112,7 @@ def load(path: str) -> ServedModel:
     runner = _runner(path)
     _check_outputs(path, task, runner.outputs)
     sizes = {name: options.pop(name) for name in trained.BEAM if name in options}
-    if task in arguments.TASKS_OF["labels"]:
+    if task in choices.TASKS_OF["labels"]:
         sizes["num_labels"] = runner.outputs["logits"].shape[-1]
         if sizes["num_labels"] > 1:
             labels.read(directory)  # Says so if it is missing.

@@ -11,7 +11,7 @@ from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
 from albert_tf.directories import write_text
-from albert_tf.serving import arguments, choices
+from albert_tf.serving import choices
 from albert_tf.text_files import json_member, read_json_object
 
 if TYPE_CHECKING:  # It needs tensorflow_text.
@@ -41,7 +41,7 @@ def write(served: ServedModel, directory: str) -> None:
 
 
 def _option_names(task: str) -> list[str]:
-    names = [name for name, tasks in arguments.TASKS_OF.items() if task in tasks]
+    names = [name for name, tasks in choices.TASKS_OF.items() if task in tasks]
     # These have their own file, as beside weights.
     return [name for name in names if name != "labels"]
 

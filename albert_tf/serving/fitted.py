@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from albert_tf import directories
-from albert_tf.serving import arguments, saved_model, trained
+from albert_tf.serving import choices, saved_model, trained
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.tasks.preprocessor import Preprocessor
 
@@ -53,11 +53,11 @@ def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any
     settings = {
         name: getattr(preprocess, name)
         for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
-        if task in arguments.TASKS_OF[name]
+        if task in choices.TASKS_OF[name]
     }
-    if task in arguments.TASKS_OF["labels"]:
+    if task in choices.TASKS_OF["labels"]:
         settings |= _labels(model, preprocess)
-    if task in arguments.TASKS_OF["multilabel"]:
+    if task in choices.TASKS_OF["multilabel"]:
         settings["multilabel"] = _is_multilabel(model)
     return trained.TASKS[task][1](model, preprocess.vocabulary, **{**settings, **options})
 

@@ -21,7 +21,7 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.model.tagging import AlbertForTokenClassification
 from albert_tf.serving import description
 from albert_tf.serving.answering import QuestionAnswerer
-from albert_tf.serving.arguments import TASKS_OF
+from albert_tf.serving.choices import TASKS_OF
 from albert_tf.serving.choosing import Chooser
 from albert_tf.serving.classifying import Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
