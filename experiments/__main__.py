@@ -75,12 +75,17 @@ def _run(arguments: argparse.Namespace, asked: study.Study, scale: study.Scale) 
             "snakemake is not installed: run `make study`, which sets up its environment"
         )
     arguments.work.mkdir(parents=True, exist_ok=True)
-    command = snakemake_command(arguments, asked, scale)
-    if tuning.untried(asked, scale, _kept(arguments, scale)):
+    command, kept = snakemake_command(arguments, asked, scale), _kept(arguments, scale)
+    failed = 0
+    for _ in ("trials", "cells") if tuning.untried(asked, scale, kept) else ("cells",):
+        for plan in tuning.next_plans(asked, scale, kept):
+            # Snakemake makes nothing that is there: what is kept of another training must go.
+            for key in plan.missing(kept, arguments.work):
+                (kept / key / "metrics.json").unlink(missing_ok=True)
         failed = subprocess.run(command, check=False).returncode
         if failed:
-            return failed
-    return subprocess.run(command, check=False).returncode
+            break
+    return failed
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 # What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
 SECTIONS = (
     *("part", "text", "vocabulary", "extend", "records", "train_records", "dev_records"),
-    *("config", "pretrain", "evaluate", "measure", "finetune"),
+    *("config", "pretrain", "evaluate", "measure", "finetune", "hits"),
 )
 Settings = dict[str, dict[str, Any]]
 # What only an arm can say: whose weights it starts from, and how long it trains.

@@ -93,7 +93,7 @@ def _definitions() -> dict[str, Any]:
     from albert_tf.cli import extend_vocabulary_flags, finetune_flags, pretrain_flags
     from albert_tf.generator import flags as generator_flags
     from albert_tf.generator import sentencepiece
-    from experiments import measure, part
+    from experiments import hits, measure, part
 
     return {
         "part": part.define_flags,
@@ -104,6 +104,7 @@ def _definitions() -> dict[str, Any]:
         "evaluate": pretrain_flags.define_flags,
         "measure": measure.define_flags,
         "finetune": finetune_flags.define_flags,
+        "hits": hits.define_flags,
     }
 
 

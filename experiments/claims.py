@@ -70,7 +70,7 @@ class Claim:
         if _PAPER_UNIT not in self.paper:
             return None
         better, worse = self.paper["numbers"]
-        return abs(better - worse) * self.paper[_PAPER_UNIT]
+        return (better - worse) * self.paper[_PAPER_UNIT]
 
 
 def sign_of(metric: str) -> int:

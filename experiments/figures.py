@@ -63,7 +63,7 @@ def _draw_curves(axes, rows: Sequence[Row]) -> None:
     unigram = {row.unigram_loss for row in rows if row.curve}
     for loss in unigram:
         axes.axhline(loss, color="grey", linestyle=":")
-    axes.set_xlabel("tokens; dotted: the unigram loss")
+    axes.set_xlabel("tokens, without those of a start; dotted: the unigram loss")
     axes.set_ylabel("masked-LM training loss")
     axes.legend(fontsize=8)
 

@@ -1,7 +1,6 @@
-"""Tells of groups of held-out examples how many a fine-tuned model gets right.
+"""Tells by document how many held-out examples a fine-tuned model gets right.
 
-Takes the flags of run_finetune.py that made it. Groups are of neighbours: those of one document
-mostly stand together. Of tasks without `eval_accuracy` nothing is told.
+Takes the flags of run_finetune.py that made it. Of tasks without `eval_accuracy` nothing is told.
 """
 
 from __future__ import annotations
@@ -26,28 +25,39 @@ _METRIC = "eval_accuracy"
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the flags of run_finetune.py, and the name of the file to write."""
     finetune_flags.define_flags(values)
-    scripts.FlagGroup(values, "Measurements").string(
-        "measures_file", None, "JSON file to write.", required=True
+    group = scripts.FlagGroup(values, "Measurements")
+    group.string("measures_file", None, "JSON file to write.", required=True)
+    group.string(
+        "document_column",
+        None,
+        "Column of eval_file that names an example's document. Without one each example counts as "
+        "a document: an interval is then too narrow if those of one are alike.",
     )
 
 
 def hits(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the right answers of the best checkpoint by group, as written to --measures_file.
+    """Returns the right answers of the best checkpoint, as written to --measures_file.
 
     Raises:
       ValueError, OSError: If the run has not been evaluated, or on other examples.
     """
     from albert_tf.cli import finetune_tasks
+    from albert_tf.tasks import table_files
 
     finetune_flags.set_task_defaults(values)
     task, read = finetune_tasks.make_task(values, None, None)
-    if _METRIC not in task.metric_names:
-        return {"metrics": {}, "documents": {}}
-    examples = read("dev")
-    chosen = task.average([values.output_dir], "dev", examples).argmax(axis=-1)
-    right = chosen == [example.label for example in examples]
-    places = np.arange(len(right))
-    return {"metrics": {}, "documents": {_METRIC: group_sums(right, right >= 0, places)}}
+    documents = {}
+    if _METRIC in task.metric_names:
+        examples = read("dev")
+        chosen = task.average([values.output_dir], "dev", examples).argmax(axis=-1)
+        right = chosen == [example.label for example in examples]
+        names = range(len(right))
+        if column := values.document_column:
+            names = [row[column] for _, row in table_files.text_rows(values.eval_file, [column])]
+        numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        places = np.array([numbers[name] for name in names])
+        documents[_METRIC] = group_sums(right, np.ones(len(right)), places)
+    return {"metrics": {}, "documents": documents}
 
 
 def main(values: flags.FlagValues) -> None:

@@ -47,6 +47,13 @@ class Verdict:
     size: str = ""
     over_documents: tuple[float, float] | None = None
 
+    @property
+    def sign(self) -> str:
+        """On which side of 0 the whole interval is; "" if it holds 0 or there is none."""
+        if self.low is None or self.low <= 0 <= self.high:
+            return ""
+        return "above 0" if self.low > 0 else "below 0"
+
 
 def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict:
     """Judges a claim.

@@ -203,12 +203,18 @@ class Plan:
         if config:
             flags["albert_config_file"] = "{out}/albert_config.json"
         tuned = self._add("finetune", flags, needs, config)
+        # Of its flags those of the data: no other step is needed to count.
+        texts = {name: key for name, key in needs.items() if name in ("text", "part")}
+        flags = {
+            name: value for name, value in flags.items() if _references({name: value}) <= set(texts)
+        }
         flags |= {
             "output_dir": "{tuned}/run",
             "do_train": False,
             "measures_file": "{out}/measures.json",
+            **settings.get("hits", {}),
         }
-        return tuned, self._add("hits", flags, {**needs, "tuned": tuned}, config)
+        return tuned, self._add("hits", flags, {**texts, "tuned": tuned})
 
     def _vocabulary(self, settings: dict[str, Any], seed: int) -> str:
         """Adds the vocabulary: of a start, if there is one, perhaps extended; or a fresh one."""
@@ -283,7 +289,7 @@ class Plan:
                 f"{{{unknown.pop()}}} in a flag of a {kind} step is not a directory: expected one "
                 f"of {known}"
             )
-        step = Step(kind, flags, needs, config or {}, digests(flags))
+        step = Step(kind, dict(flags), needs, config or {}, digests(flags))
         self.steps[step.key] = step
         return step.key
 

@@ -113,8 +113,9 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
         "documents, too. Pairs: seeds with which both arms learned. Least: the smallest mean "
         "difference that these pairs could have distinguished from 0. Gate: whether that is at "
         "most the effect to detect; if the true difference is Least, about every other study finds "
-        "it, and of few pairs Least itself is a rough estimate. A verdict is about the sign, and "
-        "says what it can of the size."
+        "it, and of few pairs Least itself is a rough estimate. A verdict on `better than` is of "
+        "the sign, and says what it can of the size; one on `=` is of whether the difference is "
+        "smaller than the effect, and says what it can of the sign."
     )
     if study.tests:
         yield ""
@@ -138,8 +139,8 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
             *intervals,
             markdown.number(found.least, ".4f"),
         ]
-        size = f", {found.size}" if found.size and not claim.equal else ""
-        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**{size}"]
+        more = f", {found.sign if claim.equal else found.size}".rstrip(", ")
+        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**{more}"]
         rows.append([claim.text, arms, f"`{claim.metric}`", *seen, *ends])
     heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Documents, too|Least|Effect|Gate|Verdict"
     yield from markdown.table(heads.split("|"), rows)
@@ -187,8 +188,9 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
     yield ""
     yield (
         f"Masked-LM loss of seed {TRIAL_SEED}, which counts nowhere else, after "
-        f"{scale.tuning.share_of_steps:.0%} of a cell's steps. The best is the arm's rate: if it "
-        "is the lowest or the highest that was tried, a better one may lie beyond."
+        f"{scale.tuning.share_of_steps:.0%} of a cell's steps. Once all have run, the best is "
+        "the arm's rate: if it is the lowest or the highest that was tried, a better one may lie "
+        "beyond."
     )
     yield ""
     rows = []
@@ -260,9 +262,9 @@ def _seen(claim: Claim, found: Verdict) -> list[str]:
     """Returns the paper's difference, and whether the seeds could have shown it."""
     effect = claim.paper_effect
     if effect is None or found.least is None:
-        return [markdown.number(effect, ".3f"), ""]
-    shown = "within the difference" if found.least <= effect else "beyond the difference"
-    return [f"{effect:.3f}", f"{found.least:.4f}: {shown}"]
+        return [markdown.number(effect, "+.3f"), ""]
+    shown = "within the difference" if found.least <= abs(effect) else "beyond the difference"
+    return [f"{effect:+.3f}", f"{found.least:.4f}: {shown}"]
 
 
 def _write_csv(path: pathlib.Path, rows: Sequence[Row]) -> None:

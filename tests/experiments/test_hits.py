@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from albert_tf.conversion import labels
+from albert_tf.tasks import stored_predictions
 from experiments import hits, outcomes, run_step, study
 from experiments.plan import Plan
 from experiments.steps import Step
@@ -39,7 +41,7 @@ def measured(command, folder):
     return json.loads((folder / "measures.json").read_text())
 
 
-def test_groups_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch):
+def test_examples_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.measure._MOST_GROUPS", 3)
     command = runs.command("mrpc", tmp_path)
     runs.main([*command, "--do_train", "--do_eval"])
@@ -52,6 +54,22 @@ def test_groups_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch):
     sums, weights = np.transpose(found["documents"]["eval_accuracy"])
     assert len(sums) == 3 and sums.sum() / weights.sum() == pytest.approx(float(best[2]))
     assert np.ptp(weights) <= 1 and len(set(sums)) > 1
+
+
+def test_examples_are_counted_by_document(tmp_path):
+    rows = [("a", "y", 7), ("b", "n", 7), ("c", "y", 3), ("d", "y", 7)]
+    table = "".join(f"{text},{label},{where}\n" for text, label, where in rows)
+    (tmp_path / "dev.csv").write_text("text,label,speech\n" + table)
+    out = tmp_path / "out"
+    out.mkdir()
+    labels.write(str(out), ("n", "y"))
+    ids = [str(i + 2) for i in range(len(rows))]
+    sure = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    stored_predictions.write_probabilities(str(out), "dev", ids, sure)
+    command = ["--task_name=classification", f"--eval_file={tmp_path}/dev.csv"]
+    command += [f"--output_dir={out}", "--document_column=speech"]
+    found = measured(command, tmp_path)
+    assert found["documents"] == {"eval_accuracy": [[1, 3], [1, 1]]}
 
 
 def test_a_regression_has_no_accuracy(tmp_path):
@@ -92,3 +110,5 @@ def test_what_was_tuned_elsewhere_is_tuned_again_to_be_measured(tmp_path):
     (kept / first.finetune / "metrics.json").write_text("{}")
     missing = plan.missing(kept, tmp_path / "work")
     assert {first.finetune, first.measures[""]} <= set(missing) and len(missing) == 8
+    needed = plan.steps[first.measures[""]].needs
+    assert needed == {"tuned": first.finetune}, "nothing is trained again to count"

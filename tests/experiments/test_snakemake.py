@@ -6,6 +6,7 @@ run in one directory; but one study is run with the project's own scripts.
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import random
@@ -132,6 +133,20 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
     plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
     assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
+
+
+def test_results_of_another_training_are_made_again(tmp_path):
+    """Even if they are younger, as what git has just brought."""
+    finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
+    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    key = plan.cells[0].results[""]
+    kept = tmp_path / "results/smoke/cells" / key / "metrics.json"
+    right = results(tmp_path / "work")[key]["metrics"]
+    shutil.rmtree(tmp_path / "work" / key)
+    record = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": 9.9}}))
+    finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
+    assert json.loads(kept.read_text())["metrics"] == right != {"masked_lm_loss": 9.9}
 
 
 def test_learning_rates_are_tried_first(tmp_path):

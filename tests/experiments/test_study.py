@@ -48,6 +48,7 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
     assert len(plan.cells) == arms * min(asked.seeds, size.most_seeds)
     for step in plan.steps.values():
         assert set(step.needs.values()) <= set(plan.steps)
+    assert all(step.key == key for key, step in plan.steps.items())
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def make_files(addresses: Sequence[dict[str, Any]]) -> dict[str, str]:
                 "text": passage,
                 "era": choose_era(address["year"]),
                 "decade": f"{address['year'] // 10 * 10}s",
+                "address": address["id"],
             }
             for address in addresses
             if address["split"] == split
