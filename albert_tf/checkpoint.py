@@ -260,12 +260,18 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     # One that the release or an earlier version wrote may have no .meta.
     endings = [_META] if files.exists(prefix + _META) else []
     endings += [_DATA, _INDEX]
-    for ending in endings:
-        tf.io.gfile.copy(prefix + ending, f"{target}{ending}.tmp", overwrite=True)
+    copies = [f"{target}{ending}.tmp" for ending in endings]
+    try:
+        for ending, copy in zip(endings, copies, strict=True):
+            tf.io.gfile.copy(prefix + ending, copy, overwrite=True)
+    except tf.errors.OpError:  # A training run may delete it meanwhile.
+        for copy in filter(files.exists, copies):
+            tf.io.gfile.remove(copy)
+        raise
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(target + _INDEX)
-    for ending in endings:
-        tf.io.gfile.rename(f"{target}{ending}.tmp", target + ending, overwrite=True)
+    for ending, copy in zip(endings, copies, strict=True):
+        tf.io.gfile.rename(copy, target + ending, overwrite=True)
     return {prefix + ending: target + ending for ending in endings}
 
 

@@ -62,7 +62,7 @@ def check_first_address() -> None:
     """
     address = addresses()[0]
     host, _, port = address.rpartition(":")
-    if not port.isdecimal():
+    if not (port.isdecimal() and int(port) < 65536):
         raise ValueError(f"TF_CONFIG: the first process' address must be host:port, not {address}")
     if index() == 0:
         with socket.socket() as probe:

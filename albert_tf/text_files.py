@@ -74,7 +74,7 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
         character and can't be written to a file of results.
     """
     try:
-        text = content if isinstance(content, str) else content.decode("utf-8")
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
         value = json.loads(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: not UTF-8 text") from error

@@ -98,7 +98,8 @@ def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdi
         for one, other in pairs
     ]
     found = judge(gains, claim.effect, claim.equal)
-    documents = None if guessing else _over_documents(claim, pairs, gap)
+    unknown = guessing or found.low is None
+    documents = None if unknown else _over_documents(claim, pairs, gap)
     return dataclasses.replace(found, over_documents=documents)
 
 

@@ -62,10 +62,17 @@ def test_the_import_is_quick():
     assert imported <= {"albert_tf", *sys.stdlib_module_names}, imported
 
 
-@pytest.mark.parametrize("command", ["pretrain", "create-pretraining-data", "convert", "predict"])
+COMMANDS = (
+    *("pretrain", "finetune", "create-pretraining-data", "train-sentencepiece"),
+    *("extend-vocabulary", "convert", "export", "predict"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_commands_have_a_function(command):
     commands = importlib.import_module("albert_tf.cli.commands")
     name = command.replace("-", "_")
     assert callable(getattr(commands, name))
     declared = f'albert-{command} = "albert_tf.cli.commands:{name}"'
-    assert declared in (ROOT / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
+    assert declared in text and text.count('"albert_tf.cli.commands:') == len(COMMANDS)

@@ -98,7 +98,7 @@ def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, oth
     values = parsed("finetuning", *[f"--recipe={recipe}", f"--{flag}={value}"][::order])
     assert values[flag].value == value and not values[other].present
     finetune_flags.set_task_defaults(values)
-    assert values.learning_rate == 2e-5 if recipe == "tnews" else 3e-5
+    assert values.learning_rate == (2e-5 if recipe == "tnews" else 3e-5)
 
 
 def test_a_recipe_of_pretraining():

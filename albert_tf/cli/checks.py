@@ -117,14 +117,14 @@ def check_train_batch_size(batch_size: int, accumulation_steps: int, devices: De
         )
 
 
-def warn_of_warmup(flag: str, num_warmup_steps: int, num_train_steps: int) -> None:
-    """Warns if the rate would not reach --learning_rate before the run ends."""
-    if num_warmup_steps >= num_train_steps:
+def warn_of_warmup(flag: str, end: int, num_train_steps: int) -> None:
+    """Warns if the warm-up does not end before the run does."""
+    if end >= num_train_steps:
         logging.warning(
-            "the warm-up (--%s) of %d steps is as long as the run of %d, or longer: the rate never "
-            "gets to --learning_rate",
+            "the warm-up (--%s) ends at step %d, the run at step %d: the rate never gets to "
+            "--learning_rate",
             flag,
-            num_warmup_steps,
+            end,
             num_train_steps,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 from collections.abc import Callable
 
 from absl import flags
@@ -79,6 +80,8 @@ def _run(
     def main(values: flags.FlagValues) -> None:
         if "backend" in values:
             backend.choose(values)
+        else:
+            os.environ["KERAS_BACKEND"] = "tensorflow"
         quiet.import_tensorflow()
         importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 

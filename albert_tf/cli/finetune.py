@@ -143,8 +143,11 @@ def create_devices(values: flags.FlagValues) -> Devices:
         checks.check_train_batch_size(
             values.train_batch_size, values.gradient_accumulation_steps, devices
         )
+    used = {name: values[flag].value for flag, _, name in finetune_tasks.SPLITS.values()}
+    used["predict_batch_size"] |= bool(values.span_model_dir)
     for name in ("eval_batch_size", "predict_batch_size"):
-        checks.check_batch_size(name, getattr(values, name), devices)
+        if used[name]:
+            checks.check_batch_size(name, getattr(values, name), devices)
     return devices
 
 
@@ -167,7 +170,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.do_train:
         finetune_records.check_same_task(values, task)
     if values.export_dir:
-        finetune_export.check(values, task)
+        finetune_export.check(values, task, words)
     teacher = _teacher(values, task) if values.teacher else None
     if values.do_eval and checkpoint.latest(values.output_dir):
         eval_results.check_key_metric(values.output_dir, task.key_metric)
@@ -193,17 +196,20 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     )
     initial = finetune_flags.initial_weights(values)
     start = trainer.initialise(initial, classes=task.classes) if values.do_train else None
-    splits = make_splits(values, task, examples)
+    run = SupervisedRun(task, trainer, initial)
+    if not values.do_train:
+        run.restore_best()
+    run.splits = make_splits(values, task, examples)
     if teacher:
         folder = os.path.dirname(_feature_stem(values, is_training=True))
-        splits["train"] = teacher.teach(devices, splits["train"], folder)
+        run.splits["train"] = teacher.teach(devices, run.splits["train"], folder)
     if values.do_train and chief:
         if start != "resume":
             evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
         finetune_records.write(values, task, words, given, resumes=start == "resume")
-    return SupervisedRun(task, trainer, splits, initial), num_train_steps
+    return run, num_train_steps
 
 
 def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:

@@ -115,11 +115,6 @@ def _check_what_is_served(values: flags.FlagValues) -> None:
         )
     if not values.export_dir:
         return
-    if values.task_name in ("race", "choice") and values.max_qa_length > longest - 3:
-        raise ValueError(
-            f"--max_qa_length must be at most {longest - 3} for --export_dir, to fit into "
-            f"--max_seq_length {longest}, not {values.max_qa_length}"
-        )
     threshold = values.threshold_to_export
     if model != "squad_v2" and not (math.isnan(threshold) or 0 <= threshold <= 1):
         raise ValueError(f"--threshold_to_export must be in [0, 1], not {threshold}")

@@ -22,6 +22,7 @@ from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import SupervisedRun
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
+from albert_tf.text.vocabulary import Vocabulary
 
 
 def splits_to_fit(values: flags.FlagValues) -> list[str]:
@@ -34,15 +35,19 @@ def splits_to_fit(values: flags.FlagValues) -> list[str]:
     return [split for split, (_, flag, _) in finetune_tasks.SPLITS.items() if values[flag].value]
 
 
-def check(values: flags.FlagValues, task: SupervisedTask) -> None:
+def check(values: flags.FlagValues, task: SupervisedTask, words: Vocabulary) -> None:
     """Checks before training that the task can be exported as a SavedModel.
 
     Raises:
       ImportError: If tensorflow_text is not installed.
-      ValueError: If the flags ask for what the task doesn't have.
+      ValueError: If the flags ask for what the task doesn't have, or a graph can't split text as
+        the vocabulary does.
     """
     _import_exporters()
     _serving(values, task)
+    from albert_tf.serving import graph_tokenizer
+
+    graph_tokenizer.build(words)
 
 
 def check_free(values: flags.FlagValues, task: SupervisedTask, num_train_steps: int) -> None:

@@ -77,9 +77,12 @@ def write(
         "init_checkpoint": (before.init_checkpoint or "none", now.init_checkpoint),
         "train_data": (before.train_data, now.train_data),
         "learning_rate": (before.learning_rate, now.learning_rate),
-        **{name: (before.serving.get(name), value) for name, value in now.serving.items()},
     }
-    changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a and b and a != b]
+    pairs = {name: pair for name, pair in pairs.items() if all(pair)}
+    if before.serving:  # Earlier versions did not write it.
+        names = {**before.serving, **now.serving}
+        pairs |= {name: (before.serving.get(name), now.serving.get(name)) for name in names}
+    changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
     if changed:
         logging.warning(
             "%s goes on with a run that began with %s: to begin anew, give another --output_dir",
@@ -97,7 +100,9 @@ def reading(values: flags.FlagValues, task: SupervisedTask) -> dict[str, Any]:
     if isinstance(task, SquadV2Task):
         options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
     if isinstance(task, MultipleChoiceTask):
-        options |= {"num_choices": len(task.classes), "max_qa_length": values.max_qa_length}
+        # Longer endings were cut to this in training.
+        longest = min(values.max_qa_length, values.max_seq_length - 3)
+        options |= {"num_choices": len(task.classes), "max_qa_length": longest}
     if isinstance(task, SequenceClassificationTask):
         row = GLUE_TASKS.get(values.task_name)
         options["pairs"] = bool(row.text_b if row else values.text_pair_column)

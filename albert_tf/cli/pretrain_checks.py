@@ -72,9 +72,9 @@ def warn(values: flags.FlagValues) -> None:
             "and model.ckpt-best is chosen by that: for others, leave --do_eval out, and evaluate "
             "with --do_train=false and their --input_file"
         )
-    if values.do_train:
-        last_step = values.start_warmup_step + values.num_warmup_steps
-        checks.warn_of_warmup("num_warmup_steps", last_step, values.num_train_steps)
+    if values.do_train and values.num_warmup_steps:
+        end = values.start_warmup_step + values.num_warmup_steps
+        checks.warn_of_warmup("num_warmup_steps", end, values.num_train_steps)
 
 
 def check_devices(values: flags.FlagValues, devices: Devices) -> None:

@@ -47,7 +47,7 @@ def main(values: flags.FlagValues) -> None:
     """Prints what the flags ask for."""
     with errors.in_one_line(flags=values):
         for line in _markdown() if values.markdown else _lines(values):
-            print(line, flush=True)
+            errors.print_to_reader(line)
 
 
 def _markdown() -> Iterator[str]:

@@ -19,9 +19,9 @@ from albert_tf.generator.pairs import SegmentPair
 from albert_tf.records.specs import NUM_SPECIALS
 
 SCHEMA_VERSION = 3
-# Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
 # Words of any language are shorter, even letter by letter; they are masked whole.
 _MOST_PIECES = 12
+# Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 

@@ -171,9 +171,11 @@ def check_writable(model_prefix: str) -> None:
 
     Raises:
       OSError: If it can't be written.
+      ValueError: If it begins with ~.
     """
     import tensorflow as tf
 
+    files.check_expanded(model_prefix)
     if not os.path.basename(model_prefix):  # It would write hidden files.
         raise OSError(f"`model_prefix` {model_prefix} has no file name: give DIRECTORY/NAME")
     try:

@@ -42,6 +42,7 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     """
     paths = output_file.split(",")
     for path in paths:
+        files.check_expanded(path)
         if not path or files.is_dir(path):
             raise ValueError(f"`output_file`: expected file names, got {path!r}")
     if len(set(paths)) < len(paths):

@@ -55,6 +55,8 @@ def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any
         for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
         if task in choices.TASKS_OF[name]
     }
+    if "max_qa_length" in settings:  # As the Preprocessor cuts longer endings.
+        settings["max_qa_length"] = min(preprocess.max_qa_length, preprocess.max_seq_length - 3)
     if task in choices.TASKS_OF["labels"]:
         settings |= _labels(model, preprocess)
     if task in choices.TASKS_OF["multilabel"]:

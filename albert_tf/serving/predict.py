@@ -275,6 +275,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # Whatever the model was trained on.
     quiet.import_tensorflow()
 
     with errors.in_one_line(flags=vars(args)):

@@ -73,8 +73,12 @@ def read(served: ServedModel, path: str, columns: table.TableColumns) -> Evaluat
 
 
 def _texts(served: Any, path: str, columns: table.TableColumns) -> Evaluation:
-    if served.pairs != bool(columns.text_pair):
-        raise ValueError("`text_pair_column` and `pairs` go together: set both or neither")
+    if served.pairs and not columns.text_pair:
+        raise ValueError("the model takes pairs of texts: set `text_pair_column`")
+    if columns.text_pair and not served.pairs:
+        raise ValueError(
+            "the model takes single texts: leave `text_pair_column` out, or set `pairs`"
+        )
     examples = table.read_texts(path, columns, served.labels, several=served.multilabel)
     task_class = MultiLabelTask if served.multilabel else SequenceClassificationTask
     task = task_class(None, None, served.max_seq_length, served.labels)

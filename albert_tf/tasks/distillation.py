@@ -15,6 +15,7 @@ from absl import logging
 from albert_tf import checkpoint, conversion, files
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
+from albert_tf.conversion.names import CLASSIFIER
 from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.tasks import feature_cache, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
@@ -38,7 +39,8 @@ class Teacher:
 
     Raises:
       FileNotFoundError: If there is no such model, or no vocabulary beside it.
-      ValueError: If the task is not a classification, or the teacher has other classes.
+      ValueError: If the task is not a classification, or the teacher has no head for one, or
+        other classes.
     """
 
     def __init__(self, path: str, task: Any, distillation: Distillation) -> None:
@@ -50,7 +52,12 @@ class Teacher:
         if not is_tagger and task.windows:
             raise ValueError("`teacher` reads each text at once: leave `windows` out")
         self._path = checkpoint.best(path) or path
-        layouts.find(self._path)
+        stored = layouts.find(self._path).read_weights(self._path)
+        lacking = [name for name in CLASSIFIER if name not in stored]
+        if lacking:
+            raise ValueError(
+                f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it first"
+            )
         words = vocabulary.find(self._path)
         if words is None:
             raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")
@@ -83,9 +90,6 @@ class Teacher:
           devices: Where the teacher runs.
           split: The training examples.
           folder: A folder in it is named after the teacher.
-
-        Raises:
-          ValueError: If the teacher lacks the task's head.
         """
         settings = {**self._task.settings, "weights": _digest_of_weights(self._path)}
         digest = feature_cache.digest(split.examples, settings)
@@ -105,12 +109,7 @@ class Teacher:
         task = self._task
         with devices.scope():
             model = task.build_model()
-        report = conversion.load_weights(model, self._path)
-        lacking = conversion.lacking(model, report)
-        if lacking:
-            raise ValueError(
-                f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it first"
-            )
+        conversion.load_weights(model, self._path)
         logging.info("teacher: %s predicts %d examples", self._path, len(split.examples))
         features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)

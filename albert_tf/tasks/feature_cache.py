@@ -55,7 +55,9 @@ def load_or_make(
         logging.warning("%s is damaged: it is written again", path)
     rows = list(_counted(make_rows(examples), len(examples)))
     if not rows:
-        raise ValueError(f"none of {len(examples)} examples yields any features")
+        raise ValueError(
+            f"none of {len(examples)} examples yields any features: check that they have text"
+        )
     table = FeatureTable.from_rows(rows)
     _write(path, table)
     logging.info("features of %d examples: %d rows, in %s", len(examples), len(rows), path)

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf import hub
+from albert_tf import files, hub
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
 from albert_tf.tasks import sequence_features, squad_text, text_columns
@@ -121,7 +121,8 @@ class Preprocessor:
         """
         labels_file.check_names(self.labels)  # Before anything is written.
         directory = os.fspath(directory)
-        os.makedirs(directory, exist_ok=True)
+        if not files.is_remote(directory):
+            os.makedirs(directory, exist_ok=True)
         found = vocabulary.find(directory)
         if found is None:
             vocabulary.copy(self.vocabulary, directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import logging
@@ -44,20 +44,21 @@ class SupervisedRun:
     Args:
       task: The task.
       trainer: Holds the task's model.
-      splits: The splits needed, by name.
       initial_weights: Source of the weights if the trainer's output_dir has none.
+
+    Attributes:
+      splits: The splits needed, by name; to be set before they are.
     """
 
     def __init__(
         self,
         task: SupervisedTask,
         trainer: Trainer,
-        splits: Mapping[str, Split],
         initial_weights: str | None = None,
     ) -> None:
         self.task = task
         self.trainer = trainer
-        self.splits = splits
+        self.splits: dict[str, Split] = {}
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
         self._dev_predictions: Any = None

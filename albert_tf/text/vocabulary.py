@@ -172,8 +172,8 @@ def copy(vocabulary: Vocabulary, directory: str) -> None:
     name = os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
+    _write_case(vocabulary, directory)  # First: a cased one must not be found without it.
     _copy_file(vocabulary, os.path.join(directory, name))
-    _write_case(vocabulary, directory)
 
 
 def check_kept(vocabulary: Vocabulary, directory: str) -> None:
@@ -209,15 +209,14 @@ def _kept(vocabulary: Vocabulary, directory: str) -> str:
 
 
 def _copy_file(vocabulary: Vocabulary, target: str) -> None:
-    with open(target, "xb") as file:
-        file.write(files.read_bytes(vocabulary.path))
+    files.replace(target, files.read_bytes(vocabulary.path))
 
 
 def _write_case(vocabulary: Vocabulary, directory: str) -> None:
     # Only if it isn't the default; in Hugging Face's format, which `find` reads anywhere.
     if not vocabulary.tokenizer.do_lower_case:
         text = json.dumps({"do_lower_case": False})
-        write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+        files.replace(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:

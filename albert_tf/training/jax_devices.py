@@ -265,10 +265,12 @@ def connect(
     try:
         platform = jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has found one.
-        raise ValueError(
-            f"JAX finds no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: "
-            "correct it, or unset it to let JAX choose"
-        ) from error
+        named = os.environ.get("JAX_PLATFORMS")
+        what = f" of JAX_PLATFORMS={named}" if named else ""
+        reason = next(iter(str(error).splitlines()), "there is none")
+        mend = "correct it, or unset it to let JAX choose"
+        mend = mend if named else "mend that, or set JAX_PLATFORMS=cpu"
+        raise ValueError(f"JAX finds no device{what} ({reason}): {mend}") from error
     if not use_tpu:
         return JaxDevices(shard_optimizer=shard_optimizer)
     if platform != "tpu":

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 import albert_tf
+from albert_tf.cli import finetune_records, finetune_tasks
 from albert_tf.conversion.convert import convert
 from tests import finetune_runs as runs
 
@@ -70,6 +71,19 @@ def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
     (source / "run.json").write_text('{"task_name": 3}')
     with pytest.raises(ValueError, match=r"run.json: .*task_name"):
         convert(str(source), "huggingface", str(tmp_path / "other"))
+
+
+def test_endings_are_recorded_as_training_cuts_them(tmp_path):
+    values = runs.parse(runs.command("race", tmp_path, max_seq_length=37, max_qa_length=128))
+    task, _ = finetune_tasks.make_task(values, None, None)
+    assert finetune_records.reading(values, task)["max_qa_length"] == 34
+
+
+@pytest.mark.parametrize("flag", ["high_only", "middle_only"])
+def test_a_level_of_race(flag, tmp_path):
+    values = runs.parse(runs.command("race", tmp_path, **{flag: True}))
+    _, read = finetune_tasks.make_task(values, None, None)
+    assert {f"{example.level}_only" for example in read("dev")} == {flag}
 
 
 def test_another_task_does_not_go_on_with_a_run(copy):

@@ -16,7 +16,9 @@ from absl import flags
 from albert_tf import AlbertForPreTraining, checkpoint, conversion
 from albert_tf.cli import finetune_checks, finetune_flags, pretrain_checks
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import bundles
+from albert_tf.conversion import bundles, run_record
+from albert_tf.conversion.stored import Stored
+from albert_tf.serving import description, trained
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs, pretraining_runs, random_weights
 
@@ -210,6 +212,9 @@ def test_run_race_runs_small(tmp_path, released):
     assert "high_accuracy = " in scores and "middle_accuracy = " in scores
     answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
     assert {letter for _, letter in answers} <= set("ABCD")
+    # An export needs none of the run's flags.
+    served = trained.serve("choose", Stored(str(out / "model.ckpt-best")), {})
+    assert (served.max_seq_length, served.num_choices, served.max_qa_length) == (37, 4, 13)
 
 
 def test_run_squad_v2_runs_small(tmp_path, released):
@@ -222,6 +227,7 @@ def test_run_squad_v2_runs_small(tmp_path, released):
     }
     files |= {name: tmp_path / name for name in made}
     small = {**finetune_runs.SQUAD, "num_train_epochs": 0.1, "export_dir": exported}
+    small["threshold_to_export"] = -1.5
     run_small("run_squad_v2", tmp_path, released, **files, **small)
     finetune_runs.check_answers(out, "v2")
     scores = tf.saved_model.load(str(exported)).signatures["features"]
@@ -231,3 +237,7 @@ def test_run_squad_v2_runs_small(tmp_path, released):
     assert Trial.read(str(out)).last_step == int(checkpoint.read(str(out))["global_step"]) > 0
     scores = (out / "eval_results.txt").read_text()
     assert "\nf1 = " in scores and "best_f1_thresh = " in scores
+    options = description.read(str(exported / "serving.json"))[2]
+    assert options.pop("null_threshold") == -1.5
+    record = run_record.find(str(out))
+    assert record.serving == options == {**finetune_runs.SQUAD, "max_answer_length": 30}

@@ -248,9 +248,7 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     )
     runs.main([*command, "--do_train"])
     assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
-    assert (
-        caplog.text.count("the warm-up (--warmup_step) of 1 steps is as long as the run of 1") == 1
-    )
+    assert caplog.text.count("the warm-up (--warmup_step) ends at step 1, the run at step 1") == 1
     # Classes keep their ids when the run goes on with another file, whose labels must be known.
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
     runs.main([*command, "--do_train", "--do_predict", "--train_step=2"])
@@ -349,5 +347,7 @@ def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
     runs.check_answers(tmp_path / "out", "v1")
     assert "exact_match = " in (tmp_path / "out/test_scores.txt").read_text()
     command = runs.command("squad_v2", tmp_path, from_scratch=None, init_checkpoint=weights)
+    made = set((tmp_path / "features").iterdir())
     with pytest.raises(SystemExit, match="error: .*is not fine-tuned for this task .it lacks"):
         runs.main([*command, "--do_predict", "--do_eval=false"])
+    assert set((tmp_path / "features").iterdir()) == made, "it is found before features are made"

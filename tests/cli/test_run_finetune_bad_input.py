@@ -66,11 +66,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"threshold_to_export": 50, "export_dir": "new"},
         "--threshold_to_export must be in .0, 1., not 50",
     ),
-    "endings without room": (
-        "race",
-        {"max_qa_length": 35, "export_dir": "new"},
-        "--max_qa_length must be at most 34 for --export_dir, .* 37, not 35",
-    ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}/MRPC"}, "already exists: give a"),
     "an export elsewhere": (

@@ -223,7 +223,7 @@ def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
         runs.main(command)
     runs.main([*command, "--init_from_group0"])
     assert f"init_checkpoint: {source}" in caplog.text
-    assert "the warm-up (--num_warmup_steps) of 2 steps is as long as the run of 1" in caplog.text
+    assert "the warm-up (--num_warmup_steps) ends at step 2, the run at step 1" in caplog.text
     theirs, mine = checkpoint.read(source), runs.tensors(tmp_path / "out/model.ckpt-1")
     weights = [name for name in mine if not re.search("adam_|global_step", name)]
     assert sum("group_1/" in name for name in weights) == 16

@@ -237,9 +237,13 @@ def test_an_evaluation_beside_a_training_that_evaluates(folder, tmp_path):
 
 
 def test_workers_that_see_different_records(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(TensorFlowDevices, "agree", lambda devices, *values: False)
+    compared = []
+    monkeypatch.setattr(
+        TensorFlowDevices, "agree", lambda devices, *values: compared.append(values)
+    )
     with pytest.raises(SystemExit, match="the workers see different records .this one 31 in 1 fi"):
-        runs.main(runs.command(folder, output_dir=tmp_path))
+        runs.main(runs.command(folder, output_dir=tmp_path, random_seed=3, train_batch_size=4))
+    assert compared == [(["a.tfrecord"], [31], 3, 4)]
 
 
 def test_a_tpus_name_without_use_tpu_is_ignored(folder, tmp_path, caplog):

@@ -296,8 +296,8 @@ def test_a_platform_that_is_not_there_is_named(monkeypatch):
     code = "from albert_tf.training import jax_devices; jax_devices.connect()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stderr.splitlines()[-1] == (
-        "ValueError: JAX finds no device of JAX_PLATFORMS=cuda: correct it, or unset it to let JAX "
-        "choose"
+        "ValueError: JAX finds no device of JAX_PLATFORMS=cuda (there is none): correct it, or "
+        "unset it to let JAX choose"
     )
 
 

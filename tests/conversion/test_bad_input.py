@@ -267,7 +267,7 @@ def test_a_vocabulary_of_another_size(layout, copy_of, golden, tmp_path):
 
 def test_a_vocabulary_that_is_none(copy_of, tmp_path):
     (tmp_path / "spm.model").write_bytes(b"no vocabulary")
-    with pytest.raises(ValueError, match="spm.model"):
+    with pytest.raises(ValueError, match="spm.model is not a SentencePiece model"):
         convert(
             str(copy_of("tf1")),
             "huggingface",

@@ -344,6 +344,8 @@ def _count_whole(state):
 
 def test_shard_names():
     assert shards.name_shards("a,b", None) == ["a", "b"]
+    with pytest.raises(ValueError, match="~/a begins with ~"):
+        shards.name_shards("b,~/a", None)
     assert shards.name_shards("gs://x/a", 2) == [
         "gs://x/a-00000-of-00002",
         "gs://x/a-00001-of-00002",

@@ -127,7 +127,7 @@ def test_another_separator_does_not_go_on_with_a_stopped_run(
         patch.setattr(workers, "make_part", stop)
         run(**flags, word_separator=" ")
     assert list(tmp_path.glob("*.unfinished.json"))
-    with pytest.raises(SystemExit, match="word_separator"):
+    with pytest.raises(SystemExit, match="unfinished run with .*word_separator"):
         run(**flags, word_separator="/")
     run(**flags, word_separator=" ")
     assert not list(tmp_path.glob("*.unfinished*"))

@@ -32,6 +32,13 @@ def test_a_subclass_is_served(preprocess):
         fitted._served(keras.Sequential(), preprocess, {})
 
 
+def test_longer_endings_are_cut_to_the_length(vocabulary):
+    config = runs.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
+    preprocess = albert_tf.Preprocessor(vocabulary, 16, max_qa_length=128)
+    served = fitted._served(albert_tf.AlbertForMultipleChoice(config), preprocess, {})
+    assert served.task == "choose" and served.max_qa_length == 13
+
+
 def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
     model = model_of(3, Own)
     model.save(tmp_path / "own.keras")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import shutil
 
 import numpy as np
@@ -144,6 +145,16 @@ def _recorded(seen):
         return call(self, lines)
 
     return recorded
+
+
+@pytest.mark.parametrize("command", [export_command, predict])
+def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    arguments = ["--model=nowhere", "--task=classify"]
+    arguments += ["--export_dir=new"] if command is export_command else ["--input_file=none"]
+    with pytest.raises(SystemExit, match="error: .*(nowhere|none)"):
+        command.main(arguments)
+    assert os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
 def test_endings_are_chosen_from(folder, monkeypatch, capsys):

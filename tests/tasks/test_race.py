@@ -122,6 +122,9 @@ def test_a_bad_file_is_refused(tmp_path):
     path.write_text("{")
     with pytest.raises(ValueError, match="3.txt is not JSON: "):
         read(folder, "dev", ("middle",))
+    path.write_text("\N{BOM}{")
+    with pytest.raises(ValueError, match="3.txt is not JSON: Expecting property"):
+        read(folder, "dev", ("middle",))
     path.write_text('{"article": "\\ud83d"}')
     with pytest.raises(
         ValueError, match="3.txt: not Unicode: .ud83d at character 13 is an unpaired"

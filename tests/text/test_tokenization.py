@@ -136,14 +136,6 @@ def test_tokenizer_survives_pickling(small, chinese):
         assert copy.mask_id == 4
 
 
-def test_import_needs_no_tensorflow():
-    code = (
-        "import albert_tf.text.tokenization, sys; "
-        "sys.exit(bool({'tensorflow', 'keras'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 # Runs that a cut could go wrong in: words without end, sigmas whose form depends on what follows,
 # syllables that SentencePiece puts together, characters that go, and many spaces.
 RUNS = (

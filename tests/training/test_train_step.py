@@ -181,7 +181,7 @@ def test_replicas_have_dropout_seeds_of_their_own():
 
 
 def test_ten_steps_are_the_releases(golden):
-    """Without TrainStep, test_optimization_trajectories.py follows more of its settings."""
+    """Without TrainStep, test_optimizers_trajectories.py follows more of its settings."""
     settings = json.loads((golden / "optim/lamb_onehot.json").read_text())
     task = PretrainingTask(goldens.config("base"))
     model = goldens.pretrained("base")
