@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pathlib
+import pkgutil
 import pydoc
 import re
 import subprocess
@@ -76,3 +77,31 @@ def test_commands_have_a_function(command):
     declared = f'albert-{command} = "albert_tf.cli.commands:{name}"'
     text = (ROOT / "pyproject.toml").read_text()
     assert declared in text and text.count('"albert_tf.cli.commands:') == len(COMMANDS)
+
+
+def python_blocks() -> list[str]:
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))]
+    return [
+        code for text in texts for code in re.findall("^```python\n(.*?)^```", text, re.S | re.M)
+    ]
+
+
+def dotted(node: ast.AST) -> list[str]:
+    """Returns the parts of a.b.c; [] if it is something else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    start = dotted(node.value) if isinstance(node, ast.Attribute) else []
+    return [*start, node.attr] if start else []
+
+
+def test_python_in_the_documents_names_what_there_is():
+    found = set()
+    for code in python_blocks():
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "albert_tf":
+                found |= {f"{node.module}.{name.name}" for name in node.names}
+            elif dotted(node)[:1] == ["albert_tf"]:
+                found.add(".".join(dotted(node)))
+    assert len(found) > 10
+    for name in found:
+        pkgutil.resolve_name(name)

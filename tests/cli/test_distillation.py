@@ -13,6 +13,7 @@ from keras import ops
 
 import albert_tf
 from albert_tf import bundle
+from albert_tf.cli import finetune
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation, classification_loss
@@ -85,6 +86,18 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path):
     runs.main(runs.command("mrpc", again, **changes))
     kernel = "output_weights"
     assert np.abs(weights(again)[kernel] - weights(first)[kernel]).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, (0.5, 2.0)), ({"distillation_weight": 0.9, "temperature": 3}, (0.9, 3.0))],
+)
+def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(finetune, "Teacher", lambda path, task, how: made.append((path, how)))
+    values = runs.parse(runs.command("mrpc", tmp_path, do_train=True, teacher=teacher, **given))
+    finetune._teacher(values, None)
+    assert made == [(str(teacher), Distillation(*expected))]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def old(golden, tmp_path_factory):
     config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
     model = randomise(albert_tf.AlbertForPreTraining(config))
     values = {name: weight.numpy() for name, weight in named_weights(model).items()}
-    bundles.write(str(folder), config, values)
+    moments = {f"{ROWS}/adam_{name}": np.ones_like(values[ROWS]) for name in "mv"}
+    bundles.write(str(folder), config, values | moments)
     return folder
 
 
@@ -82,6 +83,11 @@ def test_the_directory_is_a_model(old, new):
 
 def test_a_new_row_is_the_mean_of_those_it_replaces(old, new):
     before, after = checkpoint.read(old), checkpoint.read(new)
+    # A run that starts from here is another one: it needs no moments.
+    moments = [name for name in before if "/adam_" in name]
+    assert len(moments) == 2
+    for name in moments:
+        del before[name]
     tokenizer = vocabulary.find(str(old)).tokenizer
     size = tokenizer.vocab_size
     pieces = vocabulary.find(str(new)).tokenizer.convert_ids_to_tokens(range(size, size + COUNT))
