@@ -126,7 +126,7 @@ def test_answers_that_may_be_none(served, tmp_path):
     ("task", "columns", "content", "message"),
     [
         ("fill_mask", COLUMNS, "", "`eval_file` applies only to tasks with labels, not to"),
-        ("classify", COLUMNS, "", "`text_pair_column` and `pairs` go together"),
+        ("classify", COLUMNS, "", "takes pairs of texts: set `text_pair_column`"),
         ("choose", COLUMNS, "", "needs `choice_columns`"),
         (
             "classify",
