@@ -44,6 +44,8 @@ def hits(values: flags.FlagValues) -> dict[str, Any]:
     from albert_tf.cli import finetune_tasks
     from albert_tf.tasks import table_files
 
+    if values.document_column and not values.eval_file:
+        raise ValueError("`document_column` is a column of `eval_file`: set both")
     finetune_flags.set_task_defaults(values)
     task, read = finetune_tasks.make_task(values, None, None)
     documents = {}

@@ -82,7 +82,7 @@ class Plan:
             if is_trained_here or not cell.is_finished(kept):
                 follow = (trained, *cell.results.values(), *cell.measures.values())
                 keys += [key for key in cell.step_keys() if not _has_metrics(kept, key)]
-                keys += [key for key in follow if not _has_metrics(work, key)]
+                keys += [key for key in follow if not _is_of(work, kept, key)]
         return list(dict.fromkeys(keys))
 
     def settings(self, arm: str) -> dict[str, Any]:
@@ -296,6 +296,12 @@ class Plan:
 
 def _has_metrics(directory: pathlib.Path, key: str) -> bool:
     return (directory / key / "metrics.json").exists()
+
+
+def _is_of(work: pathlib.Path, kept: pathlib.Path, key: str) -> bool:
+    """Whether what is kept of a step is what was made in `work`, and not elsewhere."""
+    paths = [directory / key / "metrics.json" for directory in (work, kept)]
+    return all(path.exists() for path in paths) and len({p.read_bytes() for p in paths}) == 1
 
 
 def _references(flags: dict[str, Any]) -> set[str]:

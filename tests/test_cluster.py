@@ -39,7 +39,7 @@ def test_the_first_listens(address):
 
 
 @pytest.mark.parametrize("first", ["a", "a:70000"])
-def test_an_address_without_a_port(first, monkeypatch):
+def test_an_address_without_a_valid_port(first, monkeypatch):
     config = {"cluster": {"worker": [first, "b"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match="must be host:port, not a"):

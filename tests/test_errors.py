@@ -139,7 +139,7 @@ def test_mistakes_of_the_program_are_raised(kind):
         raise kind("x")
 
 
-def test_a_reader_that_has_gone_is_no_error(monkeypatch):
+def test_a_reader_that_has_gone_ends_the_process_quietly(monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as gone:

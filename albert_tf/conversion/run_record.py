@@ -17,7 +17,6 @@ RECORD_FILE = "run.json"
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 REGRESSION = "regression"
 _CLASSIFIER = "AlbertForSequenceClassification"
-_ALWAYS = ("task_name", "problem_type", "init_checkpoint", "command")
 # A task -> Hugging Face's class, which the heads don't tell. The last task of a class is that of
 # Hugging Face's own models.
 _ARCHITECTURES = {
@@ -80,7 +79,8 @@ def find(path: str) -> RunRecord | None:
     fields = dataclasses.fields(RunRecord)
     kinds = {field.name: dict if field.name == "serving" else str for field in fields}
     # Earlier versions wrote fewer.
-    names = [name for name in kinds if name in stored or name in _ALWAYS]
+    needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
+    names = [name for name in kinds if name in stored or name in needed]
     return RunRecord(**{name: json_member(stored, name, file, kinds[name]) for name in names})
 
 

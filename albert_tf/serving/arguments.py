@@ -38,11 +38,11 @@ def stored(args: argparse.Namespace, path: str) -> Stored:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments; those not given keep the defaults of the task's class."""
+    """Adds the arguments; those not given are as in fine-tuning or, if unknown, the class's."""
     add_stored(parser)
     add = parser.add_argument_group(
         "for some tasks",
-        "By default as the model was fine-tuned; numbers in parentheses if unknown.",
+        "Lengths, windows, pairs, beams: by default as in fine-tuning. In parentheses: otherwise.",
     ).add_argument
     add(
         "--labels",
@@ -74,18 +74,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     add(
         "--start_n_top",
         type=int,
-        help="answer_v2: beam size, the number of answer starts considered.",
+        help="answer_v2: beam size, the number of answer starts considered (5).",
     )
     add(
         "--end_n_top",
         type=int,
-        help="answer_v2: beam size, the number of answer ends considered per start.",
+        help="answer_v2: beam size, the number of answer ends considered per start (5).",
     )
     add(
         "--windows",
-        choices=("mean", "max"),
+        choices=("mean", "max", "none"),
         help="classify: read long texts in overlapping windows, and take the mean or the maximum "
-        "of their probabilities.",
+        "of their probabilities; none cuts them.",
     )
     add(
         "--doc_stride",
@@ -141,6 +141,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
                 f"--{_flag(name)} applies only to {' and '.join(choices.TASKS_OF[name])}, not to "
                 f"{args.task}: leave it out"
             )
+    if given.get("windows") == "none":
+        given["windows"] = None
     if "labels" in given:
         given["labels"] = tuple(label.strip() for label in given["labels"].split(","))
     return given

@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf import checkpoint, conversion, files
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
-from albert_tf.conversion.names import CLASSIFIER
+from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.tasks import feature_cache, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
@@ -53,7 +53,9 @@ class Teacher:
             raise ValueError("`teacher` reads each text at once: leave `windows` out")
         self._path = checkpoint.best(path) or path
         stored = layouts.find(self._path).read_weights(self._path)
-        lacking = [name for name in CLASSIFIER if name not in stored]
+        # Taggers have no pooler.
+        needed = CLASSIFIER if is_tagger else (*CLASSIFIER, f"{POOLER}dense/kernel")
+        lacking = [name for name in needed if name not in stored]
         if lacking:
             raise ValueError(
                 f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it first"

@@ -47,7 +47,7 @@ class SupervisedRun:
       initial_weights: Source of the weights if the trainer's output_dir has none.
 
     Attributes:
-      splits: The splits needed, by name; to be set before they are.
+      splits: The splits, by name; to be set before anything is trained, evaluated or predicted.
     """
 
     def __init__(

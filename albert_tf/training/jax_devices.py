@@ -250,8 +250,8 @@ def connect(
       shard_optimizer: See JaxDevices.
 
     Raises:
-      ValueError: If there is no TPU, it has another number of devices, TF_CONFIG is wrong, or there
-        is nothing of what JAX_PLATFORMS names.
+      ValueError: If there is no TPU, it has another number of devices, TF_CONFIG is wrong, or JAX
+        finds no device.
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
@@ -268,8 +268,7 @@ def connect(
         named = os.environ.get("JAX_PLATFORMS")
         what = f" of JAX_PLATFORMS={named}" if named else ""
         reason = next(iter(str(error).splitlines()), "there is none")
-        mend = "correct it, or unset it to let JAX choose"
-        mend = mend if named else "mend that, or set JAX_PLATFORMS=cpu"
+        mend = "correct it, or unset it to let JAX choose" if named else "set JAX_PLATFORMS=cpu"
         raise ValueError(f"JAX finds no device{what} ({reason}): {mend}") from error
     if not use_tpu:
         return JaxDevices(shard_optimizer=shard_optimizer)

@@ -14,6 +14,8 @@ from keras import ops
 import albert_tf
 from albert_tf import bundle
 from albert_tf.cli import finetune
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import bundles, named_weights
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation, classification_loss
@@ -116,6 +118,18 @@ def test_what_can_not_be_learned_is_one_line(task, changes, message, teacher, tm
     with pytest.raises(SystemExit, match=f"^error: .*({message})") as caught:
         runs.main(runs.command(task, tmp_path, **given))
     assert "\n" not in caught.value.code
+
+
+def test_a_teacher_must_have_learned_the_task(teacher, tmp_path):
+    bare = shutil.copytree(teacher, tmp_path / "bare")
+    for path in bare.glob("vocab.txt"):
+        path.unlink()
+    config = AlbertConfig.from_json_file(teacher / "albert_config.json")
+    weights = named_weights(albert_tf.AlbertForPreTraining(config))
+    bundles.write(str(tmp_path), config, {name: np.array(w) for name, w in weights.items()})
+    for path, message in ((bare, "has no vocabulary beside it"), (tmp_path, "fine-tune it first")):
+        with pytest.raises(SystemExit, match=f"^error: --teacher .*{message}"):
+            runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=path))
 
 
 def test_words_get_their_teachers_probabilities(golden):

@@ -292,12 +292,11 @@ def test_what_jax_cannot_do_is_said_in_one_line(folder, monkeypatch, changes, me
 
 def test_a_platform_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setenv("JAX_PLATFORMS", "nowhere")
     code = "from albert_tf.training import jax_devices; jax_devices.connect()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stderr.splitlines()[-1] == (
-        "ValueError: JAX finds no device of JAX_PLATFORMS=cuda (there is none): correct it, or "
-        "unset it to let JAX choose"
+    assert ended.stderr.splitlines()[-1].startswith(
+        "ValueError: JAX finds no device of JAX_PLATFORMS=nowhere ("
     )
 
 

@@ -60,6 +60,7 @@ def test_passages_are_the_addresses_of_their_side_by_era(output_dir, addresses):
         chosen = [address for address in addresses if address["split"] == split]
         words = [" ".join(sentence.split()) for address in chosen for sentence in address["text"]]
         assert " ".join(passage["text"] for passage in passages) == " ".join(words)
+        assert {passage["address"] for passage in passages} == {each["id"] for each in chosen}
         short = [len(passage["text"].split()) < sotu.PASSAGE_WORDS for passage in passages]
         assert sum(short) <= len(chosen)  # The last one of an address, at most.
 

