@@ -176,22 +176,22 @@ class AlbertConfig:
           OSError: If there is no such file or model.
           ValueError: If it is not JSON, not a valid config, or not a regular file.
         """
-        known = shipped.models()
+        path, known = os.fspath(path), shipped.models()
         # A directory of that name may be the model's own output.
         if shipped.is_name(path) and path in known and not os.path.isfile(path):
-            path = known[os.fspath(path)]
+            path = known[path]
         elif shipped.is_name(path) and not os.path.exists(path):
             raise FileNotFoundError(
-                f"ALBERT config {os.fspath(path)} does not exist, nor is it the name of a model: "
+                f"ALBERT config {path} does not exist, nor is it the name of a model: "
                 f"known names are {', '.join(known)}"
             )
-        name = f"ALBERT config {os.fspath(path)}"
+        name = f"ALBERT config {path}"
         files.check_file(path, name)
         values = text_files.parse_json(files.read_bytes(path, files.SMALL_BYTES), name)
         try:
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from None
+            raise ValueError(f"{path}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields by name; `from_dict` takes them back."""

@@ -2,7 +2,8 @@
 
 Also JSON with a digest that detects damage and changes.
 
-TensorFlow is imported only for paths with a scheme, so that worker processes can do without it.
+Reading imports TensorFlow only for paths with a scheme, so that worker processes can do without it;
+writing, and `list_files`, always do.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ See serving_contestants.py for what they are.
 from __future__ import annotations
 
 import argparse
+import math
 import platform
 import random
 import subprocess
@@ -41,7 +42,7 @@ class Contestant(Worker):
 def percentile(seconds: Sequence[float], share: float) -> float:
     """Returns the smallest time that a `share` of all don't exceed."""
     ordered = sorted(seconds)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def measure(workers: Sequence[Contestant], batch: int, requests: int) -> None:

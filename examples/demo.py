@@ -116,7 +116,7 @@ def fine_tune(directory: str, text: str, name: str, **start: object) -> float:
     steps = 500
     run(
         "run_finetune.py",
-        [f"{output_dir}/model.ckpt-{steps}.index"],
+        [f"{output_dir}/eval_results.txt"],
         task_name="classification",
         label_column="era",
         train_file=f"{text}/passages_train.jsonl",

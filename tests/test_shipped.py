@@ -46,6 +46,7 @@ def test_a_config_by_name(tmp_path, monkeypatch):
     expected = albert_tf.AlbertConfig.from_json_file(ROOT / "configs/albert_large_v2.json")
     monkeypatch.chdir(tmp_path)
     assert albert_tf.AlbertConfig.from_json_file("albert_large_v2") == expected
+    assert albert_tf.AlbertConfig.from_json_file(pathlib.Path("albert_large_v2")) == expected
     with pytest.raises(
         FileNotFoundError, match="^ALBERT config large .*: known names are albert_base_v1"
     ):

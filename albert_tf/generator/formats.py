@@ -80,7 +80,8 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     """Opens a file for the settings' parser.
 
     Raises:
-      ValueError: If it is a .parquet file, and the format another; see also TextFile, ParquetText.
+      ValueError: If it is a .parquet or .jsonl file, and the format another; see also
+        TextFile, ParquetText.
     """
     errors = "strict" if settings.mode == "r" else "ignore"
     if settings.input_format == "parquet":

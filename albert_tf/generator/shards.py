@@ -295,4 +295,4 @@ def unfinished(path: str) -> str:
 
 
 def _size(path: str) -> int | None:
-    return tf.io.gfile.stat(path).length if files.exists(path) else None
+    return files.size(path) if files.exists(path) else None

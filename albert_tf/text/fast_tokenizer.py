@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import base64
 import binascii
-import math
 import os
 import shutil
 import tempfile
@@ -22,6 +21,8 @@ from albert_tf.text.word_starts import CONTINUATION_MARK
 from albert_tf.text_files import read_json_object
 from albert_tf.wire import field
 
+# Fits into the float32 of SentencePiece's file.
+_MOST_SCORE = 3e38
 # transformers takes this from the scores of pieces that the release splits again.
 _DIGIT_COMMA_PENALTY = 100
 # It replaces these, with spiece.model, too; the release doesn't. Spaces are collapsed anyway.
@@ -107,7 +108,7 @@ def _sentence_piece(tokenizer: Mapping[str, Any], model: Mapping[str, Any], tabl
         raise ValueError("its pieces have no scores")
     added = tokenizer.get("added_tokens")
     added = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
-    special = {token.get("content") for token in added if token.get("special")}
+    special = [token.get("content") for token in added if token.get("special")]
     message = []
     for i, (piece, score) in enumerate(vocab):
         # No logarithm of a trained piece's probability is as low.
@@ -132,7 +133,7 @@ def _is_scored_piece(row: Any) -> bool:
         and len(row) == 2
         and isinstance(row[0], str)
         and isinstance(row[1], float)
-        and math.isfinite(row[1])
+        and abs(row[1]) < _MOST_SCORE  # False for NaN.
     )
 
 

@@ -182,6 +182,7 @@ def test_a_config_that_contradicts_it_is_refused(model, tmp_path):
         ({"normalizer": {"type": "Sequence", "normalizers": 3}}, "its normalizer is not NFKD"),
         ({"model": {"type": "BPE"}}, "neither WordPiece nor Unigram"),
         ({"model": {"type": "Unigram", "vocab": [["a", float("nan")]]}}, "no scores"),
+        ({"model": {"type": "Unigram", "vocab": [["a", -1e300]]}}, "no scores"),
         ({"model": {"type": "WordPiece", "vocab": {"a": 1}}}, "not consecutive from 0"),
         (
             {"model": {"type": "WordPiece", "vocab": {"a": 0}}},

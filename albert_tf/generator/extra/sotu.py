@@ -158,6 +158,7 @@ def main(values: flags.FlagValues) -> None:
     """Writes the addresses to --output_dir."""
     quiet.import_tensorflow()
     with errors.in_one_line(flags=values):
+        files.check_expanded(values.output_dir)
         addresses = load_addresses()
         write_files(make_files(addresses), values.output_dir)
     for split in ("train", "dev"):
