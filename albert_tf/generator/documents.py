@@ -37,8 +37,8 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
       settings: See TextSettings.
 
     Raises:
-      ValueError: If a required package is not installed (at once); if the text is not UTF-8 or not
-        in its format (when it is reached).
+      ValueError: If a required package is not installed, or a file is of another format (at once);
+        if the text is not UTF-8 or not in its format (when it is reached).
       OSError: If a file can't be read or decompressed (when it is reached).
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
@@ -46,6 +46,9 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     parser = formats.make_parser(settings)
     if any(path.endswith(".zst") for path in files):
         lines.import_zstd()
+    for path in files:
+        with formats.open_text(path, settings):
+            pass  # A file of another format is refused before the work begins.
     return _read_all(files, parser, settings)
 
 

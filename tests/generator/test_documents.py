@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pathlib
 import sys
 
 import pytest
@@ -112,3 +113,11 @@ def test_missing_packages_are_found_before_any_file_is_opened(monkeypatch):
         documents.read_documents(["gone"], TextSettings(input_format="paragraphs"))
     with pytest.raises(ValueError, match="'backports.zstd', .* is not installed"):
         documents.read_documents(["gone", "gone.zst"], TextSettings())
+
+
+def test_a_file_of_another_format_is_found_at_once(tmp_path):
+    files = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
+    for path in files:
+        pathlib.Path(path).write_text("Text.\n")
+    with pytest.raises(ValueError, match="b.jsonl is not plain text: read it with `input_format=j"):
+        documents.read_documents(files, TextSettings())
