@@ -77,7 +77,8 @@ def _run(arguments: argparse.Namespace, asked: study.Study, scale: study.Scale) 
     arguments.work.mkdir(parents=True, exist_ok=True)
     command, kept = snakemake_command(arguments, asked, scale), _kept(arguments, scale)
     failed = 0
-    for _ in ("trials", "cells") if tuning.untried(asked, scale, kept) else ("cells",):
+    # The trials, if there are any to make, then the cells.
+    for _ in range(2 if tuning.untried(asked, scale, kept) else 1):
         for plan in tuning.next_plans(asked, scale, kept):
             # Snakemake makes nothing that is there: what is kept of another training must go.
             for key in plan.missing(kept, arguments.work):

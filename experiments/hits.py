@@ -5,7 +5,6 @@ Takes the flags of run_finetune.py that made it. Of tasks without `eval_accuracy
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 from typing import Any
@@ -15,9 +14,9 @@ from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import errors, files, quiet, scripts
+from albert_tf import scripts
 from albert_tf.cli import finetune_flags
-from experiments.measure import group_sums
+from experiments import measure
 
 _METRIC = "eval_accuracy"
 
@@ -58,15 +57,13 @@ def hits(values: flags.FlagValues) -> dict[str, Any]:
             names = [row[column] for _, row in table_files.text_rows(values.eval_file, [column])]
         numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
         places = np.array([numbers[name] for name in names])
-        documents[_METRIC] = group_sums(right, np.ones(len(right)), places)
+        documents[_METRIC] = measure.group_sums(right, np.ones(len(right)), places)
     return {"metrics": {}, "documents": documents}
 
 
 def main(values: flags.FlagValues) -> None:
-    """Writes the groups."""
-    quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        files.replace(values.measures_file, json.dumps(hits(values)) + "\n")
+    """Writes the right answers."""
+    measure.write(values, hits)
 
 
 if __name__ == "__main__":

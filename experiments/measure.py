@@ -10,6 +10,7 @@ import functools
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,11 +138,16 @@ def measure(values: flags.FlagValues) -> dict[str, Any]:
     return {"metrics": metrics, "documents": by_document}
 
 
-def main(values: flags.FlagValues) -> None:
-    """Writes the measurements."""
+def write(values: flags.FlagValues, measured: Callable[[flags.FlagValues], Any]) -> None:
+    """Writes what is measured to --measures_file."""
     quiet.import_tensorflow()
     with errors.in_one_line(flags=values):
-        files.replace(values.measures_file, json.dumps(measure(values)) + "\n")
+        files.replace(values.measures_file, json.dumps(measured(values)) + "\n")
+
+
+def main(values: flags.FlagValues) -> None:
+    """Writes the measurements."""
+    write(values, measure)
 
 
 if __name__ == "__main__":

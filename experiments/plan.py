@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import re
 from typing import Any
 
 from experiments.arms import merge
+from experiments.cells import Cell
 from experiments.steps import Step, digests
 from experiments.study import RECORD_SIZES, Scale, Study
 
@@ -15,34 +15,6 @@ from experiments.study import RECORD_SIZES, Scale, Study
 TRIAL_SEED = 0
 # `{NAME}` in a flag is the directory of another step.
 _REFERENCE = re.compile(r"\{(\w+)\}")
-
-
-@dataclasses.dataclass
-class Cell:
-    """The steps of an arm and a seed: keys of its training, and by test of what judges it.
-
-    Of a study of fine-tuning only that and its measures are set. Records of packed examples get
-    no measures.
-    """
-
-    arm: str
-    seed: int
-    pretrain: str | None = None
-    results: dict[str, str] = dataclasses.field(default_factory=dict)
-    unigram: dict[str, str] = dataclasses.field(default_factory=dict)
-    measures: dict[str, str] = dataclasses.field(default_factory=dict)
-    words: dict[str, str] = dataclasses.field(default_factory=dict)
-    finetune: str | None = None
-
-    def step_keys(self) -> list[str]:
-        """Returns the steps whose metrics a report reads."""
-        by_test = (self.results, self.unigram, self.measures, self.words)
-        tests = [key for keys in by_test for key in keys.values()]
-        return [key for key in (self.pretrain, *tests, self.finetune) if key]
-
-    def is_finished(self, kept: pathlib.Path) -> bool:
-        """Tells whether all that a report reads of it is kept."""
-        return all(_has_metrics(kept, key) for key in self.step_keys())
 
 
 class Plan:
@@ -69,20 +41,8 @@ class Plan:
                 self.cells.append(self._cell(arm, seed))
 
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
-        """Returns the keys of the steps to make.
-
-        What was kept of a cell's training elsewhere is made again if the cell is not finished, or
-        has been trained in `work`: checkpoints are not kept, and all results of a cell are of one
-        training.
-        """
-        keys = []
-        for cell in self.cells:
-            trained = cell.pretrain or cell.finetune
-            is_trained_here = _has_metrics(work, trained)
-            if is_trained_here or not cell.is_finished(kept):
-                follow = (trained, *cell.results.values(), *cell.measures.values())
-                keys += [key for key in cell.step_keys() if not _has_metrics(kept, key)]
-                keys += [key for key in follow if not _is_of(work, kept, key)]
+        """Returns the keys of the steps to make; see Cell.missing."""
+        keys = [key for cell in self.cells for key in cell.missing(kept, work)]
         return list(dict.fromkeys(keys))
 
     def settings(self, arm: str) -> dict[str, Any]:
@@ -292,16 +252,6 @@ class Plan:
         step = Step(kind, dict(flags), needs, config or {}, digests(flags))
         self.steps[step.key] = step
         return step.key
-
-
-def _has_metrics(directory: pathlib.Path, key: str) -> bool:
-    return (directory / key / "metrics.json").exists()
-
-
-def _is_of(work: pathlib.Path, kept: pathlib.Path, key: str) -> bool:
-    """Whether what is kept of a step is what was made in `work`, and not elsewhere."""
-    paths = [directory / key / "metrics.json" for directory in (work, kept)]
-    return all(path.exists() for path in paths) and len({p.read_bytes() for p in paths}) == 1
 
 
 def _references(flags: dict[str, Any]) -> set[str]:

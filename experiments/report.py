@@ -139,8 +139,8 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
             *intervals,
             markdown.number(found.least, ".4f"),
         ]
-        more = f", {found.sign if claim.equal else found.size}".rstrip(", ")
-        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**{more}"]
+        more = found.sign if claim.equal else found.size
+        ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**" + (f", {more}" if more else "")]
         rows.append([claim.text, arms, f"`{claim.metric}`", *seen, *ends])
     heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Documents, too|Least|Effect|Gate|Verdict"
     yield from markdown.table(heads.split("|"), rows)

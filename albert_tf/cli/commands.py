@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import os
 from collections.abc import Callable
 
 from absl import flags
@@ -80,9 +79,7 @@ def _run(
     def main(values: flags.FlagValues) -> None:
         if "backend" in values:
             backend.choose(values)
-        else:
-            os.environ["KERAS_BACKEND"] = "tensorflow"
-        quiet.import_tensorflow()
+        quiet.import_tensorflow(for_keras="backend" not in values)
         importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 
     doc = inspect.getdoc(command) or ""

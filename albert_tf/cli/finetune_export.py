@@ -44,10 +44,11 @@ def check(values: flags.FlagValues, task: SupervisedTask, words: Vocabulary) -> 
         the vocabulary does.
     """
     _import_exporters()
-    _serving(values, task)
+    # It needs tensorflow_text as well.
     from albert_tf.serving import graph_tokenizer
 
     graph_tokenizer.build(words)
+    _serving(values, task)
 
 
 def check_free(values: flags.FlagValues, task: SupervisedTask, num_train_steps: int) -> None:

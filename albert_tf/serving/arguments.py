@@ -16,6 +16,20 @@ _BESIDE = {
     "spm_model_file": "SentencePiece model",
     "vocab_file": "WordPiece vocabulary",
 }
+# Those that are whole numbers, and what they are.
+_WHOLE_NUMBERS = {
+    "top_k": "fill_mask: number of pieces per [MASK] (5).",
+    "num_choices": "choose: number of endings per example (4).",
+    "max_qa_length": "choose: maximum length of an ending in tokens (128).",
+    "start_n_top": "answer_v2: beam size, the number of answer starts considered (5).",
+    "end_n_top": "answer_v2: beam size, the number of answer ends considered per start (5).",
+    "doc_stride": "classify, answer: distance in tokens between the starts of successive windows "
+    "(128).",
+    "max_query_length": "answer: maximum length of a question in tokens (64).",
+    "max_answer_length": "answer: maximum length of an answer in tokens (30).",
+    "n_best_size": "answer: number of answers returned, best first (20).",
+    "max_seq_length": "Maximum length of a sequence in tokens (the model's).",
+}
 
 
 def add_stored(parser: argparse.ArgumentParser) -> None:
@@ -63,23 +77,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="classify: a text may have any number of the labels.",
     )
-    add("--top_k", type=int, help="fill_mask: number of pieces per [MASK] (5).")
-    add("--num_choices", type=int, help="choose: number of endings per example (4).")
-    add("--max_qa_length", type=int, help="choose: maximum length of an ending in tokens (128).")
     add(
         "--null_threshold",
         type=float,
         help='answer_v2: null odds (score of "no answer") from which on there is no answer (0).',
-    )
-    add(
-        "--start_n_top",
-        type=int,
-        help="answer_v2: beam size, the number of answer starts considered (5).",
-    )
-    add(
-        "--end_n_top",
-        type=int,
-        help="answer_v2: beam size, the number of answer ends considered per start (5).",
     )
     add(
         "--windows",
@@ -87,19 +88,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="classify: read long texts in overlapping windows, and take the mean or the maximum "
         "of their probabilities; none cuts them.",
     )
-    add(
-        "--doc_stride",
-        type=int,
-        help="classify, answer: distance in tokens between the starts of successive windows (128).",
-    )
-    add("--max_query_length", type=int, help="answer: maximum length of a question in tokens (64).")
-    add("--max_answer_length", type=int, help="answer: maximum length of an answer in tokens (30).")
-    add("--n_best_size", type=int, help="answer: number of answers returned, best first (20).")
-    add(
-        "--max_seq_length",
-        type=int,
-        help="Maximum length of a sequence in tokens (the model's).",
-    )
+    for name, what in _WHOLE_NUMBERS.items():
+        add(f"--{name}", type=int, help=what)
 
 
 def serve(args: argparse.Namespace) -> ServedModel:

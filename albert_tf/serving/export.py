@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -75,8 +74,7 @@ def _evaluation(args: argparse.Namespace, served: ServedModel) -> scores.Evaluat
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # Whatever the model was trained on.
-    quiet.import_tensorflow()
+    quiet.import_tensorflow(for_keras=True)
     from albert_tf.serving import converted, predict, saved_model, scores
 
     with errors.in_one_line(flags=vars(args)):

@@ -275,8 +275,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # Whatever the model was trained on.
-    quiet.import_tensorflow()
+    quiet.import_tensorflow(for_keras=True)
 
     with errors.in_one_line(flags=vars(args)):
         if args.input_file:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ class Teacher:
                 f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
                 f"has {', '.join(task.classes)}: give a teacher for this task"
             )
+        self._digest = _digest_of(stored)
         # Its own columns are put into the order of the student's classes.
         self._order = order
         self._task = copy.copy(task)
@@ -93,7 +95,7 @@ class Teacher:
           split: The training examples.
           folder: A folder in it is named after the teacher.
         """
-        settings = {**self._task.settings, "weights": _digest_of_weights(self._path)}
+        settings = {**self._task.settings, "weights": self._digest}
         digest = feature_cache.digest(split.examples, settings)
         folder = os.path.join(folder, f"teacher-{digest}")
         if not files.exists(probabilities_file(folder, "train")):
@@ -119,9 +121,9 @@ class Teacher:
         return supervised_run.predict(task, RowOutputs(devices, model), own)
 
 
-def _digest_of_weights(path: str) -> str:
+def _digest_of(weights: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
-    for name, value in sorted(layouts.find(path).read_weights(path).items()):
+    for name, value in sorted(weights.items()):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()

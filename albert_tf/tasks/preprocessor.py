@@ -221,8 +221,7 @@ class Preprocessor:
         seed = random.randrange(2**31) if seed is None else seed
         order = seed if shuffle else None
         batches = TextBatches(rows, ids, columns.weights, batch_size, lengths, order)
-        is_tensorflow = keras.backend.backend() == "tensorflow"
-        return batches.as_tf_dataset() if is_tensorflow else batches
+        return batches.as_tf_dataset() if keras.backend.backend() == "tensorflow" else batches
 
     def _rows(self, columns: TextColumns) -> Iterator[Row]:
         """Yields the features of each text, or of each window of its context, unpadded."""

@@ -1,0 +1,57 @@
+"""A cell of a study: the steps of an arm and a seed, and which of them are still to be made."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+
+@dataclasses.dataclass
+class Cell:
+    """The steps of an arm and a seed: keys of its training, and by test of what judges it.
+
+    Of a study of fine-tuning only that and its measures are set. Records of packed examples get
+    no measures.
+    """
+
+    arm: str
+    seed: int
+    pretrain: str | None = None
+    results: dict[str, str] = dataclasses.field(default_factory=dict)
+    unigram: dict[str, str] = dataclasses.field(default_factory=dict)
+    measures: dict[str, str] = dataclasses.field(default_factory=dict)
+    words: dict[str, str] = dataclasses.field(default_factory=dict)
+    finetune: str | None = None
+
+    def step_keys(self) -> list[str]:
+        """Returns the steps whose metrics a report reads."""
+        by_test = (self.results, self.unigram, self.measures, self.words)
+        tests = [key for keys in by_test for key in keys.values()]
+        return [key for key in (self.pretrain, *tests, self.finetune) if key]
+
+    def is_finished(self, kept: pathlib.Path) -> bool:
+        """Tells whether all that a report reads of it is kept."""
+        return all(_metrics(kept, key).exists() for key in self.step_keys())
+
+    def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
+        """Returns the keys of the steps to make.
+
+        What was kept of its training elsewhere is made again if the cell is not finished, or has
+        been trained in `work`: checkpoints are not kept, and all its results are of one training.
+        """
+        trained = self.pretrain or self.finetune
+        if self.is_finished(kept) and not _metrics(work, trained).exists():
+            return []
+        follow = (trained, *self.results.values(), *self.measures.values())
+        keys = [key for key in self.step_keys() if not _metrics(kept, key).exists()]
+        return keys + [key for key in follow if not _is_of(work, kept, key)]
+
+
+def _is_of(work: pathlib.Path, kept: pathlib.Path, key: str) -> bool:
+    """Whether what is kept of a step is what was made in `work`, and not elsewhere."""
+    paths = [_metrics(directory, key) for directory in (work, kept)]
+    return all(path.exists() for path in paths) and len({p.read_bytes() for p in paths}) == 1
+
+
+def _metrics(directory: pathlib.Path, key: str) -> pathlib.Path:
+    return directory / key / "metrics.json"
