@@ -50,14 +50,19 @@ def similarity(argv: Sequence[str] | None = None) -> None:
         paths = files.list_files(args.input_file)
         of_records = inputs.are_records(paths)
         lines = [] if of_records else inputs.sample(inputs.texts(paths), args.max_rows)
-        found = {}
+        prepared = []
         for stored in _stored(args):
-            model = models.lengthened(models.load_encoder(stored), args.extra_layers)
-            length = _length(args, model.config)
+            config = stored.config()
+            models.check_extra_layers(config, args.extra_layers)
+            length = _length(args, config)
             if of_records:
-                rows = inputs.record_rows(paths, model.config, length, args.max_rows)
+                rows = inputs.record_rows(paths, config, length, args.max_rows)
             else:
-                rows = inputs.text_rows(lines, _tokenizer(stored, model.config), length)
+                rows = inputs.text_rows(lines, _tokenizer(stored), length)
+            prepared.append((stored, rows))
+        found = {}
+        for stored, rows in prepared:
+            model = models.lengthened(models.load_encoder(stored), args.extra_layers)
             found[stored.path] = similar.measure(model, rows)
         table = similar.table(found, args.extra_layers)
         _write(
@@ -83,8 +88,8 @@ def attention(argv: Sequence[str] | None = None) -> None:
         from albert_tf.inspection import models
 
         (stored,) = _stored(args, most=1)
+        tokenizer = _tokenizer(stored)
         model = models.load_encoder(stored)
-        tokenizer = _tokenizer(stored, model.config)
         pieces, probabilities = attending.of_text(model, tokenizer, args.text, args.text_pair)
         _write(
             args.output_dir,
@@ -110,9 +115,9 @@ def agreement(argv: Sequence[str] | None = None) -> None:
         from albert_tf.inspection import models
 
         found = {}
-        for stored in _stored(args):
+        for stored, tokenizer in [(each, _tokenizer(each)) for each in _stored(args)]:
             model = models.load_masked_lm(stored)
-            found[stored.path] = agreeing.measure(model, _tokenizer(stored, model.config))
+            found[stored.path] = agreeing.measure(model, tokenizer)
         table = agreeing.table(found)
         _write(args.output_dir, {"agreement.csv": table.encode()})
         print(table, end="")
@@ -154,12 +159,15 @@ def probes(argv: Sequence[str] | None = None) -> None:
         for name, task in _TASK_OF.items():
             if getattr(args, name) is not None and args.task != task:
                 raise ValueError(f"--{name} applies only to --task={task}: leave it out")
-        found, data = {}, {}
-        for stored in _stored(args):
-            data[stored.path] = _labelled(args, stored)
+        prepared = [(stored, _labelled(args, stored)) for stored in _stored(args)]
+        data = {stored.path: labelled for stored, labelled in prepared}
+        for labelled in data.values():
+            probing.held_out(labelled, args.seed)  # Raises, before any model is loaded.
+        found = {}
+        for stored, labelled in prepared:
             model = models.load_encoder(stored)
             control = models.with_random_weights(model.config, args.seed)
-            found[stored.path] = probing.measure(model, control, data[stored.path], args.seed)
+            found[stored.path] = probing.measure(model, control, labelled, args.seed)
         table = probing.table(found, data, args.seed)
         figure = probing.draw(found, data, args.seed)
         _write(args.output_dir, {"probes.csv": table.encode(), "probes.png": figure})
@@ -174,7 +182,7 @@ def _labelled(args: argparse.Namespace, stored: Stored) -> Labelled:
     length, most = _length(args, config), args.max_examples
     if args.task == "order":
         return probe_data.of_order(_records(args), config, length, most, args.seed)
-    how = (_tokenizer(stored, config), length, most, args.seed)
+    how = (_tokenizer(stored), length, most, args.seed)
     if args.task == "neighbours":
         return probe_data.of_neighbours(inputs.texts(files.list_files(args.input_file)), *how)
     if args.task == "conllu":
@@ -266,9 +274,9 @@ def _length(args: argparse.Namespace, config: AlbertConfig) -> int:
     return length
 
 
-def _tokenizer(stored: Stored, config: AlbertConfig) -> Tokenizer:
+def _tokenizer(stored: Stored) -> Tokenizer:
     words = stored.vocabulary()
-    words.check(config)
+    words.check(stored.config())
     return words.tokenizer
 
 

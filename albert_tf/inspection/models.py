@@ -50,22 +50,24 @@ def with_random_weights(config: AlbertConfig, seed: int) -> AlbertModel:
     return AlbertModel(config)
 
 
-def lengthened(model: AlbertModel, extra_layers: int) -> AlbertModel:
-    """Returns a model of the same weights that applies the shared block more often.
+def check_extra_layers(config: AlbertConfig, extra_layers: int) -> None:
+    """Checks that a model can be lengthened.
 
     Raises:
-      ValueError: If the layers don't share one block.
+      ValueError: If its layers don't share one block.
     """
-    config = model.config
     if extra_layers and max(config.num_attention_groups, config.num_ffn_groups) > 1:
         raise ValueError(
             "`extra_layers` applies the block that all layers share; this model has "
             f"{config.num_attention_groups} groups of attention and {config.num_ffn_groups} of "
             "feed-forward layers: leave it out"
         )
-    longer = AlbertModel(
-        dataclasses.replace(config, num_hidden_layers=config.num_hidden_layers + extra_layers)
-    )
+
+
+def lengthened(model: AlbertModel, extra_layers: int) -> AlbertModel:
+    """Returns a model of the same weights that applies its shared block more often."""
+    depth = model.config.num_hidden_layers + extra_layers
+    longer = AlbertModel(dataclasses.replace(model.config, num_hidden_layers=depth))
     longer.set_weights(model.get_weights())
     return longer
 

@@ -118,12 +118,12 @@ def test_the_command_writes_a_table(stored, tmp_path, capsys):
     assert sum(int(row["sentences"]) + int(row["left_out"]) for row in rows) == 1200
 
 
-def test_a_model_without_the_head_is_refused(config, tmp_path):
+def test_a_model_without_the_head_is_refused(config, vocabulary, tmp_path):
     albert_tf.AlbertModel(config).save(tmp_path / "model.keras")
+    given = {"model": tmp_path / "model.keras", "output_dir": tmp_path / "o"}
+    given["spm_model_file"] = vocabulary.path
     with pytest.raises(SystemExit, match="is not trained for masked LM: it lacks cls/predictions/"):
-        commands.agreement(
-            [f"--model={tmp_path / 'model.keras'}", f"--output_dir={tmp_path / 'o'}"]
-        )
+        commands.agreement([f"--{name}={value}" for name, value in given.items()])
 
 
 def test_a_vocabulary_without_english_is_refused(model, tmp_path):
