@@ -159,7 +159,8 @@ class ShardRun:
     def remove(self, keep_whole: bool) -> None:
         """Removes the incomplete shards; or all of them, and the record of them."""
         if self._file:
-            self._file.close()
+            with contextlib.suppress(tf.errors.OpError):  # A full disk again.
+                self._file.close()
         keep = self.num_whole if keep_whole else 0
         leftover = [unfinished(path) for path in self._paths[keep:]]
         if not keep:
@@ -243,8 +244,9 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
       OSError: If the shards can't be written.
     """
     try:
-        for path in paths:
-            tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+        for folder in dict.fromkeys(map(os.path.dirname, paths)):
+            tf.io.gfile.makedirs(folder or ".")
+            files.try_to_write(os.path.join(folder, f"{os.path.basename(paths[0])}.write_test"))
         with _hold_parts_folder(paths[0]) as folder:
             run = ShardRun(paths, settings, folder)
             try:

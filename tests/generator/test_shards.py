@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 from record_statistics import read_records
 
+from albert_tf import files
 from albert_tf.generator import create, shards, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import WrongVocabularyError
@@ -127,6 +128,31 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     monkeypatch.setattr(workers, "make_part", note_and_make)
     assert run() == expected
     assert min(made) == len(whole)
+
+
+def test_a_full_disk_leaves_no_partial_shard(run, tmp_path, monkeypatch):
+    class FullDisk(tf.io.gfile.GFile):
+        def close(self):
+            super().close()
+            if self.name.endswith(".unfinished"):
+                raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="No space left"):
+        patch.setattr(tf.io.gfile, "GFile", FullDisk)
+        run()
+    assert not _contents(tmp_path / "run")
+
+
+def test_every_folder_is_tested_before_the_work(run, tmp_path, monkeypatch):
+    def refuse(path):
+        if "/b/" in path:
+            raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
+
+    monkeypatch.setattr(files, "try_to_write", refuse)
+    monkeypatch.setattr(workers, "make_part", None)
+    listed = [tmp_path / "run" / "a", tmp_path / "run" / "b" / "c"]
+    with pytest.raises(SystemExit, match="can't write .*run/b/a.write_test; Permission denied"):
+        run(output_file=",".join(map(str, listed)), num_output_shards=None)
 
 
 def test_whole_shards_outlive_a_share_of_unknown_pieces_that_may_yet_be_allowed(
