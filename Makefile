@@ -31,7 +31,7 @@ demo: $(INSTALLED)
 test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not peers'
 
-# The tests that need the real transformers, torch, KerasHub or onnxruntime: 1 GB if pip finds
+# The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
 # torch's CPU build, several GB otherwise. And a study under the real Snakemake, which has an
 # environment of its own.
 test-peers: $(PEERS) $(STUDIES_INSTALLED)
@@ -86,7 +86,7 @@ endif
 
 # torch is pinned: each release means gigabytes to download, and another peer to compare with.
 $(PEERS): $(INSTALLED)
-	$(BIN)/pip $(PIP_INSTALL) -e '.[onnx,peers,serving]' 'torch==2.13.*'
+	$(BIN)/pip $(PIP_INSTALL) -e '.[beam,onnx,peers,serving]' 'torch==2.13.*'
 	@touch $@
 
 $(TPU_INSTALLED): tools/tpu_check/requirements.txt

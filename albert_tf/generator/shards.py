@@ -93,7 +93,7 @@ class ShardRun:
         self.folder = folder
         self._paths = paths
         self._settings = settings
-        self._state_path = f"{paths[0]}.unfinished.json"
+        self._state_path = state_path(paths[0])
         self._whole = self._find_whole_shards()
         self._file: tf.io.gfile.GFile | None = None
         self._num_bytes, self._end, self._report = 0, self.start, Report()
@@ -247,7 +247,7 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
         for folder in dict.fromkeys(map(os.path.dirname, paths)):
             tf.io.gfile.makedirs(folder or ".")
             files.try_to_write(os.path.join(folder, f"{os.path.basename(paths[0])}.write_test"))
-        with _hold_parts_folder(paths[0]) as folder:
+        with hold_parts_folder(paths[0]) as folder:
             run = ShardRun(paths, settings, folder)
             try:
                 run.save()
@@ -268,7 +268,12 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
 
 
 @contextlib.contextmanager
-def _hold_parts_folder(first_path: str) -> Iterator[str]:
+def hold_parts_folder(first_path: str) -> Iterator[str]:
+    """Yields a local folder for the parts of a run, and reserves its shards while the body runs.
+
+    Raises:
+      ValueError: If another process has them.
+    """
     if files.is_remote(first_path):
         held = run_lock.hold(*os.path.split(unfinished(first_path)))
         with held, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -294,6 +299,11 @@ def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | 
 def unfinished(path: str) -> str:
     """Returns the name of a shard until all are complete."""
     return f"{path}.unfinished"
+
+
+def state_path(first_path: str) -> str:
+    """Returns the file that a run keeps until all shards are complete."""
+    return f"{first_path}.unfinished.json"
 
 
 def _size(path: str) -> int | None:

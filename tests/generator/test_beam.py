@@ -11,13 +11,14 @@ import json
 
 import pytest
 
-from albert_tf.generator import blocks, create
+from albert_tf.generator import blocks, create, shards
 from albert_tf.generator import flags as generator_flags
 from tests.script_flags import parse
 
 pytest.importorskip("apache_beam", reason="needs albert_tf[beam]")
 
 pytestmark = [
+    pytest.mark.peers,
     # Of Beam and of what it imports.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -136,15 +137,37 @@ def test_failure_of_a_worker_is_one_line_and_leaves_nothing(run, texts, tmp_path
             r"error: --input_file: the text fills \d+ of 999 output files",
         ),
         (
-            {"max_unknown_share": -1},
+            {"max_unknown_share": 0, "spm_model_file": "", "vocab_file": "vocab.txt"},
             "error: .* tokens are \\[UNK\\], more than --max_unknown_share",
         ),
     ],
 )
-def test_bad_flag_is_one_line_and_leaves_nothing(run, tmp_path, changes, message):
+def test_bad_flag_is_one_line_and_leaves_nothing(run, tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
     with pytest.raises(SystemExit, match=message):
         run("beam", **changes)
     assert not list(tmp_path.glob("beam/*"))
+
+
+def test_an_unfinished_local_run_is_left_alone(run, tmp_path):
+    left = tmp_path / "beam" / "out.tfrecord-00000-of-00003.unfinished.json"
+    left.parent.mkdir()
+    left.write_text("{}")
+    with pytest.raises(SystemExit, match="belongs to an unfinished run of --runner=local"):
+        run("beam")
+    assert list(left.parent.iterdir()) == [left]
+
+
+def test_another_run_is_left_alone(run, tmp_path):
+    first = tmp_path / "beam" / "out.tfrecord-00000-of-00003"
+    first.parent.mkdir()
+    shard = first.with_name(first.name + ".unfinished")
+    shard.write_text("half of it")
+    with shards.hold_parts_folder(str(first)):
+        with pytest.raises(SystemExit, match="another run .* is using .*unfinished.parts"):
+            run("beam")
+        assert shard.read_text() == "half of it"
 
 
 def test_text_without_documents_is_refused(run, tmp_path):

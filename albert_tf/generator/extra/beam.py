@@ -28,10 +28,10 @@ import apache_beam as beam
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from albert_tf.generator import workers
+from albert_tf import files
+from albert_tf.generator import shards, workers
 from albert_tf.generator.blocks import Place, TextBlock
 from albert_tf.generator.report import Report
-from albert_tf.generator.shards import check_filled, unfinished
 
 
 class _Part(NamedTuple):
@@ -50,8 +50,8 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
       beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
 
     Raises:
-      ValueError: If a quotation in the options has no end, the vocabulary doesn't suit the text, or
-        there is too little text for the shards.
+      ValueError: If a quotation in the options has no end, the vocabulary doesn't suit the text,
+        there is too little text for the shards, or another run has them.
       OSError: If the pipeline fails; the message ends with the reason.
     """
     options = _parse_options(beam_options)
@@ -81,11 +81,11 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         with tf.io.gfile.GFile(report_file) as file:
             report = Report.from_json(json.loads(file.read()))
         plan.check(report)
-        check_filled(report, len(plan.output_files))
+        shards.check_filled(report, len(plan.output_files))
         report.seconds = time.monotonic() - started
         report.shards = {path: report.shards[path] for path in plan.output_files}
         for path in plan.output_files:
-            tf.io.gfile.rename(unfinished(path), path, overwrite=True)
+            tf.io.gfile.rename(shards.unfinished(path), path, overwrite=True)
     return report
 
 
@@ -135,7 +135,7 @@ class _MakeParts(beam.DoFn):
 def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[str]) -> Report:
     shard, shard_parts = gathered
     total, num_bytes = Report(), 0
-    with tf.io.gfile.GFile(unfinished(output_files[shard]), "wb") as output:
+    with tf.io.gfile.GFile(shards.unfinished(output_files[shard]), "wb") as output:
         for part in sorted(shard_parts, key=lambda part: part.first_document):
             total.merge(part.report)
             with tf.io.gfile.GFile(part.path, "rb") as file:
@@ -154,21 +154,33 @@ def _merge(reports: Iterable[Report]) -> Report:
 
 @contextlib.contextmanager
 def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
-    """Makes the folder; at the end removes it and unfinished shards."""
+    """Reserves the shards and makes the folder; at the end removes it and unfinished shards."""
     try:
-        for path in (folder, *map(os.path.dirname, output_files)):
+        for path in map(os.path.dirname, output_files):
             tf.io.gfile.makedirs(path or ".")
-        yield
+        with shards.hold_parts_folder(output_files[0]):
+            _refuse_unfinished_run(output_files[0])
+            tf.io.gfile.makedirs(folder)
+            try:
+                yield
+            finally:
+                for path in map(shards.unfinished, output_files):
+                    with contextlib.suppress(tf.errors.OpError):
+                        tf.io.gfile.remove(path)
+                with contextlib.suppress(tf.errors.OpError):
+                    tf.io.gfile.rmtree(folder)
     except tf.errors.OpError as error:
         raise OSError(
             f"`output_file`: can't write {','.join(output_files)}: {error.message}"
         ) from error
-    finally:
-        for path in map(unfinished, output_files):
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.remove(path)
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.rmtree(folder)
+
+
+def _refuse_unfinished_run(first_path: str) -> None:
+    if files.exists(path := shards.state_path(first_path)):
+        raise ValueError(
+            f"`output_file`: {path} belongs to an unfinished run of `runner=local`: give its flags "
+            "to finish it, or remove that file to start afresh"
+        )
 
 
 def _last_line(error: Exception) -> str:
