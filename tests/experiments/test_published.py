@@ -32,7 +32,7 @@ SAME = {
     "all shared, E=768": [("3", "all-shared E=768"), ("4", "E=768 all-shared")],
     "3 layers": [("11", "3 layers"), ("12", "H=1024")],
     "xxlarge of 12 layers": [("6", "ALBERT-xxlarge 125k 32h"), ("13", "12 layers")],
-    # Which table 2 says to be of 12.
+    # Which table 1 says to be of 12.
     "xxlarge of 24 layers": [("2", "ALBERT xxlarge"), ("13", "24 layers")],
 }
 GLUE = ("MNLI", "QNLI", "QQP", "RTE", "SST", "MRPC", "CoLA", "STS", "WNLI")

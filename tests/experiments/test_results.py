@@ -1,6 +1,6 @@
 """The reports that are committed are those of the committed cells.
 
-Can't see: whether the cells are those of today's code, which is no part of their keys.
+Can't see: whether the cells are those of today's code, which is no part of their keys; figures.
 """
 
 from __future__ import annotations

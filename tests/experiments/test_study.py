@@ -194,11 +194,18 @@ def test_a_changed_arm_changes_its_own_cells_only(tmp_path):
         assert (before[key].results == after[key].results) == (key[0] == "without")
 
 
-def test_studies_share_cells(tmp_path):
-    """The default arm of dropout.toml is the study's here, by another name."""
-    found, _ = cells(tmp_path, STUDY.replace('"without"', '"plain"').replace('"with"', '"noisy"'))
-    own, _ = cells(tmp_path)
-    assert found["plain", 1].pretrain == own["without", 1].pretrain
+def test_studies_share_cells():
+    same = {
+        "dropout": "without",
+        "sharing": "all, E=128",
+        "embedding": "all, E=128",
+        "objective": "SOP",
+    }
+    found = set()
+    for name, arm in same.items():
+        plan = Plan(study.read_study(name), study.read_scale("cpu"))
+        found |= {cell.pretrain for cell in plan.cells if (cell.arm, cell.seed) == (arm, 1)}
+    assert len(found) == 1
 
 
 def test_a_warm_start_has_its_arms_seed(tmp_path):

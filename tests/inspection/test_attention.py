@@ -26,11 +26,11 @@ def test_probabilities_are_the_formula(encoder, features):
 
 
 def test_each_layer_has_the_weights_of_its_group(config, features):
-    """Two groups whose weights are the same but for the second's keys, which are 0."""
+    """Without keys, a position attends to all evenly: those of layers 2 and 4 are removed."""
     model = randomise(albert_tf.AlbertModel(dataclasses.replace(config, num_hidden_groups=5)))
     for number in (1, 3):
-        for weight in (model.encoder.attention[number].key_kernel,):
-            weight.assign(np.zeros(weight.shape))
+        kernel = model.encoder.attention[number].key_kernel
+        kernel.assign(np.zeros(kernel.shape))
     found = attention.probabilities(model, features)[:, 0]
     even = [np.allclose(layer, 1 / 13) for layer in found]
     assert even == [False, True, False, True, False]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -91,6 +92,19 @@ def test_the_command_writes_table_and_figure(stored, text_file, tmp_path, capsys
     expected = expected_of(states, features["input_mask"])
     actual = [[float(row[name]) for name in similarity.COLUMNS[-2:]] for row in rows]
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.INSPECTED)
+
+
+def test_two_models_are_in_one_table(stored, config, vocabulary, text_file, tmp_path):
+    shallow = tmp_path / "shallow.keras"
+    model = albert_tf.AlbertModel(dataclasses.replace(config, num_hidden_layers=3))
+    randomise(model).save(shallow)
+    shutil.copy(vocabulary.path, tmp_path / "spiece.model")
+    out = tmp_path / "out"
+    given = [f"--input_file={text_file}", f"--output_dir={out}"]
+    commands.similarity(["--model", stored, str(shallow), *given])
+    rows = list(csv.DictReader((out / "similarity.csv").read_text().splitlines()))
+    layers = [(stored, i) for i in range(1, 6)] + [(str(shallow), i) for i in range(1, 4)]
+    assert [(row["model"], int(row["layer"])) for row in rows] == layers
 
 
 def test_records_are_read_with_their_masks(tmp_path):
