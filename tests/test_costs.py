@@ -85,20 +85,22 @@ def test_parameters_and_their_bytes_are_the_models(sharing, changes):
     assert costs.weight_bytes(config) == sum(w.value.numpy().nbytes for w in model.weights)
 
 
-def products(config: AlbertConfig, shape: Shape) -> int:
-    """Returns the FLOPs of the matrix products in the graph of a forward pass."""
+def products(config: AlbertConfig, shape: Shape, is_training: bool) -> int:
+    """Returns the FLOPs of the matrix products in the graph of a forward pass, or of a step."""
     model = AlbertForPreTraining(config)
+    weights = [weight.value for weight in model.trainable_variables]
+
+    def run(input_ids, masked_lm_positions):
+        with tf.GradientTape() as tape:
+            features = {"input_ids": input_ids, "masked_lm_positions": masked_lm_positions}
+            outputs = model(features, training=is_training)
+            logits = (outputs["masked_lm_logits"], outputs["sentence_order_logits"])
+            loss = sum(map(tf.reduce_sum, logits))
+        return tape.gradient(loss, weights) if is_training else outputs
+
     ids = tf.TensorSpec((shape.batch, shape.seq), tf.int32)
     at = tf.TensorSpec((shape.batch, shape.predictions), tf.int32)
-    graph = (
-        tf.function(
-            lambda input_ids, masked_lm_positions: model(
-                {"input_ids": input_ids, "masked_lm_positions": masked_lm_positions}
-            )
-        )
-        .get_concrete_function(ids, at)
-        .graph
-    )
+    graph = tf.function(run).get_concrete_function(ids, at).graph
     found = 0
     for operation in graph.get_operations():
         if operation.type in ("MatMul", "BatchMatMulV2"):
@@ -113,12 +115,22 @@ def products(config: AlbertConfig, shape: Shape) -> int:
     return found
 
 
-def test_flops_are_those_of_the_graph():
+@pytest.mark.parametrize(
+    ("count", "is_training"), [(costs.forward_flops, False), (costs.step_flops, True)]
+)
+def test_flops_are_those_of_the_graph(count, is_training):
     """Of one more layer: the last one is computed only where it is read, which doesn't count."""
     shape = Shape(2, 11, 5)
     deep, deeper = (dataclasses.replace(SMALL, num_hidden_layers=n) for n in (3, 4))
-    grown = products(deeper, shape) - products(deep, shape)
-    assert costs.forward_flops(deeper, shape) - costs.forward_flops(deep, shape) == grown
+    grown = products(deeper, shape, is_training) - products(deep, shape, is_training)
+    assert count(deeper, shape) - count(deep, shape) == grown
+
+
+def test_activations_of_a_block_are_what_the_documents_say():
+    """30 MiB of ALBERT-base at 4 x 128."""
+    twice = dataclasses.replace(BASE, num_hidden_layers=2 * BASE.num_hidden_layers)
+    grown = [costs.activation_bytes(config, Shape(4, 128)) for config in (BASE, twice)]
+    assert (grown[1] - grown[0]) / BASE.num_hidden_layers == 30 * 2**20
 
 
 def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
