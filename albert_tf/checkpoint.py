@@ -192,8 +192,8 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
             ) from None
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one; a "
-            "run goes on from the one before if the files of this one are removed"
+            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one; to "
+            "resume a run from the one before, remove the files of this one"
         ) from None
 
 

@@ -79,7 +79,8 @@ def _define_task(values: flags.FlagValues) -> None:
     group.string(
         "predict_file",
         None,
-        "File to predict, in the format of train_file. A table needs no labels here.",
+        "File with the examples to predict, in the format of train_file. A table needs no labels "
+        "here.",
     )
     group.string("text_column", "text", "Column with the text of a table.")
     group.string(

@@ -85,7 +85,8 @@ def write(
     changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
     if changed:
         logging.warning(
-            "%s goes on with a run that began with %s: to begin anew, give another --output_dir",
+            "%s: resuming a run that was started with %s: to start a new one, give another "
+            "--output_dir",
             values.output_dir,
             "; ".join(changed),
         )

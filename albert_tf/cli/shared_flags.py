@@ -132,8 +132,8 @@ def _define_speed(values: flags.FlagValues) -> None:
         "backend",
         None,
         list(backend.BACKENDS),
-        "Framework that computes, on the same records and checkpoints. By default KERAS_BACKEND, "
-        "else tensorflow.",
+        "Framework to train with; records and checkpoints are the same for both. By default the "
+        "one that KERAS_BACKEND names, else tensorflow.",
     )
     group.enum(
         "precision",

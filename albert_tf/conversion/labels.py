@@ -132,7 +132,7 @@ def in_order(
         raise ValueError(
             f"{path} has the classes {', '.join(named)}, but the task has {', '.join(classes)}: "
             f"train first (`do_train`); or, if only the names differ, put a {LABELS_FILE} with "
-            "the task's beside the weights, in the order of their ids"
+            "the task's names beside the weights, in the order of the class ids"
         )
     logging.warning(
         "%s has the head of another task (classes %s), which is not loaded", path, ", ".join(named)

@@ -262,7 +262,7 @@ def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Rec
         its_name = given[0].replace("masked_lm_prob", "masked_lm_budget")
         raise ValueError(
             f"--{given[0]} has no effect with --masking=dynamic, which writes no masks: set "
-            f"--{its_name} of run_pretraining.py instead"
+            f"--{its_name} of albert-pretrain instead"
         )
     return instances.Recipe(
         pairs=PairSettings(

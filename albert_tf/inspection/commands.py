@@ -32,15 +32,21 @@ def similarity(argv: Sequence[str] | None = None) -> None:
         "Measures the L2 distance and the angle between input and output of each layer, as in "
         "figure 1 of the paper.",
     )
-    _add_input(parser, "Text, a row a line, or records of pre-training; globs, with commas.")
+    _add_input(
+        parser,
+        "Text files, a row per line, or pre-training records; paths or globs, separated by commas.",
+    )
     parser.add_argument(
-        "--max_rows", type=_positive, default=256, help="Rows to measure on, a sample."
+        "--max_rows",
+        type=_positive,
+        default=256,
+        help="Maximum number of rows to measure on, drawn at random.",
     )
     parser.add_argument(
         "--extra_layers",
         type=_not_negative,
         default=0,
-        help="Times to apply the shared block after the last layer.",
+        help="Number of additional times to apply the shared block after the last layer.",
     )
     args = parser.parse_args(argv)
     with _running(args):
@@ -133,7 +139,7 @@ def probes(argv: Sequence[str] | None = None) -> None:
         "--task",
         required=True,
         choices=_TASKS,
-        help="What the probes are to tell: order, whether the segments of a record are swapped; "
+        help="What the probes predict: order, whether the segments of a record are swapped; "
         "neighbours, whether two adjacent pieces of a text are exchanged; table, the label of a "
         "text; conllu, a column of a word.",
     )
@@ -221,8 +227,8 @@ def _add_input(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--max_seq_length",
         type=_positive,
-        help="Maximum length of a row in tokens, of records their length; by default 128, or the "
-        "model's maximum if that is less.",
+        help="Maximum length of a row in tokens; for records, the length they were made with; by "
+        "default 128, or the model's maximum if that is less.",
     )
 
 

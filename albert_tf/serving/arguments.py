@@ -56,7 +56,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_stored(parser)
     add = parser.add_argument_group(
         "for some tasks",
-        "Lengths, windows, pairs, beams: by default as in fine-tuning. In parentheses: otherwise.",
+        "By default lengths, windows, pairs and beam sizes are those of fine-tuning or, if these "
+        "are unknown, the values in parentheses.",
     ).add_argument
     add(
         "--labels",
@@ -80,7 +81,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add(
         "--null_threshold",
         type=float,
-        help='answer_v2: null odds (score of "no answer") from which on there is no answer (0).',
+        help='answer_v2: null odds (score of "no answer") from which on the answer is empty (0).',
     )
     add(
         "--windows",

@@ -137,7 +137,7 @@ def _runner(path: str) -> runtimes.Runner:
         ) from error
     if sorted(runner.inputs) != sorted(FEATURES):
         raise ValueError(
-            f"{path} was not written by python -m albert_tf.export, because its inputs are "
+            f"{path} was not written by albert-export, because its inputs are "
             f"{', '.join(runner.inputs)}: export the trained model"
         )
     return runner

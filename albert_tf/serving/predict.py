@@ -205,9 +205,7 @@ def _load_saved_model(path: str) -> Predictor:
     names = signature.structured_input_signature[1] if signature else {}
     is_ours = names and set(names) <= set(_ORDER)
     if not is_ours or answers.MAKERS.keys().isdisjoint(signature.structured_outputs):
-        raise ValueError(
-            f"{path} was not written by python -m albert_tf.export: export a trained model"
-        )
+        raise ValueError(f"{path} was not written by albert-export: export a trained model")
     return Predictor(signature, exported)
 
 

@@ -110,12 +110,14 @@ def test_a_finished_run_keeps_its_record(copy, caplog):
     before = (copy / "out" / "run.json").read_bytes()
     runs.main(runs.command("mrpc", copy, do_train=True))
     assert "already trained for 4 of 4 steps" in caplog.text
-    assert "goes on with a run" not in caplog.text
+    assert "resuming a run that" not in caplog.text
     data = shutil.copytree(runs.GOLDEN / "features" / "glue_data", copy / "data")
     others = {"init_checkpoint": copy / "out" / "model.ckpt-best", "from_scratch": None}
     others |= {"data_dir": data, "learning_rate": 0.5, "max_seq_length": 20}
     runs.main(runs.command("mrpc", copy, do_train=True, **others))
-    (found,) = (line for line in caplog.text.splitlines() if "goes on with a run" in line)
+    (found,) = (line for line in caplog.text.splitlines() if "resuming a run that" in line)
     assert "init_checkpoint none, not " in found and "glue_data, not " in found
-    assert "learning_rate 0.01, not 0.5; max_seq_length 23, not 20: to begin anew, give" in found
+    assert (
+        "learning_rate 0.01, not 0.5; max_seq_length 23, not 20: to start a new one, give" in found
+    )
     assert (copy / "out" / "run.json").read_bytes() == before

