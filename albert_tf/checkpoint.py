@@ -75,6 +75,17 @@ def best(directory: str) -> str | None:
     return prefix if files.exists(prefix + _INDEX) else None
 
 
+def to_use(directory: str, evaluates: bool) -> str | None:
+    """Returns the checkpoint to predict with: the best, or that of a run that evaluates none.
+
+    Args:
+      directory: The run's directory.
+      evaluates: Whether each checkpoint of the run is evaluated; otherwise the newest is taken.
+    """
+    candidates = [best(directory), latest(directory)]
+    return next(filter(None, candidates if evaluates else reversed(candidates)), None)
+
+
 def listed(directory: str) -> list[str]:
     """Returns the prefixes of a directory's complete checkpoints, oldest first.
 

@@ -144,7 +144,7 @@ def create_devices(values: flags.FlagValues) -> Devices:
             values.train_batch_size, values.gradient_accumulation_steps, devices
         )
     used = {name: values[flag].value for flag, _, name in finetune_tasks.SPLITS.values()}
-    used["predict_batch_size"] |= bool(values.span_model_dir)
+    used["predict_batch_size"] |= bool(values.span_model_dir or values.teacher)
     for name in ("eval_batch_size", "predict_batch_size"):
         if used[name]:
             checks.check_batch_size(name, getattr(values, name), devices)
@@ -167,8 +167,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     finetune_tasks.find_vocabulary(values)
     words = finetune_records.read_vocabulary(values, config)
     task, read = finetune_tasks.make_task(values, config, words.tokenizer)
-    if values.do_train:
-        finetune_records.check_same_task(values, task)
+    used = _stored(values) or (None if values.do_train else finetune_flags.initial_weights(values))
+    finetune_records.check_same_task(values, task, used)
     if values.export_dir:
         finetune_export.check(values, task, words)
     teacher = _teacher(values, task) if values.teacher else None
@@ -195,7 +195,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         accumulation_steps=values.gradient_accumulation_steps,
     )
     initial = finetune_flags.initial_weights(values)
-    start = trainer.initialise(initial, classes=task.classes) if values.do_train else None
+    start = trainer.initialise(initial) if values.do_train else None
     run = SupervisedRun(task, trainer, initial)
     if not values.do_train:
         run.restore_best()
@@ -208,13 +208,13 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
             evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
-        finetune_records.write(values, task, words, given, resumes=start == "resume")
+        finetune_records.write(values, task, words, given, examples, resumes=start == "resume")
     return run, num_train_steps
 
 
 def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:
     distillation = Distillation(values.distillation_weight, values.temperature)
-    return Teacher(values.teacher, task, distillation)
+    return Teacher(values.teacher, task, distillation, values.predict_batch_size)
 
 
 def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:

@@ -147,7 +147,8 @@ EXPORTS = {
 
 
 def _to_export(values: flags.FlagValues) -> str | None:
-    found = checkpoint.best(values.output_dir) or checkpoint.latest(values.output_dir)
+    evaluates = values.do_eval or not values.do_train
+    found = checkpoint.to_use(values.output_dir, evaluates)
     return found or finetune_flags.initial_weights(values)
 
 

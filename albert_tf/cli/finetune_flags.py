@@ -231,8 +231,10 @@ def set_task_defaults(values: flags.FlagValues) -> None:
     model = squad_model(values)
     defaults = {**DEFAULTS.get(model or name, {})}
     if model:
-        # Prediction first finds the best checkpoint there.
-        defaults["do_eval"] = values.do_predict
+        # Prediction first finds the best checkpoint, as in the release on the file to predict; of
+        # your own questions that is no file to choose by.
+        has_own = bool(values.eval_file) or name != "question_answering"
+        defaults["do_eval"] = values.do_predict and has_own
     if values.ensemble_dirs:
         # The predictions already exist.
         defaults |= {"do_train": False, "do_eval": False}

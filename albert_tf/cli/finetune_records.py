@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, scripts
+from albert_tf import scripts
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
+from albert_tf.tasks import feature_cache
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
@@ -37,14 +40,27 @@ def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabular
     return words
 
 
-def check_same_task(values: flags.FlagValues, task: SupervisedTask) -> None:
-    """Checks that the run in output_dir, which training would resume, is of the same task.
+def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str | None) -> None:
+    """Checks that weights are of the same task, or without training of the same kind of task.
+
+    Args:
+      values: The flags.
+      task: The task.
+      source: The checkpoint that training would resume, or the weights that are used without;
+        None if there are none.
 
     Raises:
-      ValueError: If it is another task's, even if the weights would fit.
+      ValueError: If they are another task's, even if they would fit.
     """
-    found = run_record.find(values.output_dir) if checkpoint.latest(values.output_dir) else None
+    found = run_record.find(source) if source else None
     if found is None:  # Earlier versions, and the release, wrote no record.
+        return
+    if not values.do_train:
+        if found.is_for_another(record(values, task, None)):
+            raise ValueError(
+                f"{source} was trained for {found.task_name}, not for {values.task_name}: set "
+                f"--task_name={found.task_name}, or name other weights"
+            )
         return
     before = (found.task_name, found.problem_type or task.problem_type)
     now = (values.task_name, task.problem_type)
@@ -61,14 +77,25 @@ def write(
     task: SupervisedTask,
     words: Vocabulary,
     initial: str | None,
+    examples: Mapping[str, Sequence[Any]],
     resumes: bool,
 ) -> None:
-    """Writes the vocabulary and what the run is, and from which initial weights it starts.
+    """Writes the vocabulary and what the run is.
 
     A run that resumes keeps its record, and is warned if it has begun with something else.
+
+    Args:
+      values: The flags.
+      task: The task.
+      words: The vocabulary.
+      initial: The weights that the run starts from, as named.
+      examples: Those of "train" and, if each checkpoint is evaluated, "dev".
+      resumes: Whether the run is in output_dir.
     """
     vocabulary.keep(words, values.output_dir)
-    now = record(values, task, initial)
+    splits = [name for name in ("train", "dev") if name in examples]
+    data = {name: feature_cache.digest(examples[name], {}) for name in splits}
+    now = dataclasses.replace(record(values, task, initial), data=data)
     before = run_record.find(values.output_dir) if resumes else None
     if before is None or not before.command:
         now.write(values.output_dir)
@@ -83,6 +110,8 @@ def write(
         names = {**before.serving, **now.serving}
         pairs |= {name: (before.serving.get(name), now.serving.get(name)) for name in names}
     changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
+    edited = [name for name in data if before.data.get(name, data[name]) != data[name]]
+    changed += [f"other {name} examples" for name in edited]
     if changed:
         logging.warning(
             "%s: resuming a run that was started with %s: to start a new one, give another "

@@ -95,7 +95,9 @@ def weigh_classes(values: flags.FlagValues, task: SupervisedTask, examples: Sequ
 def _glue_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
     row = GLUE_TASKS[values.task_name]
     file = f"{row.submission or row.folder}.tsv"
-    task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0))
+    # These predict with MNLI's run, in its directory.
+    prefix = f"{values.task_name}_" if values.task_name in ("mismnli", "ax") else ""
+    task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0), prefix)
     return task, functools.partial(read_glue, values.task_name, _folder(values))
 
 
@@ -175,10 +177,14 @@ def find_vocabulary(values: flags.FlagValues) -> None:
     Raises:
       ValueError: If several lie there, or it is damaged.
     """
-    if values.spm_model_file or values.vocab_file:
-        return
     given = values.do_lower_case if values["do_lower_case"].present else None
     initial = finetune_flags.initial_weights(values)
+    if values.spm_model_file or values.vocab_file:
+        if initial:
+            files.check_not_url(initial)
+            is_word_piece = not values.spm_model_file
+            values["do_lower_case"].value = vocabulary.is_uncased(initial, is_word_piece, given)
+        return
     found = vocabulary.find(initial, given) if initial else None
     found = found or vocabulary.find(values.output_dir, given)
     if found:
@@ -248,6 +254,10 @@ def _file(values: flags.FlagValues, split: str) -> str:
 
 
 def _read_squad(values: flags.FlagValues, split: str) -> list[SquadExample]:
+    if split == "dev" and not (values.eval_file or values.predict_file):
+        raise ValueError(
+            f"--do_eval of {values.task_name} reads --eval_file, or else --predict_file: set one"
+        )
     # The release evaluates on the file it predicts.
     path = _file(values, "test" if split == "dev" and not values.eval_file else split)
     examples = read_squad(path)

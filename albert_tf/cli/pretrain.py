@@ -118,6 +118,13 @@ def _check_row_format(
         )
 
 
+def _check_initial(values: flags.FlagValues, config: AlbertConfig) -> None:
+    """Checks the initial weights by their config, before records are read; see load_weights."""
+    layout = layouts.find(values.init_checkpoint)
+    free = ("num_hidden_layers", *(("num_hidden_groups",) if values.init_from_group0 else ()))
+    layouts.check_config(config, layout, values.init_checkpoint, free, replace=True)
+
+
 def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Trainer, Records]:
     """Checks everything, and returns a Trainer with its initial weights, and the records.
 
@@ -131,7 +138,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         if not checkpoint.latest(values.output_dir):
             shared_flags.fetch_weights(values, "init_checkpoint")
             if values.init_checkpoint:
-                layouts.find(values.init_checkpoint)
+                _check_initial(values, config)
     files = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
     devices = backend.create_devices(values)

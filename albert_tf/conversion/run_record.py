@@ -41,6 +41,7 @@ class RunRecord:
       train_data: File or directory of the examples; "" if it is not known.
       learning_rate: The rate; "" if it is not known.
       serving: How it read its texts: options of the class that serves the task.
+      data: Digests of the examples that it trains and evaluates on, by split.
     """
 
     task_name: str
@@ -51,11 +52,19 @@ class RunRecord:
     train_data: str = ""
     learning_rate: str = ""
     serving: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
         """Hugging Face's class for the model; "" where its heads tell."""
         return _CLASSIFIER if self.problem_type else _ARCHITECTURES.get(self.task_name, "")
+
+    def is_for_another(self, other: RunRecord) -> bool:
+        """Whether this model's head, whose weights may fit, means something else than another's."""
+        if not (self.architecture and other.architecture):
+            return False  # The names of their heads tell.
+        types = {self.problem_type, other.problem_type} - {""}
+        return self.architecture != other.architecture or len(types) > 1
 
     def write(self, directory: str) -> None:
         """Writes the record."""
@@ -77,7 +86,7 @@ def find(path: str) -> RunRecord | None:
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
     fields = dataclasses.fields(RunRecord)
-    kinds = {field.name: dict if field.name == "serving" else str for field in fields}
+    kinds = {field.name: dict if field.name in ("serving", "data") else str for field in fields}
     # Earlier versions wrote fewer.
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     names = [name for name in kinds if name in stored or name in needed]

@@ -72,7 +72,8 @@ def serve(
         # The model's own count: the serving class says how many labels that needs.
         count = labels.count(stored.path) or 1
         sizes = {"num_labels": count}
-        options.setdefault("labels", labels.find(stored.path, count))
+        if "labels" not in options:
+            options["labels"] = labels.find(stored.path, count)
     model = model_class(config, **sizes)
     lacking = stored.fill(model, classes)
     if task == "fill_mask":

@@ -37,6 +37,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
       key_metric: The metric by which checkpoints are compared.
       results_file: Name of the file of ids and predicted labels.
       number_range: Smallest and largest number allowed in a regression's file.
+      prefix: Before the names of the other files, of a task that shares its directory.
 
     Attributes:
       class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
@@ -57,12 +58,14 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         key_metric: str = "eval_accuracy",
         results_file: str = "predictions.tsv",
         number_range: tuple[float, float] = (-np.inf, np.inf),
+        prefix: str = "",
     ) -> None:
         super().__init__(options, tokenizer, max_seq_length)
         self.classes = tuple(classes)
         self.key_metric = key_metric
         self.results_file = results_file
         self.number_range = number_range
+        self.prefix = prefix
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
         binary = ("f1", "matthew_corr") if len(classes) == 2 else ()
         names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
@@ -136,11 +139,13 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         test_results.tsv is as in the release: the probabilities of one example per line.
         `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
         """
-        stored_predictions.write_probabilities(directory, split, _ids(examples), predictions)
+        stored_predictions.write_probabilities(
+            directory, f"{self.prefix}{split}", _ids(examples), examples, predictions
+        )
         if split != "test":
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
-        _write_lines(os.path.join(directory, "test_results.tsv"), rows)
+        _write_lines(os.path.join(directory, f"{self.prefix}test_results.tsv"), rows)
         pairs = zip(_ids(examples), self.answers(predictions), strict=True)
         lines = ["index\tprediction", *("\t".join(pair) for pair in pairs)]
         _write_lines(os.path.join(directory, self.results_file), lines)
@@ -155,7 +160,9 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
-        return stored_predictions.mean_probabilities(directories, split, _ids(examples))
+        return stored_predictions.mean_probabilities(
+            directories, f"{self.prefix}{split}", _ids(examples), examples
+        )
 
 
 class SequenceClassificationTask(ScoringTask[TextExample]):

@@ -15,9 +15,9 @@ from absl import logging
 
 from albert_tf import checkpoint, conversion, files
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion import layouts
+from albert_tf.conversion import layouts, run_record
 from albert_tf.conversion.names import CLASSIFIER, POOLER
-from albert_tf.conversion.run_record import SINGLE_LABEL
+from albert_tf.conversion.run_record import SINGLE_LABEL, RunRecord
 from albert_tf.tasks import feature_cache, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
@@ -37,6 +37,7 @@ class Teacher:
       path: The output directory of its run, or what `load_weights` takes.
       task: The student's task, which is made to learn from it.
       distillation: How much.
+      batch_size: Texts that it predicts at a time, over all replicas.
 
     Raises:
       FileNotFoundError: If there is no such model, or no vocabulary beside it.
@@ -44,7 +45,7 @@ class Teacher:
         other classes.
     """
 
-    def __init__(self, path: str, task: Any, distillation: Distillation) -> None:
+    def __init__(self, path: str, task: Any, distillation: Distillation, batch_size: int) -> None:
         is_tagger = isinstance(task, TokenClassificationTask)
         if not is_tagger and task.problem_type != SINGLE_LABEL:
             raise ValueError(
@@ -71,6 +72,12 @@ class Teacher:
                 f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
                 f"`max_seq_length` {task.max_seq_length} to that"
             )
+        kind = "token_classification" if is_tagger else "classification"
+        run = run_record.find(self._path)
+        if run and run.is_for_another(RunRecord(kind, task.problem_type, "", "")):
+            raise ValueError(
+                f"`teacher` {path} was trained for {run.task_name}: give a teacher for this task"
+            )
         named = labels_file.stored(self._path)
         order = labels_file.order(named, task.classes)
         if order is None:
@@ -79,6 +86,7 @@ class Teacher:
                 f"has {', '.join(task.classes)}: give a teacher for this task"
             )
         self._digest = _digest_of(stored)
+        self._batch_size = batch_size
         # Its own columns are put into the order of the student's classes.
         self._order = order
         self._task = copy.copy(task)
@@ -117,7 +125,7 @@ class Teacher:
         logging.info("teacher: %s predicts %d examples", self._path, len(split.examples))
         features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
-        own = dataclasses.replace(split, features=features, static_lengths=lengths)
+        own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from albert_tf import files
+from albert_tf.tasks import feature_cache
 from albert_tf.text_files import json_member, parse_json
 
 
@@ -23,33 +26,56 @@ def probabilities_file(directory: str, split: str) -> str:
 
 
 def write_probabilities(
-    directory: str, split: str, ids: list[str], probabilities: np.ndarray
+    directory: str,
+    split: str,
+    ids: list[str],
+    examples: Sequence[Any],
+    probabilities: np.ndarray,
 ) -> None:
-    """Writes the probabilities or numbers of a split, a row for each id."""
-    stored = {"ids": ids, "probabilities": probabilities.tolist()}
-    files.replace(probabilities_file(directory, split), json.dumps(stored) + "\n")
+    """Writes the probabilities or numbers of a split's examples, a row for each id."""
+    stored = {"ids": ids, "texts": _digest(examples), "probabilities": probabilities.tolist()}
+    path = probabilities_file(directory, split)
+    # Runs may share a teacher's.
+    files.replace(path, json.dumps(stored) + "\n", several_writers=True)
 
 
-def mean_probabilities(directories: Sequence[str], split: str, ids: list[str]) -> np.ndarray:
-    """Returns the mean of what `write_probabilities` wrote to directories for these ids.
+def mean_probabilities(
+    directories: Sequence[str], split: str, ids: list[str], examples: Sequence[Any]
+) -> np.ndarray:
+    """Returns the mean of what `write_probabilities` wrote to directories for these examples.
 
     Raises:
       FileNotFoundError: If a directory has no such file.
-      ValueError: If a file is damaged, has other ids, or another number of classes.
+      ValueError: If a file is damaged, has other examples, or another number of classes.
     """
-    stored = [_read(probabilities_file(path, split), ids) for path in directories]
+    texts = _digest(examples)
+    stored = [_read(probabilities_file(path, split), ids, texts) for path in directories]
     if len({values.shape for values in stored}) > 1:
         raise ValueError(f"{', '.join(directories)} must have the same number of classes")
     return np.mean(stored, axis=0)
 
 
-def _read(path: str, ids: list[str]) -> np.ndarray:
+def _digest(examples: Sequence[Any]) -> str:
+    """Returns a digest of texts, if the ids of examples are numbers of lines, which tell nothing.
+
+    Labels don't count: not every file to predict has them.
+    """
+    if not all(example.guid.isdigit() for example in examples):
+        return ""
+    label = "labels" if hasattr(next(iter(examples), None), "labels") else "label"
+    unlabelled = [dataclasses.replace(each, **{label: None}) for each in examples]
+    return feature_cache.digest(unlabelled, {})
+
+
+def _read(path: str, ids: list[str], texts: str) -> np.ndarray:
     if not files.exists(path):
         raise FileNotFoundError(
             f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
         )
     stored = parse_json(files.read_bytes(path), path)
-    if json_member(stored, "ids", path, list) != ids:
+    # Earlier versions stored no digest.
+    has_others = json_member(stored, "ids", path, list) != ids
+    if has_others or stored.get("texts", texts) != texts:
         raise ValueError(
             f"{path} has other examples than those to predict: predict these there first"
         )

@@ -57,7 +57,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     Attributes:
       inputs: Names of the features that the model reads.
       labels: Names of the additional features that only training reads.
-      classes: Names of the classes, by id; () for a task without.
       problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
       metric_names: The metrics that `scores` has on any labelled set; checkpoints can be compared
         by each.
@@ -65,7 +64,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
 
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
-    classes: tuple[str, ...] = ()
     problem_type = ""
     metric_names: tuple[str, ...]
 

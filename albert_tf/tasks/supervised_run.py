@@ -163,7 +163,8 @@ class SupervisedRun:
           ValueError: If the initial weights lack the task's head, or have other classes.
         """
         directory = self.trainer.output_dir
-        saved = checkpoint.best(directory) or checkpoint.latest(directory)
+        trains = self.trainer.optimizer is not None
+        saved = checkpoint.to_use(directory, evaluates="dev" in self.splits or not trains)
         if saved:
             self.trainer.restore(saved)
             return saved

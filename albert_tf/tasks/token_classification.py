@@ -147,7 +147,8 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         tabs. With labels there are also scores_by_type.tsv and confusion.tsv, of the true tags in
         rows and the predicted ones in columns. <split>_probabilities.json is for `average`.
         """
-        write_probabilities(directory, split, _ids(examples), predictions.round(_DIGITS))
+        rounded = predictions.round(_DIGITS)
+        write_probabilities(directory, split, _ids(examples), examples, rounded)
         predicted = self._tags(examples, predictions)
         columns = [[map(_cell, example.words) for example in examples], predicted]
         if is_labelled(examples):
@@ -162,7 +163,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         self, directories: Sequence[str], split: str, examples: Sequence[TokenExample]
     ) -> np.ndarray:
         """Returns the mean probabilities; see SupervisedTask."""
-        return mean_probabilities(directories, split, _ids(examples))
+        return mean_probabilities(directories, split, _ids(examples), examples)
 
     def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:
         """Returns the likeliest tags, by sentence."""

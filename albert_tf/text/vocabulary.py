@@ -77,7 +77,7 @@ def choose(
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
     if not (spm_model_file or vocab_file):
         return find(path, do_lower_case)
-    case = _case(path, bool(vocab_file), do_lower_case)
+    case = is_uncased(path, bool(vocab_file), do_lower_case)
     return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), case)
 
 
@@ -126,13 +126,13 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
                     "with `spm_model_file`"
                 )
             if found:
-                case = _case(path, is_word_piece, do_lower_case)
+                case = is_uncased(path, is_word_piece, do_lower_case)
                 return Vocabulary.read(found[0], is_word_piece, case)
     fast = os.path.join(directory, _FAST_TOKENIZER)
     if not files.is_file(fast):
         return None
     file, is_word_piece, lower = fast_tokenizer.extract(fast)
-    case = _case(path, is_word_piece, do_lower_case, lower)
+    case = is_uncased(path, is_word_piece, do_lower_case, lower)
     if do_lower_case is None and case != lower:
         raise ValueError(
             f"{fast} and the {_TOKENIZER_CONFIG} beside it differ in lower-casing: set "
@@ -141,7 +141,7 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
     return Vocabulary.read(file, is_word_piece, case)
 
 
-def _case(
+def is_uncased(
     path: str, is_word_piece: bool, do_lower_case: bool | None = None, default: bool = True
 ) -> bool:
     """Returns whether the model is uncased: as given, or else as its tokenizer's config says.
@@ -185,7 +185,7 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
     path = _kept(vocabulary, directory)
     if files.is_file(path):
         kept = Vocabulary.read(
-            path, vocabulary.is_word_piece, _case(directory, vocabulary.is_word_piece)
+            path, vocabulary.is_word_piece, is_uncased(directory, vocabulary.is_word_piece)
         )
         if kept.tokenizer.digest != vocabulary.tokenizer.digest:
             raise ValueError(

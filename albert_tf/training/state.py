@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from albert_tf import checkpoint, conversion
-from albert_tf.conversion import values
+from albert_tf.conversion import labels, values
 
 _STEP = "global_step"
 
@@ -21,22 +21,31 @@ def tensors(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[s
     return {**named, **_slots(model, optimizer, named), _STEP: step}
 
 
-def restore(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, prefix: str) -> int:
+def restore(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer | None,
+    prefix: str,
+    classes: Sequence[str] = (),
+) -> int:
     """Restores weights and, if there is an optimizer, moments and step from a checkpoint.
 
     Args:
       model: Receives the weights.
       optimizer: Receives moments and step; None to restore only weights.
       prefix: A checkpoint that a Trainer, or the release, wrote for this model.
+      classes: Names of the classes, by id. Without an optimizer, a classifier whose classes are
+        stored beside it in another order is put into this one.
 
     Returns:
       The checkpoint's step.
 
     Raises:
-      ValueError: If it is damaged, lacks a tensor, has one of another shape, or holds NaN or
-        infinite values.
+      ValueError: If it is damaged, lacks a tensor, has one of another shape, holds NaN or
+        infinite values, or has other classes.
     """
     stored = checkpoint.read(prefix)
+    if not optimizer:  # Moments would have to be moved, too.
+        stored = labels.in_order(prefix, stored, classes, leave_others=False)
     slots = _slots(model, optimizer, conversion.named_weights(model)) if optimizer else {}
     report = conversion.load_tensors(model, prefix, stored)
     missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]

@@ -21,11 +21,13 @@ class Task(abc.ABC):
       loss_names: Names of the losses; their total is minimised.
       loss_epsilon: By loss name, a number added to the weight before dividing by it.
       key_metric: The metric by which checkpoints are compared; larger is better, except of a loss.
+      classes: Names of the classes, by id; () for a task without.
     """
 
     loss_names: tuple[str, ...]
     loss_epsilon: Mapping[str, float] = {}
     key_metric: str
+    classes: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -190,7 +190,6 @@ class Trainer:
         init_checkpoint: str | None = None,
         expand_group0: bool = False,
         any_depth: bool = False,
-        classes: Sequence[str] = (),
     ) -> str:
         """Sets the model's initial weights and returns where they come from.
 
@@ -200,7 +199,6 @@ class Trainer:
           init_checkpoint: A checkpoint to start from if output_dir holds none.
           expand_group0: See conversion.load_weights.
           any_depth: See conversion.load_weights.
-          classes: See conversion.load_weights.
 
         Returns:
           "resume", "init_checkpoint" or "fresh".
@@ -228,7 +226,7 @@ class Trainer:
                 replace_heads=True,
                 # If the config is the one beside init_checkpoint, it has already been read.
                 replace_config=True,
-                classes=classes,
+                classes=self.task.classes,
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
             return "init_checkpoint"
@@ -246,7 +244,7 @@ class Trainer:
 
     def restore(self, prefix: str) -> int:
         """Restores weights and, if there is an optimizer, moments and step; see state.restore."""
-        return state.restore(self.model, self.optimizer, prefix)
+        return state.restore(self.model, self.optimizer, prefix, self.task.classes)
 
     # --- evaluation -------------------------------------------------------------------------
 

@@ -96,10 +96,10 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path):
 )
 def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(finetune, "Teacher", lambda path, task, how: made.append((path, how)))
+    monkeypatch.setattr(finetune, "Teacher", lambda path, task, *how: made.append((path, *how)))
     values = runs.parse(runs.command("mrpc", tmp_path, do_train=True, teacher=teacher, **given))
     finetune._teacher(values, None)
-    assert made == [(str(teacher), Distillation(*expected))]
+    assert made == [(str(teacher), Distillation(*expected), 4)]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,18 @@ def test_a_teacher_must_have_learned_the_task(teacher, tmp_path):
     for path, message in ((bare, "has no vocabulary beside it"), (tmp_path, "fine-tune it first")):
         with pytest.raises(SystemExit, match=f"^error: --teacher .*{message}"):
             runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=path))
+
+
+def test_a_teacher_of_another_kind_is_refused(teacher, tmp_path):
+    """Its head would fit: of several labels, or of tags."""
+    other = shutil.copytree(teacher, tmp_path / "other")
+    record = json.loads((other / "run.json").read_text())
+    kinds = {"multilabel": "multi_label_classification", "token_classification": ""}
+    for task, problem_type in kinds.items():
+        record |= {"task_name": task, "problem_type": problem_type}
+        (other / "run.json").write_text(json.dumps(record))
+        with pytest.raises(SystemExit, match=f"^error: --teacher .* was trained for {task}: give"):
+            runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=other))
 
 
 def test_words_get_their_teachers_probabilities(golden):

@@ -106,18 +106,38 @@ def test_another_task_does_not_go_on_with_a_run(copy):
     assert json.loads((copy / "out" / "run.json").read_text())["task_name"] == "wnli"
 
 
+def test_training_on_without_evaluation_predicts_with_the_newest(copy, caplog):
+    runs.main(runs.command("mrpc", copy, do_train=True, train_step=6, do_predict=True))
+    assert (copy / "out" / "best_trial.txt").exists()
+    assert "predictions of " + str(copy / "out" / "model.ckpt-6") in caplog.text
+    runs.main(runs.command("mrpc", copy, do_predict=True))
+    assert "predictions of " + str(copy / "out" / "model.ckpt-best") in caplog.text
+
+
+def test_tasks_that_share_mnlis_directory_leave_its_predictions(tmp_path):
+    runs.main(runs.command("mnli", tmp_path, do_train=True, do_eval=True, do_predict=True))
+    names = ("test_probabilities.json", "dev_probabilities.json", "test_results.tsv")
+    before = [(tmp_path / "out" / name).read_bytes() for name in names]
+    again = {"do_eval": True, "do_predict": True, "from_scratch": None}
+    runs.main(runs.command("mismnli", tmp_path, **again))
+    assert [(tmp_path / "out" / name).read_bytes() for name in names] == before
+    assert all((tmp_path / "out" / f"mismnli_{name}").exists() for name in names)
+    assert (tmp_path / "out" / "MNLI-mm.tsv").exists()
+
+
 def test_a_finished_run_keeps_its_record(copy, caplog):
     before = (copy / "out" / "run.json").read_bytes()
     runs.main(runs.command("mrpc", copy, do_train=True))
     assert "already trained for 4 of 4 steps" in caplog.text
     assert "resuming a run that" not in caplog.text
     data = shutil.copytree(runs.GOLDEN / "features" / "glue_data", copy / "data")
+    train = data / "MRPC" / "train.tsv"
+    train.write_text(train.read_text(encoding="utf-8").replace("the", "thy"), encoding="utf-8")
     others = {"init_checkpoint": copy / "out" / "model.ckpt-best", "from_scratch": None}
     others |= {"data_dir": data, "learning_rate": 0.5, "max_seq_length": 20}
     runs.main(runs.command("mrpc", copy, do_train=True, **others))
     (found,) = (line for line in caplog.text.splitlines() if "resuming a run that" in line)
     assert "init_checkpoint none, not " in found and "glue_data, not " in found
-    assert (
-        "learning_rate 0.01, not 0.5; max_seq_length 23, not 20: to start a new one, give" in found
-    )
+    assert "learning_rate 0.01, not 0.5; max_seq_length 23, not 20; other train ex" in found
+    assert "other dev examples" not in found
     assert (copy / "out" / "run.json").read_bytes() == before

@@ -20,7 +20,8 @@ from albert_tf import checkpoint
 from albert_tf.cli import finetune, finetune_tasks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
-from albert_tf.tasks.glue import read_glue
+from albert_tf.tasks import stored_predictions
+from albert_tf.tasks.glue import TextExample, read_glue
 from albert_tf.training import length_buckets
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
@@ -289,7 +290,7 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
 
     assert found() == (str(weights / "spiece.model"), False)
     assert found("--do_lower_case") == (str(weights / "spiece.model"), True)
-    assert found("--spm_model_file=other.model") == ("other.model", True)
+    assert found("--spm_model_file=other.model") == ("other.model", False)
     assert found(f"--init_checkpoint={tmp_path}/none/model.ckpt-best") == (None, True)
 
 
@@ -324,6 +325,13 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     runs.main(command)
     assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
+    # The same line of another table.
+    other = TextExample("2", "e", None, None)
+    stored_predictions.write_probabilities(
+        str(tmp_path / "b"), "test", ["2"], [other], np.array([[0.5, 0.5]])
+    )
+    with pytest.raises(SystemExit, match="/b/test_probabilities.json has other examples"):
+        runs.main(command)
     labels_file.write(str(tmp_path / "b"), ("pos", "neg"))
     with pytest.raises(
         SystemExit, match="/a and .*/b contain runs with different classes .neg, pos; pos, "

@@ -66,6 +66,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"threshold_to_export": 50, "export_dir": "new"},
         "--threshold_to_export must be in .0, 1., not 50",
     ),
+    "an evaluation of questions without a file": (
+        "squad_v1",
+        {"do_eval": True, "predict_file": None},
+        "--do_eval of squad_v1 reads --eval_file, or else --predict_file: set one",
+    ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}/MRPC"}, "already exists: give a"),
     "an export elsewhere": (

@@ -89,6 +89,15 @@ def test_an_export_has_the_tasks_order(expected, tmp_path):
     np.testing.assert_allclose(answers["probabilities"], probabilities, atol=tolerances.SUBLAYER)
 
 
+def test_classes_of_the_output_directory_are_put_into_order(expected, tmp_path):
+    out = write(tmp_path / "out", NAMED)
+    given = {"from_scratch": None, "albert_config_file": None, "do_predict": True}
+    runs.main(runs.command("mnli", tmp_path, do_eval=True, **given))
+    assert (out / "model.ckpt-best.index").exists()
+    np.testing.assert_allclose(results(tmp_path)[0], results(expected)[0], atol=tolerances.OUTPUT)
+    assert results(tmp_path)[1] == results(expected)[1]
+
+
 @pytest.mark.parametrize("step", ["do_eval", "do_predict", "export_dir"])
 def test_other_classes_are_one_line_without_training(step, tmp_path):
     weights = write(tmp_path / "weights", OTHERS)
@@ -165,6 +174,22 @@ def test_classes_are_found_beside_the_weights(task, tmp_path):
     labels_file.write(str(again / "out"), ("x", "y", "z"))
     runs.main(command(task, again, swapped, **files, do_predict=True))
     np.testing.assert_allclose(probabilities(again), expected, atol=tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize("trained", ["multilabel", "token_classification"])
+def test_a_head_that_means_something_else_is_one_line(trained, tmp_path):
+    """Its weights would fit, and predict nonsense."""
+    there = tmp_path / "there"
+    there.mkdir()
+    files = write_files(trained, there)
+    training = {"do_train": True, "train_step": 1, "train_batch_size": 1}
+    runs.main(runs.command(trained, there, **files, **training))
+    files = write_files("classification", tmp_path) | {"do_predict": True}
+    message = f"^error: .*there/out.* was trained for {trained}, not for classification: set --task"
+    with pytest.raises(SystemExit, match=message):
+        runs.main(runs.command("classification", there, **files, from_scratch=None))
+    with pytest.raises(SystemExit, match=message):
+        runs.main(command("classification", tmp_path, there / "out", **files))
 
 
 def test_classes_that_nothing_names_are_asked_for(tmp_path):

@@ -153,7 +153,8 @@ def test_questions_of_a_table_train_either_model(tmp_path):
     assert list(json.loads((out / "null_odds.json").read_text())) == [
         row["id"] for row in flat("v2", "dev")
     ]
-    assert "best_f1_thresh = " in (out / "eval_results.txt").read_text()
+    assert not (out / "eval_results.txt").exists()  # The file to predict chooses no checkpoint.
+    assert "best_f1_thresh = " in (out / "test_scores.txt").read_text()
     with pytest.raises(
         SystemExit, match="--allow_no_answer applies only to --task_name=question_ans"
     ):
@@ -182,7 +183,16 @@ def test_defaults_are_those_of_the_model():
     assert (mine.static_lengths, mine.dropout_prob, mine.max_seq_length) == (1, 0.0, 384)
     mine = runs.parse(["--task_name=question_answering", "--allow_no_answer", "--do_predict"])
     runs.finetune_flags.set_task_defaults(mine)
-    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, True)
+    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, False)
+
+
+@pytest.mark.parametrize("own", [[], ["--eval_file=dev.jsonl"]])
+def test_the_best_is_not_chosen_by_your_own_file_to_predict(own):
+    """The release chooses SQuAD's by it."""
+    for task, expected in (("squad_v1", True), ("question_answering", bool(own))):
+        mine = runs.parse([f"--task_name={task}", "--do_predict", "--predict_file=a.json", *own])
+        runs.finetune_flags.set_task_defaults(mine)
+        assert mine.do_eval == expected
 
 
 # --- weights of classes, the key metric, early stopping -----------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from albert_tf.conversion import labels
 from albert_tf.tasks import stored_predictions
+from albert_tf.tasks.glue import TextExample
 from experiments import hits, outcomes, run_step, study
 from experiments.plan import Plan
 from experiments.steps import Step
@@ -64,8 +65,9 @@ def test_examples_are_counted_by_document(tmp_path):
     out.mkdir()
     labels.write(str(out), ("n", "y"))
     ids = [str(i + 2) for i in range(len(rows))]
+    examples = [TextExample(ids[i], text, None, None) for i, (text, *_) in enumerate(rows)]
     sure = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    stored_predictions.write_probabilities(str(out), "dev", ids, sure)
+    stored_predictions.write_probabilities(str(out), "dev", ids, examples, sure)
     command = ["--task_name=classification", f"--eval_file={tmp_path}/dev.csv"]
     command += [f"--output_dir={out}", "--document_column=speech"]
     found = measured(command, tmp_path)

@@ -88,6 +88,16 @@ def test_texts_are_read_as_in_the_run(store, tmp_path):
     assert served.max_seq_length == 12, "what is asked for comes first"
 
 
+def test_given_labels_replace_those_beside_the_weights(store):
+    folder = store(3, run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", ""))
+    labels.write(str(folder), ("no", "yes"))
+    options = {"max_seq_length": 16}
+    with pytest.raises(ValueError, match="expected 3 labels beside the weights"):
+        trained.serve("classify", Stored(str(folder)), options)
+    served = trained.serve("classify", Stored(str(folder)), {**options, "labels": list("abc")})
+    assert list(served.labels) == list("abc")
+
+
 def test_a_damaged_record_is_refused(store):
     run = run_record.RunRecord("mrpc", "", "", "", serving={"max_seq_length": "16"})
     with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
