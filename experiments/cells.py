@@ -10,8 +10,8 @@ import pathlib
 class Cell:
     """The steps of an arm and a seed: keys of its training, and by test of what judges it.
 
-    Of a study of fine-tuning only that and its measures are set. Records of packed examples get
-    no measures.
+    In fine-tuning `pretrain` is not set, and results and unigram are of the model that it starts
+    from, if there is one. Records of packed examples get no measures.
     """
 
     arm: str

@@ -47,18 +47,20 @@ def hits(values: flags.FlagValues) -> dict[str, Any]:
         raise ValueError("`document_column` is a column of `eval_file`: set both")
     finetune_flags.set_task_defaults(values)
     task, read = finetune_tasks.make_task(values, None, None)
-    documents = {}
+    metrics, documents = {}, {}
     if _METRIC in task.metric_names:
         examples = read("dev")
         chosen = task.average([values.output_dir], "dev", examples).argmax(axis=-1)
-        right = chosen == [example.label for example in examples]
+        labels = np.array([example.label for example in examples])
+        right = chosen == labels
+        metrics["eval_majority"] = float(np.bincount(labels).max() / len(labels))
         names = range(len(right))
         if column := values.document_column:
             names = [row[column] for _, row in table_files.text_rows(values.eval_file, [column])]
         numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
         places = np.array([numbers[name] for name in names])
         documents[_METRIC] = measure.group_sums(right, np.ones(len(right)), places)
-    return {"metrics": {}, "documents": documents}
+    return {"metrics": metrics, "documents": documents}
 
 
 def main(values: flags.FlagValues) -> None:

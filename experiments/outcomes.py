@@ -17,6 +17,7 @@ from experiments.plan import Plan
 
 # A masked LM that is not this much better (in nats) than guessing by frequency has not learned.
 LEARNED_NATS = 0.3
+_NO_SCORES = {"global_step", "eval_majority"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +28,11 @@ class Row:
       arm, seed: Which cell.
       is_finished: Whether it has run, with all that judges it.
       metrics: By name, each with its test's in front if the study has several; {} if not run.
+      finetuned: Whether it is one of fine-tuning: the next and the unigram loss are its start's.
       masked_lm_loss: Of the first test; None if it was not run.
       curve: [tokens, masked-LM loss in training] of each stretch.
       documents: By metric, its sum and weight in each held-out document; {} if not measured.
-      unigram_loss: Of the first test; None in fine-tuning.
+      unigram_loss: Of the first test; None in fine-tuning from random weights.
       failed: Why it has no metrics although it ran, or None.
       seconds: Of training.
       machine: What it trained on.
@@ -40,6 +42,7 @@ class Row:
     seed: int
     is_finished: bool
     metrics: dict[str, float]
+    finetuned: bool
     masked_lm_loss: float | None
     curve: list[list[float]]
     documents: dict[str, list[list[float]]]
@@ -50,8 +53,8 @@ class Row:
 
     @property
     def learned(self) -> bool:
-        """Whether it has metrics to judge by: in pre-training, well below the unigram loss."""
-        if self.unigram_loss is None:
+        """Whether it can be judged: its model, or its start, is well below the unigram loss."""
+        if self.unigram_loss is None or not self.metrics:
             return bool(self.metrics)
         loss = self.masked_lm_loss
         return loss is not None and loss < self.unigram_loss - LEARNED_NATS
@@ -59,7 +62,7 @@ class Row:
     @property
     def tokens_to_learn(self) -> float | None:
         """Tokens after which the training loss was that far below; None if never."""
-        if self.unigram_loss is None:
+        if self.finetuned or self.unigram_loss is None:
             return None
         below = self.unigram_loss - LEARNED_NATS
         return next((tokens for tokens, loss in self.curve if loss < below), None)
@@ -72,7 +75,7 @@ def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
 
 def metrics_of(claims: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
     """Returns the metrics that claims are about; without claims, all that were measured."""
-    measured = sorted({name for row in rows for name in row.metrics} - {"global_step"})
+    measured = sorted({name for row in rows for name in row.metrics} - _NO_SCORES)
     return list(dict.fromkeys(claim.metric for claim in claims)) or measured
 
 
@@ -87,7 +90,7 @@ def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdi
     Raises:
       ValueError: If it is of a metric that no fine-tuning measured.
     """
-    finetuned = sorted({name for row in rows if row.unigram_loss is None for name in row.metrics})
+    finetuned = sorted({name for row in rows if row.finetuned for name in row.metrics})
     if finetuned:
         check_metric(claim, finetuned)
     better = _by_seed(rows, claim.better, claim.metric)
@@ -131,8 +134,8 @@ def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:
     trained = records[cell.pretrain or cell.finetune] or {}
     metrics: dict[str, float] = {}
     documents: dict[str, list[list[float]]] = {}
-    finetuned = [("", cell.finetune)] if cell.finetune else []
-    for test, key in [*cell.results.items(), *cell.measures.items(), *finetuned]:
+    own = {"": cell.finetune} if cell.finetune else cell.results
+    for test, key in [*own.items(), *cell.measures.items()]:
         for part, target in (("metrics", metrics), ("documents", documents)):
             found = (records[key] or {}).get(part, {})
             target |= {f"{test}.{name}" if test else name: found[name] for name in found}
@@ -143,12 +146,14 @@ def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:
         metrics["gap_loss"] = losses[0] - losses[1]
     first, guessing = next(iter(cell.unigram.items()), ("", None))
     unigram = (records[guessing] or {}).get("metrics", {}) if guessing else {}
+    evaluated = (records[cell.results[first]] or {}).get("metrics", {}) if cell.results else {}
     return Row(
         arm=cell.arm,
         seed=cell.seed,
         is_finished=cell.is_finished(kept),
         metrics=metrics,
-        masked_lm_loss=metrics.get(f"{first}.masked_lm_loss" if first else "masked_lm_loss"),
+        finetuned=bool(cell.finetune),
+        masked_lm_loss=evaluated.get("masked_lm_loss"),
         curve=trained.get("curve", []),
         documents=documents,
         unigram_loss=unigram.get("unigram_loss", float("nan")) if guessing else None,

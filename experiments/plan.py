@@ -66,45 +66,68 @@ class Plan:
         cell, settings = Cell(arm, seed), self.settings(arm)
         if "finetune" in self._study.arms[arm]:
             cell.finetune, cell.measures[""] = self._finetune(arm, seed)
+            # The gate: whether the model that it starts from has learned.
+            if start := self.steps[cell.finetune].needs.get("pretrain"):
+                self._judge(cell, "", start, settings, seed)
             return cell
         cell.pretrain = self._pretrain(arm, seed)
         for name, flags in (self._study.tests or {"": settings.get("records", {})}).items():
             common = merge(self._scale.settings, {"records": flags})
             judged = {**settings, "records": common["records"]}
-            dev = self._records(judged, "dev", seed)
-            train = self._records(settings, "train", seed)
-            sizes = {key: settings["pretrain"][key] for key in RECORD_SIZES}
-            cell.unigram[name] = self._unigram(sizes, train, dev)
-            flags = {
-                **sizes,
-                "num_train_steps": settings["pretrain"]["num_train_steps"],
-                "albert_config_file": "{out}/albert_config.json",
-                "input_file": "{dev}/records.tfrecord",
-                "output_dir": "{out}/run",
-                "do_train": False,
-                "do_eval": True,
-                **settings.get("evaluate", {}),
-            }
-            needs = {"dev": dev, "trained": cell.pretrain}
-            cell.results[name] = self._add("evaluate", flags, needs, settings["config"])
-            packed = self.steps[dev].flags.get("max_examples_per_row", 1) > 1
+            evaluation = self._judge(cell, name, cell.pretrain, settings, seed, judged)
+            dev = self.steps[evaluation.needs["dev"]]
+            packed = dev.flags.get("max_examples_per_row", 1) > 1
             if not (packed or self._trial):
-                cell.measures[name] = self._measure(flags, needs, judged, seed)
+                cell.measures[name] = self._measure(evaluation, judged, seed)
             if self._study.per_word:
-                made = self.steps[dev]
-                counted = {**made.flags, "words_file": "{out}/words.json"}
-                cell.words[name] = self._add("words", counted, made.needs)
+                counted = {**dev.flags, "words_file": "{out}/words.json"}
+                cell.words[name] = self._add("words", counted, dev.needs)
         return cell
 
-    def _measure(
-        self, flags: dict[str, Any], needs: dict[str, str], settings: dict[str, Any], seed: int
-    ) -> str:
-        """Adds what measures a cell's results on a test once more, by document and by a probe."""
-        dev = self.steps[needs["dev"]]
-        documents = {**dev.flags, "documents_file": "{out}/documents.json"}
-        needs = {**needs, "documents": self._add("documents", documents, dev.needs)}
+    def _judge(
+        self,
+        cell: Cell,
+        test: str,
+        trained: str,
+        settings: dict[str, Any],
+        seed: int,
+        judged: dict[str, Any] | None = None,
+    ) -> Step:
+        """Adds a model's evaluation on a test, and its gate; returns the evaluation.
+
+        Args:
+          cell: Receives both.
+          test: The test.
+          trained: The model.
+          settings: It was trained with these.
+          seed: Of its records.
+          judged: The test's records are made with these; None means `settings`.
+        """
+        dev = self._records(judged or settings, "dev", seed)
+        train = self._records(settings, "train", seed)
+        sizes = {key: settings["pretrain"][key] for key in RECORD_SIZES}
+        cell.unigram[test] = self._unigram(sizes, train, dev)
         flags = {
-            **flags,
+            **sizes,
+            "num_train_steps": settings["pretrain"]["num_train_steps"],
+            "albert_config_file": "{out}/albert_config.json",
+            "input_file": "{dev}/records.tfrecord",
+            "output_dir": "{out}/run",
+            "do_train": False,
+            "do_eval": True,
+            **settings.get("evaluate", {}),
+        }
+        needs = {"dev": dev, "trained": trained}
+        cell.results[test] = self._add("evaluate", flags, needs, settings["config"])
+        return self.steps[cell.results[test]]
+
+    def _measure(self, evaluation: Step, settings: dict[str, Any], seed: int) -> str:
+        """Adds what measures a cell's results on a test once more, by document and by a probe."""
+        dev = self.steps[evaluation.needs["dev"]]
+        documents = {**dev.flags, "documents_file": "{out}/documents.json"}
+        needs = {**evaluation.needs, "documents": self._add("documents", documents, dev.needs)}
+        flags = {
+            **evaluation.flags,
             "documents_file": "{documents}/documents.json",
             "measures_file": "{out}/measures.json",
         }
@@ -112,7 +135,7 @@ class Plan:
             needs["probe"] = self._records(settings, "train", seed)
             flags["probe_train_file"] = "{probe}/records.tfrecord"
             flags |= settings.get("measure", {})
-        return self._add("measure", flags, needs, settings["config"])
+        return self._add("measure", flags, needs, evaluation.config)
 
     def _unigram(self, sizes: dict[str, Any], train: str, dev: str) -> str:
         flags = {

@@ -217,6 +217,12 @@ def _trial(loss: float, best: float) -> str:
 
 
 def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
+    yield (
+        f"A run counts in verdicts if the model that it starts from has learned: if its masked-LM "
+        f"loss is {LEARNED_NATS} nats below the unigram loss. One from random weights always "
+        "counts. At chance: runs whose accuracy is at most that of the most frequent class."
+    )
+    yield ""
     for metric in outcomes.metrics_of(study.claims, rows):
         yield f"## Runs: `{metric}`"
         yield ""
@@ -224,12 +230,28 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
         for arm, cells in _by_arm(rows).items():
             values = [row.metrics[metric] for row in cells if metric in row.metrics]
             failed = sum(row.failed is not None for row in cells)
+            at_chance = sum(
+                row.metrics["eval_accuracy"] <= row.metrics["eval_majority"]
+                for row in cells
+                if {"eval_accuracy", "eval_majority"} <= set(row.metrics)
+            )
             range_of = ["", "", ""]
             if values:
                 medians[arm] = statistics.median(values)
                 range_of = [f"{x:.4f}" for x in (medians[arm], min(values), max(values))]
-            table.append([arm, f"{len(values) + failed} of {len(cells)}", failed, *range_of])
-        heads = ["Arm", "Run", "Diverged", "Median", "Lowest", "Highest"]
+            run, learned = len(values) + failed, sum(row.learned for row in cells)
+            counts = [f"{run} of {len(cells)}", failed, learned, at_chance]
+            table.append([arm, *counts, *range_of])
+        heads = [
+            "Arm",
+            "Run",
+            "Diverged",
+            "In verdicts",
+            "At chance",
+            "Median",
+            "Lowest",
+            "Highest",
+        ]
         yield from markdown.table(heads, table)
         if medians:
             best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from albert_tf.conversion import labels
 from albert_tf.tasks import stored_predictions
 from albert_tf.tasks.glue import TextExample
-from experiments import hits, outcomes, run_step, study
+from experiments import hits, outcomes, report, run_step, study
 from experiments.plan import Plan
 from experiments.steps import Step
 from tests import finetune_runs as runs
@@ -101,6 +102,37 @@ def test_a_claim_has_an_interval_over_examples(tmp_path):
     verdict = outcomes.verdict(asked.claims[0], outcomes.read(plan, kept))
     low, high = verdict.over_documents
     assert low < verdict.gain < high and verdict.gain == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
+    """And a run at the majority's accuracy is counted."""
+    asked, scale = study.read_study("era"), study.read_scale("smoke")
+    asked = dataclasses.replace(asked, seeds=2)
+    scale = dataclasses.replace(scale, most_seeds=2, most_arms=6)
+    plan, kept = Plan(asked, scale), tmp_path / "kept"
+    for cell in plan.cells:
+        accuracy = 0.4 + 0.01 * cell.seed + 0.3 * cell.arm.startswith("pre-trained")
+        records = dict.fromkeys(cell.step_keys(), {"metrics": {}, "failed": None})
+        records[cell.finetune] = {"metrics": {"eval_accuracy": accuracy}, "failed": None}
+        documents = {"eval_accuracy": [[accuracy * 10, 10]] * 3}
+        metrics = {"eval_majority": 0.45}
+        records[cell.measures[""]] = {"metrics": metrics, "documents": documents}
+        for key in cell.unigram.values():
+            records[key] = {"metrics": {"unigram_loss": 6.0}}
+        for key in cell.results.values():
+            # Of seed 2 the start has not learned.
+            records[key] = {"metrics": {"masked_lm_loss": 5.5 + 0.3 * (cell.seed == 2)}}
+        for key, record in records.items():
+            (kept / key).mkdir(parents=True, exist_ok=True)
+            (kept / key / "metrics.json").write_text(json.dumps(record))
+    rows = outcomes.read(plan, kept)
+    assert {row.seed for row in rows if row.arm == "pre-trained, 3e-4" and row.learned} == {1}
+    assert {row.seed for row in rows if row.arm == "from scratch, 3e-4" and row.learned} == {1, 2}
+    assert outcomes.verdict(asked.claims[0], rows).pairs == 1
+    report.write(asked, scale, plan, kept, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "| pre-trained, 3e-4 | 2 of 2 | 0 | 1 | 0 | 0.7150 |" in text
+    assert "| from scratch, 3e-4 | 2 of 2 | 0 | 2 | 2 | 0.4150 |" in text
 
 
 def test_what_was_tuned_elsewhere_is_tuned_again_to_be_measured(tmp_path):

@@ -155,6 +155,7 @@ def test_a_gap_has_an_interval_over_both_tests_documents(plan):
             seed=seed,
             is_finished=True,
             metrics={"dev.masked_lm_loss": 5.0, "gap_loss": gap},
+            finetuned=False,
             masked_lm_loss=5.0,
             curve=[],
             documents={

@@ -163,7 +163,7 @@ def test_one_process_runs_a_step_and_another_waits_for_it(plan, done, tmp_path):
 
 
 def test_a_claim_of_what_no_finetuning_measured_is_named(plan, done):
-    rows = [dataclasses.replace(row, unigram_loss=None) for row in outcomes.read(plan, done[1])]
+    rows = [dataclasses.replace(row, finetuned=True) for row in outcomes.read(plan, done[1])]
     claim = study.read_study("dropout").claims[0]
     assert outcomes.verdict(claim, rows).pairs == 2
     with pytest.raises(
