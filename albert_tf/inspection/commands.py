@@ -22,7 +22,10 @@ _LENGTH = 128
 _EXTRA = "inspect"
 _TASKS = ("order", "neighbours", "table", "conllu")
 # Arguments of one task of probes only.
-_TASK_OF = {"text_column": "table", "label_column": "table", "column": "conllu"}
+_TASK_OF = {
+    **dict.fromkeys(("text_column", "label_column", "group_column"), "table"),
+    "column": "conllu",
+}
 
 
 def similarity(argv: Sequence[str] | None = None) -> None:
@@ -146,12 +149,18 @@ def probes(argv: Sequence[str] | None = None) -> None:
     _add_input(parser, "Records, text, a table or a CoNLL-U file, as the task needs.")
     parser.add_argument("--text_column", help="table: column of the text; by default text.")
     parser.add_argument("--label_column", help="table: column of the label; by default label.")
+    parser.add_argument(
+        "--group_column",
+        help="table: column that tells which texts belong together, such as a document's name: "
+        "all of one are held out, or none. By default each text is one.",
+    )
     parser.add_argument("--column", choices=COLUMNS, help="conllu: column; by default upos.")
     parser.add_argument(
         "--max_examples",
         type=_positive,
         default=5000,
-        help="Maximum number of rows or words, a sample; a fifth of the rows is held out.",
+        help="Maximum number of rows or words, a sample; a fifth of the rows, or of their groups, "
+        "is held out.",
     )
     parser.add_argument(
         "--seed", type=_not_negative, default=0, help="Seed of samples and random weights."
@@ -194,7 +203,7 @@ def _labelled(args: argparse.Namespace, stored: Stored) -> Labelled:
     if args.task == "conllu":
         return probe_data.of_words(args.input_file, args.column or "upos", *how)
     columns = TableColumns(args.text_column or "text", label=args.label_column or "label")
-    return probe_data.of_table(args.input_file, columns, *how)
+    return probe_data.of_table(args.input_file, columns, *how, args.group_column)
 
 
 def _records(args: argparse.Namespace) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.inspection import conllu, inputs
 from albert_tf.inspection.inputs import Row
-from albert_tf.tasks import sequence_features, table
+from albert_tf.tasks import sequence_features, table, table_files
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.table import TableColumns
 from albert_tf.tasks.token_classification import TokenClassificationTask
@@ -31,6 +31,8 @@ class Labelled:
       labels: `<int64>[N]`, of the rows, or of words in them.
       row_numbers: `<int64>[N]`, the row of each label.
       positions: `<int64>[N]`, where in its row a word begins; None if labels are of rows.
+      groups: `<int64>[R]`, the group of each row: either all of one are held out, or none. None
+        if each row is one.
 
     Raises:
       ValueError: If there are too few rows, or only one label.
@@ -40,6 +42,7 @@ class Labelled:
     labels: np.ndarray
     row_numbers: np.ndarray
     positions: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if len(self.rows) < _FEWEST_ROWS:
@@ -51,8 +54,11 @@ class Labelled:
             raise ValueError("`input_file` has only one label: a probe needs at least two")
 
 
-def _of_rows(rows: Sequence[Row], labels: Iterable[Any]) -> Labelled:
-    return Labelled(rows, np.array(list(labels), np.int64), np.arange(len(rows)))
+def _of_rows(
+    rows: Sequence[Row], labels: Iterable[Any], groups: np.ndarray | None = None
+) -> Labelled:
+    numbers = np.arange(len(rows))
+    return Labelled(rows, np.array(list(labels), np.int64), numbers, groups=groups)
 
 
 def of_order(
@@ -90,15 +96,25 @@ def of_table(
     max_seq_length: int,
     most: int,
     seed: int,
+    group_column: str | None = None,
 ) -> Labelled:
-    """Texts of a table, by their label; see table.read_texts, which it raises the errors of."""
+    """Texts of a table, by their label, and grouped by what stands in a column, if one is named.
+
+    Raises:
+      ValueError: See table.read_texts.
+    """
     labels = table.find_labels(path, columns)
     examples = inputs.sample(table.read_texts(path, columns, labels), most, seed)
     rows = [
         sequence_features.pair_features(tokenizer, each.text_a, each.text_b, max_seq_length)
         for each in examples
     ]
-    return _of_rows(rows, (each.label for each in examples))
+    groups = None
+    if group_column:
+        found = table_files.text_rows(path, [group_column])
+        names = {str(number): row[group_column] for number, row in found}
+        groups = np.unique([names[each.guid] for each in examples], return_inverse=True)[1]
+    return _of_rows(rows, (each.label for each in examples), groups)
 
 
 def of_words(

@@ -13,7 +13,7 @@ from albert_tf.inspection.probe_data import Labelled
 from albert_tf.model.albert import AlbertModel
 
 COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
-# One label in so many rows is held out.
+# One in so many groups of rows is held out.
 _HELD_OUT = 5
 
 
@@ -40,14 +40,14 @@ def features(model: AlbertModel, data: Labelled) -> np.ndarray:
 
 
 def held_out(data: Labelled, seed: int) -> np.ndarray:
-    """Returns which labels are held out, `<bool>[N]`: those of every fifth row, drawn by a seed.
+    """Returns which labels are held out, `<bool>[N]`: of a fifth of the groups, drawn by a seed.
 
     Raises:
       ValueError: If only one label remains to train on, or none is held out.
     """
-    count = len(data.rows)
-    rows = np.random.default_rng(seed).permutation(count)[: count // _HELD_OUT]
-    found = np.isin(data.row_numbers, rows)
+    groups = np.arange(len(data.rows)) if data.groups is None else data.groups
+    names = np.random.default_rng(seed).permutation(np.unique(groups))
+    found = np.isin(groups[data.row_numbers], names[: len(names) // _HELD_OUT])
     if not found.any() or len(set(data.labels[~found])) < 2:
         raise ValueError(
             "`input_file` has too few labels for a probe: give more rows, or raise `max_examples`"

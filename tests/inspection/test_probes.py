@@ -110,6 +110,21 @@ def test_a_table_gives_texts_and_labels(tmp_path, tokenizer):
     assert data.rows[1]["input_ids"][1:-1].tolist() == tokenizer.encode("new day")
 
 
+def test_texts_of_a_group_are_held_out_together(tmp_path, tokenizer):
+    path = tmp_path / "table.tsv"
+    lines = [f"old day\t{i % 2}\tspeech {i % 7}\n" for i in range(70)]
+    path.write_text("text\tlabel\tdocument\n" + "".join(lines))
+    given = (str(path), TableColumns("text"), tokenizer, 9, 63, 1)
+    data = probe_data.of_table(*given, group_column="document")
+    held_out = probes.held_out(data, 3)
+    # One of seven documents; the sample leaves out a few rows.
+    assert len(data.rows) == 63 and len(set(data.groups[held_out])) == 1
+    assert not set(data.groups[held_out]) & set(data.groups[~held_out])
+    assert len(set(probes.held_out(probe_data.of_table(*given), 3).nonzero()[0])) == 12
+    with pytest.raises(ValueError, match="expected a header with 'where'"):
+        probe_data.of_table(*given, group_column="where")
+
+
 def rows(count, length, seed=0):
     ids = np.random.default_rng(seed).integers(5, 6000, (count, length)).astype(np.int32)
     ones, zeros = np.ones(length, np.int32), np.zeros(length, np.int32)
