@@ -72,7 +72,7 @@ def append(path: str, lines: Sequence[str]) -> None:
 
     If the file ends with metrics of the same step, they are replaced: a killed run left them.
     """
-    blocks = _blocks(path)[:-1]
+    blocks = [block for block in _blocks(path) if block]
     step = [line for line in lines if line.startswith(f"{_STEP} = ")]
     if blocks and step and step[0] in blocks[-1].splitlines():
         del blocks[-1]

@@ -41,9 +41,6 @@ def evaluate_checkpoints(
     keeps the results of the others.
     """
     results_file = os.path.join(trainer.output_dir, eval_results.RESULTS_FILE)
-    lines: list[str] = []
-    if files.is_file(results_file):
-        lines = files.read_bytes(results_file).decode(errors="replace").splitlines()
     results: dict[str, float] = {"global_step": -1}
     evaluated, waiting_since = None, None
     while results["global_step"] < last_step:
@@ -59,11 +56,11 @@ def evaluate_checkpoints(
             continue  # The training run has just replaced it by a newer one.
         results = {"global_step": step, **trainer.evaluate(input_fn)}
         evaluated, waiting_since = prefix, None
-        lines += log_results(prefix, results)
+        lines = log_results(prefix, results)
         if trainer.devices.is_chief:
             write_metrics(trainer.output_dir, step, results)
             lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-            files.replace(results_file, "\n".join(lines) + "\n")
+            eval_results.append(results_file, lines)
     return results
 
 

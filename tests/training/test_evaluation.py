@@ -72,6 +72,9 @@ def saved(directory: pathlib.Path, step: int) -> list[str]:
     ]
 
 
+RULE = "=" * 50
+
+
 def test_the_newest_are_followed_until_the_last(tmp_path):
     """Three checkpoints come one after the other, the second is the best, the first is gone."""
     trainer = FakeTrainer(tmp_path, {2: 0.25, 4: 0.5, 7: 0.375})
@@ -83,11 +86,16 @@ def test_the_newest_are_followed_until_the_last(tmp_path):
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == [
         *block(2, 0.25),
         *saved(tmp_path, 2),
+        RULE,
         *block(4, 0.5),
         *saved(tmp_path, 4),
+        RULE,
         *block(7, 0.375),
+        RULE,
     ]
     assert best_step(tmp_path) == 4
+    # As model cards read them.
+    assert eval_results.read(str(tmp_path), 4)["masked_lm_accuracy"] == 0.5
 
 
 def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
@@ -114,7 +122,7 @@ def test_the_best_is_remembered_over_restarts(tmp_path):
     evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
     assert best_step(tmp_path) == 3
     lines = (tmp_path / "eval_results.txt").read_text().splitlines()
-    assert lines == [*block(3, 0.5), *saved(tmp_path, 3), *block(5, 0.25)]
+    assert lines == [*block(3, 0.5), *saved(tmp_path, 3), RULE, *block(5, 0.25), RULE]
     save(tmp_path, 7)
     evaluate(FakeTrainer(tmp_path, {7: 0.5}), 7)
     assert best_step(tmp_path) == 3
