@@ -35,8 +35,8 @@ def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
     """Compiles a step in this process and returns its figures."""
     with tempfile.TemporaryDirectory() as dump:
         os.environ["XLA_FLAGS"] = f"--xla_dump_to={dump} --xla_dump_hlo_module_re=.*micro_step.*"
-        start = time.perf_counter()
         step = _make_step(layers, form, recompute, jit_compile=True)
+        start = time.perf_counter()
         step.get_concrete_function()
         traced = time.perf_counter()
         step().numpy()
