@@ -1,9 +1,9 @@
 """Checkpoints on disk: TensorFlow's V2 bundle of named tensors, as the release writes them.
 
-A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. The file `checkpoint` beside it, which
-TensorFlow replaces in one rename, lists the complete ones: one that a killed process left half
-written is not listed and never read. Before its first checkpoint a run claims its directory: the
-list then names model.ckpt-none, which never exists.
+A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. The file `checkpoint` beside it, which is
+replaced in one rename, lists the complete ones: one that a killed process left half written is
+never read. Before its first checkpoint a run claims its directory: the list then names
+model.ckpt-none, which never exists.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LIST_LINE = re.compile(
     r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
     r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
 )
-_Read = TypeVar("_Read")
 _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
+_Read = TypeVar("_Read")
 
 
 def resolve(path: str) -> str:
@@ -76,14 +76,14 @@ def best(directory: str) -> str | None:
 
 
 def to_use(directory: str, evaluates: bool) -> str | None:
-    """Returns the checkpoint to predict with: the best, or that of a run that evaluates none.
+    """Returns the checkpoint to predict with: the best, else the newest, or the other way round.
 
     Args:
-      directory: The run's directory.
-      evaluates: Whether each checkpoint of the run is evaluated; otherwise the newest is taken.
+      directory: A run's.
+      evaluates: Whether the run evaluates its checkpoints; if not, a best is an earlier run's.
     """
-    candidates = [best(directory), latest(directory)]
-    return next(filter(None, candidates if evaluates else reversed(candidates)), None)
+    finders = (best, latest) if evaluates else (latest, best)
+    return finders[0](directory) or finders[1](directory)
 
 
 def listed(directory: str) -> list[str]:

@@ -74,7 +74,9 @@ def append(path: str, lines: Sequence[str]) -> None:
     """
     blocks = [block for block in _blocks(path) if block]
     step = [line for line in lines if line.startswith(f"{_STEP} = ")]
-    if blocks and step and step[0] in blocks[-1].splitlines():
+    last = blocks[-1].splitlines() if blocks else []
+    # Earlier versions wrote those of pre-training as one block.
+    if step and [line for line in last if line.startswith(f"{_STEP} = ")] == step:
         del blocks[-1]
     text = "\n".join(lines) + "\n"
     files.replace(path, "".join(block + _RULE for block in [*blocks, text]))

@@ -32,7 +32,7 @@ class Row:
       masked_lm_loss: Of the first test; None if it was not run.
       curve: [tokens, masked-LM loss in training] of each stretch.
       documents: By metric, its sum and weight in each held-out document; {} if not measured.
-      unigram_loss: Of the first test; None in fine-tuning from random weights.
+      unigram_loss: Of the first test; None in fine-tuning from weights not trained here.
       failed: Why it has no metrics although it ran, or None.
       seconds: Of training.
       machine: What it trained on.

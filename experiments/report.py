@@ -17,6 +17,9 @@ from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
 from experiments.study import Scale, Study
 
+# What tells a run at chance.
+_GUESSED = {"eval_accuracy", "eval_majority"}
+
 
 def write(
     study: Study, scale: Scale, plan: Plan, kept: pathlib.Path, directory: pathlib.Path
@@ -198,7 +201,8 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
         values = list(losses.values())
         best = min((loss for loss in values if not math.isnan(loss)), default=math.nan)
         rows.append([arm, *(_trial(loss, best) for loss in values)])
-        if best in (values[0], values[-1]) and not any(map(math.isnan, values)):
+        ends = (losses[min(losses)], losses[max(losses)])
+        if math.isfinite(best) and best in ends and not any(map(math.isnan, values)):
             at_the_edge.append(arm)
     yield from markdown.table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
     if at_the_edge:
@@ -218,9 +222,10 @@ def _trial(loss: float, best: float) -> str:
 
 def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
     yield (
-        f"A run counts in verdicts if the model that it starts from has learned: if its masked-LM "
-        f"loss is {LEARNED_NATS} nats below the unigram loss. One from random weights always "
-        "counts. At chance: runs whose accuracy is at most that of the most frequent class."
+        "A run counts in verdicts if the model that it starts from has learned: if its masked-LM "
+        f"loss is {LEARNED_NATS} nats below the unigram loss. One from weights that the study did "
+        "not train always counts. At chance: runs whose accuracy is at most that of the most "
+        "frequent class."
     )
     yield ""
     for metric in outcomes.metrics_of(study.claims, rows):
@@ -230,17 +235,15 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
         for arm, cells in _by_arm(rows).items():
             values = [row.metrics[metric] for row in cells if metric in row.metrics]
             failed = sum(row.failed is not None for row in cells)
-            at_chance = sum(
-                row.metrics["eval_accuracy"] <= row.metrics["eval_majority"]
-                for row in cells
-                if {"eval_accuracy", "eval_majority"} <= set(row.metrics)
-            )
+            told = [row.metrics for row in cells if set(row.metrics) >= _GUESSED]
+            at_chance = sum(each["eval_accuracy"] <= each["eval_majority"] for each in told)
             range_of = ["", "", ""]
             if values:
                 medians[arm] = statistics.median(values)
                 range_of = [f"{x:.4f}" for x in (medians[arm], min(values), max(values))]
-            run, learned = len(values) + failed, sum(row.learned for row in cells)
-            counts = [f"{run} of {len(cells)}", failed, learned, at_chance]
+            run = len(values) + failed
+            learned = sum(row.learned and row.is_finished for row in cells)
+            counts = [f"{run} of {len(cells)}", failed, learned, at_chance if told else ""]
             table.append([arm, *counts, *range_of])
         heads = [
             "Arm",

@@ -258,7 +258,7 @@ def _processor() -> str:
 def _commit() -> str:
     """Returns the clone's commit, marked if code differs from it; "" without git."""
     git = ["git", "-C", str(ROOT)]
-    described = [*git, "rev-parse", "--short=12", "HEAD"]
+    described = [*git, "rev-parse", "--verify", "--quiet", "--short=12", "HEAD"]
     compared = [*git, "diff", "--quiet", "HEAD", "--", ".", *_NO_CODE]
     try:
         found = subprocess.run(described, capture_output=True, text=True, check=False)

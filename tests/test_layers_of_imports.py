@@ -72,7 +72,7 @@ WITH_FLAGS = {
 }
 # Of argparse.
 WITH_OPTIONS = {
-    *("conversion.__main__", "inspection.commands"),
+    *("conversion.__main__", "inspection.commands", "inspection.flags"),
     *("serving.arguments", "serving.export", "serving.predict"),
 }
 # errors.py puts the dashes before an argument's name.

@@ -59,7 +59,8 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
         if found.is_for_another(record(values, task, None)):
             raise ValueError(
                 f"{source} was trained for {found.task_name}, not for {values.task_name}: set "
-                f"--task_name={found.task_name}, or name other weights"
+                f"--task_name={found.task_name}, or give --init_checkpoint and an --output_dir "
+                "without a model"
             )
         return
     before = (found.task_name, found.problem_type or task.problem_type)
@@ -94,7 +95,7 @@ def write(
     """
     vocabulary.keep(words, values.output_dir)
     splits = [name for name in ("train", "dev") if name in examples]
-    data = {name: feature_cache.digest(examples[name], {}) for name in splits}
+    data = {name: feature_cache.digest(examples[name]) for name in splits}
     now = dataclasses.replace(record(values, task, initial), data=data)
     before = run_record.find(values.output_dir) if resumes else None
     if before is None or not before.command:

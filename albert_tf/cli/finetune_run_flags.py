@@ -84,7 +84,7 @@ def _define_objective(values: flags.FlagValues) -> None:
         None,
         "Output directory of a fine-tuning run of the same task, whose predicted probabilities "
         "are learned in addition to the labels (distillation). Its model may be larger, and have "
-        "another vocabulary.",
+        "another vocabulary. It predicts in batches of predict_batch_size.",
     )
     group.number(
         "distillation_weight",
@@ -106,8 +106,8 @@ def _define_evaluation(values: flags.FlagValues) -> None:
     group.boolean(
         "do_eval",
         False,
-        "Evaluate each checkpoint and keep the best one. True by default for race, and for SQuAD "
-        "with do_predict.",
+        "Evaluate each checkpoint and keep the best one. True by default for race, for SQuAD "
+        "with do_predict and, if there is an eval_file, too, for question_answering.",
     )
     group.string(
         "key_metric",
@@ -116,7 +116,12 @@ def _define_evaluation(values: flags.FlagValues) -> None:
         "macro_f1; or eval_loss, whose smallest value is the best. By default the task's main "
         "metric.",
     )
-    group.boolean("do_predict", False, "Predict the test set with the best checkpoint.")
+    group.boolean(
+        "do_predict",
+        False,
+        "Predict the test set with the best checkpoint; after training without do_eval, with the "
+        "newest.",
+    )
     shared_flags.define_batch_size(group, "eval_batch_size", 8)
     shared_flags.define_batch_size(group, "predict_batch_size", 8)
     group.list(

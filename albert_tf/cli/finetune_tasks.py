@@ -172,7 +172,7 @@ _MAKERS = {
 
 
 def find_vocabulary(values: flags.FlagValues) -> None:
-    """Sets the flags of the vocabulary, if none is named: of the initial weights, or the run's.
+    """Sets the vocabulary's flags, but for the file if one is named: the weights', or the run's.
 
     Raises:
       ValueError: If several lie there, or it is damaged.
@@ -180,10 +180,14 @@ def find_vocabulary(values: flags.FlagValues) -> None:
     given = values.do_lower_case if values["do_lower_case"].present else None
     initial = finetune_flags.initial_weights(values)
     if values.spm_model_file or values.vocab_file:
+        is_word_piece, case = not values.spm_model_file, given
         if initial:
             files.check_not_url(initial)
-            is_word_piece = not values.spm_model_file
-            values["do_lower_case"].value = vocabulary.is_uncased(initial, is_word_piece, given)
+            case = vocabulary.is_uncased(initial, is_word_piece, given)
+        # A run keeps the case that it began with.
+        values["do_lower_case"].value = vocabulary.is_uncased(
+            values.output_dir, is_word_piece, given, default=case is not False
+        )
         return
     found = vocabulary.find(initial, given) if initial else None
     found = found or vocabulary.find(values.output_dir, given)

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from albert_tf import directories, errors, figures, files, quiet, scripts
+from albert_tf import directories, errors, figures, files, quiet
+from albert_tf.inspection import flags
 from albert_tf.inspection.conllu import COLUMNS
 from albert_tf.serving import arguments
 
@@ -30,24 +31,24 @@ _TASK_OF = {
 
 def similarity(argv: Sequence[str] | None = None) -> None:
     """Runs `python -m albert_tf.similarity`."""
-    parser = _parser(
+    parser = flags.create_parser(
         "similarity",
         "Measures the L2 distance and the angle between input and output of each layer, as in "
         "figure 1 of the paper.",
     )
-    _add_input(
+    flags.add_input(
         parser,
         "Text files, a row per line, or pre-training records; paths or globs, separated by commas.",
     )
     parser.add_argument(
         "--max_rows",
-        type=_positive,
+        type=flags.positive,
         default=256,
         help="Maximum number of rows to measure on, drawn at random.",
     )
     parser.add_argument(
         "--extra_layers",
-        type=_not_negative,
+        type=flags.not_negative,
         default=0,
         help="Number of additional times to apply the shared block after the last layer.",
     )
@@ -86,7 +87,7 @@ def similarity(argv: Sequence[str] | None = None) -> None:
 
 def attention(argv: Sequence[str] | None = None) -> None:
     """Runs `python -m albert_tf.attention`."""
-    parser = _parser(
+    parser = flags.create_parser(
         "attention", "Computes how much each piece of a text attends to each, in every head."
     )
     parser.add_argument("--text", required=True, help="The text.")
@@ -113,7 +114,7 @@ def attention(argv: Sequence[str] | None = None) -> None:
 
 def agreement(argv: Sequence[str] | None = None) -> None:
     """Runs `python -m albert_tf.agreement`."""
-    parser = _parser(
+    parser = flags.create_parser(
         "agreement",
         "Measures on English templates how often masked LM prefers the verb that agrees with its "
         "subject in number.",
@@ -134,7 +135,7 @@ def agreement(argv: Sequence[str] | None = None) -> None:
 
 def probes(argv: Sequence[str] | None = None) -> None:
     """Runs `python -m albert_tf.probes`."""
-    parser = _parser(
+    parser = flags.create_parser(
         "probes",
         "Trains a linear probe on each layer, and on those of a model with random weights.",
     )
@@ -146,7 +147,7 @@ def probes(argv: Sequence[str] | None = None) -> None:
         "neighbours, whether two adjacent pieces of a text are exchanged; table, the label of a "
         "text; conllu, a column of a word.",
     )
-    _add_input(parser, "Records, text, a table or a CoNLL-U file, as the task needs.")
+    flags.add_input(parser, "Records, text, a table or a CoNLL-U file, as the task needs.")
     parser.add_argument("--text_column", help="table: column of the text; by default text.")
     parser.add_argument("--label_column", help="table: column of the label; by default label.")
     parser.add_argument(
@@ -157,13 +158,13 @@ def probes(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--column", choices=COLUMNS, help="conllu: column; by default upos.")
     parser.add_argument(
         "--max_examples",
-        type=_positive,
+        type=flags.positive,
         default=5000,
         help="Maximum number of rows or words, a sample; a fifth of the rows, or of their groups, "
         "is held out.",
     )
     parser.add_argument(
-        "--seed", type=_not_negative, default=0, help="Seed of samples and random weights."
+        "--seed", type=flags.not_negative, default=0, help="Seed of samples and random weights."
     )
     args = parser.parse_args(argv)
     with _running(args):
@@ -213,48 +214,6 @@ def _records(args: argparse.Namespace) -> list[str]:
     if not inputs.are_records(paths):
         raise ValueError("--task=order needs records of pre-training in --input_file, not text")
     return paths
-
-
-def _parser(name: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=scripts.program(f"albert_tf.{name}"), description=description
-    )
-    parser.add_argument(
-        "--model",
-        required=True,
-        nargs="+",
-        metavar="PATH",
-        help="Trained models: directories, checkpoint prefixes, files or hf://OWNER/NAME.",
-    )
-    parser.add_argument("--output_dir", required=True, help="Output directory, new or empty.")
-    arguments.add_stored(parser)
-    return parser
-
-
-def _add_input(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--input_file", required=True, help=what)
-    parser.add_argument(
-        "--max_seq_length",
-        type=_positive,
-        help="Maximum length of a row in tokens; for records, the length they were made with; by "
-        "default 128, or the model's maximum if that is less.",
-    )
-
-
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _not_negative(text: str) -> int:
-    if not 0 <= int(text) < 2**32:  # More is no seed for NumPy.
-        raise ValueError(text)
-    return int(text)
-
-
-# argparse's messages name them.
-_positive.__name__, _not_negative.__name__ = "positive integer", "integer in [0, 2**32)"
 
 
 @contextlib.contextmanager

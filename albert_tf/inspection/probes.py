@@ -47,6 +47,11 @@ def held_out(data: Labelled, seed: int) -> np.ndarray:
     """
     groups = np.arange(len(data.rows)) if data.groups is None else data.groups
     names = np.random.default_rng(seed).permutation(np.unique(groups))
+    if len(names) < _HELD_OUT:
+        raise ValueError(
+            f"`group_column` has {len(names)} values, expected at least {_HELD_OUT}, of which one "
+            "is held out: name another column, or leave it out"
+        )
     found = np.isin(groups[data.row_numbers], names[: len(names) // _HELD_OUT])
     if not found.any() or len(set(data.labels[~found])) < 2:
         raise ValueError(

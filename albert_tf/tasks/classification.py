@@ -139,9 +139,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         test_results.tsv is as in the release: the probabilities of one example per line.
         `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
         """
-        stored_predictions.write_probabilities(
-            directory, f"{self.prefix}{split}", _ids(examples), examples, predictions
-        )
+        self.store(directory, f"{self.prefix}{split}", examples, predictions)
         if split != "test":
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
@@ -149,6 +147,19 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         pairs = zip(_ids(examples), self.answers(predictions), strict=True)
         lines = ["index\tprediction", *("\t".join(pair) for pair in pairs)]
         _write_lines(os.path.join(directory, self.results_file), lines)
+
+    def store(
+        self,
+        directory: str,
+        split: str,
+        examples: Sequence[Example],
+        predictions: np.ndarray,
+        several_writers: bool = False,
+    ) -> None:
+        """Writes <split>_probabilities.json, which is for `average`."""
+        stored_predictions.write_probabilities(
+            directory, split, _ids(examples), examples, predictions, several_writers
+        )
 
     def answers(self, predictions: np.ndarray) -> list[str]:
         """Returns what `results_file` tells of each example."""
@@ -160,9 +171,8 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
-        return stored_predictions.mean_probabilities(
-            directories, f"{self.prefix}{split}", _ids(examples), examples
-        )
+        split = split if split == "train" else f"{self.prefix}{split}"
+        return stored_predictions.mean_probabilities(directories, split, _ids(examples), examples)
 
 
 class SequenceClassificationTask(ScoringTask[TextExample]):

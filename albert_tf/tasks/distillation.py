@@ -104,13 +104,14 @@ class Teacher:
           folder: A folder in it is named after the teacher.
         """
         settings = {**self._task.settings, "weights": self._digest}
-        digest = feature_cache.digest(split.examples, settings)
+        digest = feature_cache.digest(split.examples, [feature_cache.FORMAT, settings])
         folder = os.path.join(folder, f"teacher-{digest}")
         if not files.exists(probabilities_file(folder, "train")):
             predictions = self._predict(devices, split)
             if devices.is_chief:
                 tf.io.gfile.makedirs(folder)
-                self._task.write(folder, "train", split.examples, predictions)
+                # Students may share the folder.
+                self._task.store(folder, "train", split.examples, predictions, True)
             devices.wait_for_all()  # The others wait for the file.
         # As it is stored, so that a later run reads the same numbers.
         stored = self._task.average([folder], "train", split.examples)[:, self._order]

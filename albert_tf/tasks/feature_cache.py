@@ -18,7 +18,7 @@ from albert_tf import files
 from albert_tf.tasks.feature_table import FeatureTable
 
 # Increment this whenever the same examples and settings give other features than before.
-_FORMAT = 3
+FORMAT = 3
 _LOG_EVERY = 10_000
 # The array that holds the names of the others.
 _NAMES = "names"
@@ -46,7 +46,7 @@ def load_or_make(
     Raises:
       ValueError: If the examples give no row at all; also whatever `make_rows` raises.
     """
-    path = f"{stem}-{digest(examples, settings)}.npz"
+    path = f"{stem}-{digest(examples, [FORMAT, settings])}.npz"
     if files.exists(path):
         stored = _read(path)
         if stored is not None:
@@ -64,9 +64,9 @@ def load_or_make(
     return table
 
 
-def digest(examples: Sequence[Any], settings: Mapping[str, Any]) -> str:
+def digest(examples: Sequence[Any], settings: Any = None) -> str:
     """Returns a digest of examples, dataclasses, and of settings, as JSON."""
-    found = hashlib.sha256(json.dumps([_FORMAT, settings], sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for example in examples:
         found.update(repr(example).encode("utf-8", "surrogatepass") + b"\n")
     return found.hexdigest()[:16]

@@ -31,12 +31,21 @@ def write_probabilities(
     ids: list[str],
     examples: Sequence[Any],
     probabilities: np.ndarray,
+    several_writers: bool = False,
 ) -> None:
-    """Writes the probabilities or numbers of a split's examples, a row for each id."""
+    """Writes the probabilities or numbers of a split's examples, a row for each id.
+
+    Args:
+      directory: Directory to write to.
+      split: The split.
+      ids: Of the rows.
+      examples: The split's.
+      probabilities: A row for each id.
+      several_writers: Whether other runs may write the same file.
+    """
     stored = {"ids": ids, "texts": _digest(examples), "probabilities": probabilities.tolist()}
     path = probabilities_file(directory, split)
-    # Runs may share a teacher's.
-    files.replace(path, json.dumps(stored) + "\n", several_writers=True)
+    files.replace(path, json.dumps(stored) + "\n", several_writers)
 
 
 def mean_probabilities(
@@ -64,7 +73,7 @@ def _digest(examples: Sequence[Any]) -> str:
         return ""
     label = "labels" if hasattr(next(iter(examples), None), "labels") else "label"
     unlabelled = [dataclasses.replace(each, **{label: None}) for each in examples]
-    return feature_cache.digest(unlabelled, {})
+    return feature_cache.digest(unlabelled)
 
 
 def _read(path: str, ids: list[str], texts: str) -> np.ndarray:
@@ -77,6 +86,7 @@ def _read(path: str, ids: list[str], texts: str) -> np.ndarray:
     has_others = json_member(stored, "ids", path, list) != ids
     if has_others or stored.get("texts", texts) != texts:
         raise ValueError(
-            f"{path} has other examples than those to predict: predict these there first"
+            f"{path} has other examples than those to predict: predict these there first, or "
+            "name the file and the columns that it was made of"
         )
     return np.array(json_member(stored, "probabilities", path, list))

@@ -145,10 +145,9 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
 
         predictions.conll holds a word a line, its true tag if known, and the predicted one, between
         tabs. With labels there are also scores_by_type.tsv and confusion.tsv, of the true tags in
-        rows and the predicted ones in columns. <split>_probabilities.json is for `average`.
+        rows and the predicted ones in columns. See also `store`.
         """
-        rounded = predictions.round(_DIGITS)
-        write_probabilities(directory, split, _ids(examples), examples, rounded)
+        self.store(directory, split, examples, predictions)
         predicted = self._tags(examples, predictions)
         columns = [[map(_cell, example.words) for example in examples], predicted]
         if is_labelled(examples):
@@ -158,6 +157,18 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         sentences = (zip(*sentence, strict=True) for sentence in zip(*columns, strict=True))
         text = "\n".join("".join(map(_line, sentence)) for sentence in sentences)
         files.replace(path_of(directory, split, "predictions.conll"), text)
+
+    def store(
+        self,
+        directory: str,
+        split: str,
+        examples: Sequence[TokenExample],
+        predictions: np.ndarray,
+        several_writers: bool = False,
+    ) -> None:
+        """Writes <split>_probabilities.json, which is for `average`."""
+        rounded = predictions.round(_DIGITS)
+        write_probabilities(directory, split, _ids(examples), examples, rounded, several_writers)
 
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[TokenExample]

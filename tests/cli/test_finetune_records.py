@@ -140,4 +140,9 @@ def test_a_finished_run_keeps_its_record(copy, caplog):
     assert "init_checkpoint none, not " in found and "glue_data, not " in found
     assert "learning_rate 0.01, not 0.5; max_seq_length 23, not 20; other train ex" in found
     assert "other dev examples" not in found
+    caplog.clear()
+    dev = data / "MRPC" / "dev.tsv"
+    dev.write_text(dev.read_text(encoding="utf-8").replace("the", "thy"), encoding="utf-8")
+    runs.main(runs.command("mrpc", copy, do_train=True, do_eval=True, **others))
+    assert "other dev examples" in caplog.text
     assert (copy / "out" / "run.json").read_bytes() == before

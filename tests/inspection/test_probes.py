@@ -6,6 +6,7 @@ Can't see: whether the figure is drawn well.
 from __future__ import annotations
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -121,6 +122,9 @@ def test_texts_of_a_group_are_held_out_together(tmp_path, tokenizer):
     assert len(data.rows) == 63 and len(set(data.groups[held_out])) == 1
     assert not set(data.groups[held_out]) & set(data.groups[~held_out])
     assert len(set(probes.held_out(probe_data.of_table(*given), 3).nonzero()[0])) == 12
+    few = dataclasses.replace(data, groups=data.groups % 4)
+    with pytest.raises(ValueError, match="has 4 values, expected at least 5"):
+        probes.held_out(few, 3)
     with pytest.raises(ValueError, match="expected a header with 'where'"):
         probe_data.of_table(*given, group_column="where")
 

@@ -98,6 +98,17 @@ def test_the_newest_are_followed_until_the_last(tmp_path):
     assert eval_results.read(str(tmp_path), 4)["masked_lm_accuracy"] == 0.5
 
 
+def test_results_of_earlier_versions_are_kept(tmp_path):
+    """They had no rules, and begin again with the newest checkpoint."""
+    path = tmp_path / "eval_results.txt"
+    path.write_text("\n".join([*block(2, 0.25), *block(4, 0.5)]) + "\n")
+    save(tmp_path, 4)
+    evaluate(FakeTrainer(tmp_path, {4: 0.5}), 4)
+    lines = path.read_text().splitlines()
+    assert lines[: len(block(2, 0.25))] == block(2, 0.25)
+    assert lines.count("global_step = 4") == 2
+
+
 def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
     trainer = FakeTrainer(tmp_path, {7: 0.375})
     looks = []
