@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -34,12 +34,16 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
       options: See SupervisedTask.
       tokenizer: See SupervisedTask.
       max_seq_length: See SupervisedTask.
+
+    Attributes:
+      decode: The function of squad_predictions that turns the model's outputs into answers.
     """
 
     key_metric = "f1"
     metric_names: tuple[str, ...] = ("exact_match", "f1")
     labels: tuple[str, ...] = ("start_positions", "end_positions")
     loss_names: tuple[str, ...] = ("start_loss", "end_loss")
+    decode: Callable[..., Predictions]
 
     def __init__(
         self,
@@ -86,6 +90,18 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         """Returns half the loss of the start and half that of the end."""
         return losses.span_losses(outputs, features)
 
+    def predictions(
+        self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
+    ) -> Predictions:
+        """Returns the best answers, and the null odds of SQuAD 2.0."""
+        return self.decode(
+            examples,
+            _spans(features),
+            outputs,
+            self.squad.n_best_size,
+            self.squad.max_answer_length,
+        )
+
     def write(
         self, directory: str, split: str, examples: Sequence[SquadExample], predictions: Predictions
     ) -> None:
@@ -130,21 +146,11 @@ class SquadV1Task(SquadTask):
     Source: run_squad_v1.py.
     """
 
+    decode = staticmethod(squad_predictions.predict_v1)
+
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForQuestionAnswering."""
         return finetuning.AlbertForQuestionAnswering(**self.options.arguments)
-
-    def predictions(
-        self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
-    ) -> Predictions:
-        """Returns the best answers."""
-        return squad_predictions.predict_v1(
-            examples,
-            _spans(features),
-            outputs,
-            self.squad.n_best_size,
-            self.squad.max_answer_length,
-        )
 
     def scores(
         self, examples: Sequence[SquadExample], predictions: Predictions
@@ -167,6 +173,7 @@ class SquadV2Task(SquadTask):
     labels = (*SquadTask.labels, "is_impossible")
     loss_names = (*SquadTask.loss_names, "answerability_loss")
     metric_names = ("exact", "f1", "best_exact", "best_f1")
+    decode = staticmethod(squad_predictions.predict_v2)
 
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForQuestionAnsweringV2."""
@@ -180,18 +187,6 @@ class SquadV2Task(SquadTask):
         """Returns half the losses of start, end and answerability."""
         loss = losses.answerability_loss(outputs, features)
         return {**super().example_losses(outputs, features), "answerability_loss": loss}
-
-    def predictions(
-        self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
-    ) -> Predictions:
-        """Returns the best answers and the null odds."""
-        return squad_predictions.predict_v2(
-            examples,
-            _spans(features),
-            outputs,
-            self.squad.n_best_size,
-            self.squad.max_answer_length,
-        )
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
         """Returns the answers; "" if null odds reach the threshold with the best F1 on the set.
