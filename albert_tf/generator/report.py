@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 import os
 import resource
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,12 +79,8 @@ class Report:
     truncated: int = 0
     dropped_tokens: int = 0
     limited_masks: int = 0
-    length_histogram: collections.Counter[int] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    ngram_histogram: collections.Counter[int] = dataclasses.field(
-        default_factory=collections.Counter
-    )
+    length_histogram: Counter[int] = dataclasses.field(default_factory=Counter)
+    ngram_histogram: Counter[int] = dataclasses.field(default_factory=Counter)
     shards: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     peak_memory_bytes: int = 0
@@ -99,10 +95,7 @@ class Report:
         self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
 
     def count_output(
-        self,
-        batch: Instances,
-        examples: Mapping[str, np.ndarray],
-        recipe: Recipe,
+        self, batch: Instances, examples: Mapping[str, np.ndarray], recipe: Recipe
     ) -> None:
         """Adds a batch of examples, not yet packed, and their masks if they have any."""
         # Each field is an array over all pairs, not one pair's integer.
@@ -129,14 +122,22 @@ class Report:
         self.rows += num_rows
         self.row_tokens += num_rows * recipe.pairs.max_seq_length
 
-    def count_shard(self, path: str, records: int, num_bytes: int) -> None:
-        """Adds a written file, or replaces its entry."""
-        self.shards[path] = {"records": records, "bytes": num_bytes}
+    def count_shard(self, path: str, num_bytes: int) -> None:
+        """Adds the file that the counted rows were written to."""
+        self.shards[path] = {"records": self.rows, "bytes": num_bytes}
 
     def measure_memory(self) -> None:
         """Records this process's peak so far."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
         self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
+
+    @classmethod
+    def total(cls, reports: Iterable[Report]) -> Report:
+        """Returns what the parts of a run counted together."""
+        total = cls()
+        for report in reports:
+            total.merge(report)
+        return total
 
     def merge(self, other: Report) -> None:
         """Adds what another part of the run counted."""
@@ -218,8 +219,7 @@ class Report:
             )
         values = {field.name: value[field.name] for field in dataclasses.fields(cls)}
         for name in ("length_histogram", "ngram_histogram"):
-            histogram = {int(key): count for key, count in values[name].items()}
-            values[name] = collections.Counter(histogram)
+            values[name] = Counter({int(key): count for key, count in values[name].items()})
         return cls(**values)
 
     def lines(self) -> list[str]:
@@ -246,8 +246,7 @@ class Report:
         lines += [
             f"files: {len(self.shards)}, {num_bytes / 1e6:,.1f} MB",
             f"{self.seconds:.1f} seconds, {shares['output_tokens_per_second']:,.0f} output "
-            f"tokens/s; {self.peak_memory_bytes / 1e6:,.0f} MB in "
-            "the largest process",
+            f"tokens/s; {self.peak_memory_bytes / 1e6:,.0f} MB in the largest process",
         ]
         return lines
 
@@ -290,9 +289,9 @@ def _measure_masked_runs(
     return edges[1::2] - edges[::2]
 
 
-def _count_values(values: np.ndarray) -> collections.Counter[int]:
+def _count_values(values: np.ndarray) -> Counter[int]:
     unique, counts = np.unique(values, return_counts=True)
-    return collections.Counter(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
+    return Counter(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
 
 
 def _share(part: float, whole: float) -> float:

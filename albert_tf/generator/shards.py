@@ -112,10 +112,7 @@ class ShardRun:
     @property
     def report(self) -> Report:
         """The counts over all shards, those of earlier runs included."""
-        total = Report()
-        for report in (*(shard.report for shard in self._whole), self._report):
-            total.merge(report)
-        return total
+        return Report.total([*(shard.report for shard in self._whole), self._report])
 
     def append(self, part: Part) -> None:
         """Appends a part's records, and removes the part; parts come in text order."""
@@ -173,7 +170,7 @@ class ShardRun:
         self._file.close()
         self._report.seconds += time.monotonic() - self._since
         path = self._paths[self.num_whole]
-        self._report.count_shard(path, self._report.rows, self._num_bytes)
+        self._report.count_shard(path, self._num_bytes)
         self._whole.append(_Whole(self._num_bytes, self._end, self._report))
         self.save()
         self._file = None

@@ -72,7 +72,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                     | "Make" >> beam.ParDo(_MakeParts(plan, folder))
                     | "Gather" >> beam.GroupByKey()
                     | "Write" >> beam.Map(_write_shard, plan.output_files)
-                    | "Merge" >> beam.CombineGlobally(_merge)
+                    | "Merge" >> beam.CombineGlobally(Report.total)
                     | "Report" >> beam.Map(Report.save, report_file)
                 )
         # How a worker's error arrives depends on the runner.
@@ -134,22 +134,16 @@ class _MakeParts(beam.DoFn):
 
 def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[str]) -> Report:
     shard, shard_parts = gathered
-    total, num_bytes = Report(), 0
+    parts = sorted(shard_parts, key=lambda part: part.first_document)
+    num_bytes = 0
     with tf.io.gfile.GFile(shards.unfinished(output_files[shard]), "wb") as output:
-        for part in sorted(shard_parts, key=lambda part: part.first_document):
-            total.merge(part.report)
+        for part in parts:
             with tf.io.gfile.GFile(part.path, "rb") as file:
                 shutil.copyfileobj(file, output)
                 num_bytes += file.tell()
-    total.count_shard(output_files[shard], total.rows, num_bytes)
-    return total
-
-
-def _merge(reports: Iterable[Report]) -> Report:
-    total = Report()
-    for report in reports:
-        total.merge(report)
-    return total
+    report = Report.total(part.report for part in parts)
+    report.count_shard(output_files[shard], num_bytes)
+    return report
 
 
 @contextlib.contextmanager
