@@ -25,8 +25,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import errors, figures, quiet
-from albert_tf.files import is_remote, list_files
+from albert_tf import errors, figures, files, quiet
 from albert_tf.generator import blocks, documents, processes, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.extra import plots
@@ -77,10 +76,8 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     # Imported here and below, not at the top: workers may import this file, without TensorFlow.
     import tensorflow as tf
 
-    from albert_tf.generator import shards
-
-    input_files = list_files(values.input_file)
-    output_files = shards.name_shards(values.output_file, values.num_output_shards)
+    input_files = files.list_files(values.input_file)
+    output_files = name_shards(values.output_file, values.num_output_shards)
     _check_output_files(output_files, input_files)
     vocabulary = workers.Vocabulary.of_files(
         values.spm_model_file, values.vocab_file, values.do_lower_case
@@ -102,6 +99,34 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     )
     plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, values.max_unknown_share)
     return plan, list(zip(input_files, stats, strict=True))
+
+
+def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
+    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on.
+
+    Args:
+      output_file: A name, or several if num_output_shards is None.
+      num_output_shards: None means one per name.
+
+    Raises:
+      ValueError: If the arguments contradict each other, or name no files.
+    """
+    paths = output_file.split(",")
+    for path in paths:
+        files.check_expanded(path)
+        if not path or files.is_dir(path):
+            raise ValueError(f"`output_file`: expected file names, got {path!r}")
+    if len(set(paths)) < len(paths):
+        raise ValueError("`output_file`: a file is named twice: give distinct names")
+    if num_output_shards is None:
+        return paths
+    if len(paths) > 1:
+        raise ValueError(
+            f"`num_output_shards={num_output_shards}` and `output_file` with {len(paths)} names: "
+            "give one name, from which the shards' names are made, or leave `num_output_shards` "
+            "out"
+        )
+    return [f"{paths[0]}-{i:05d}-of-{num_output_shards:05d}" for i in range(num_output_shards)]
 
 
 def run_locally(
@@ -165,7 +190,7 @@ def _check_output_files(output_files: Sequence[str], input_files: Sequence[str])
 
 def _real(path: str) -> str:
     """Returns the same path for all names of a file."""
-    return path if is_remote(path) else os.path.realpath(path)
+    return path if files.is_remote(path) else os.path.realpath(path)
 
 
 @contextlib.contextmanager

@@ -30,34 +30,6 @@ from albert_tf.generator.workers import Part
 from albert_tf.training import run_lock
 
 
-def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
-    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on.
-
-    Args:
-      output_file: A name, or several if num_output_shards is None.
-      num_output_shards: None means one per name.
-
-    Raises:
-      ValueError: If the arguments contradict each other, or name no files.
-    """
-    paths = output_file.split(",")
-    for path in paths:
-        files.check_expanded(path)
-        if not path or files.is_dir(path):
-            raise ValueError(f"`output_file`: expected file names, got {path!r}")
-    if len(set(paths)) < len(paths):
-        raise ValueError("`output_file`: a file is named twice: give distinct names")
-    if num_output_shards is None:
-        return paths
-    if len(paths) > 1:
-        raise ValueError(
-            f"`num_output_shards={num_output_shards}` and `output_file` with {len(paths)} names: "
-            "give one name, from which the shards' names are made, or leave `num_output_shards` "
-            "out"
-        )
-    return [f"{paths[0]}-{i:05d}-of-{num_output_shards:05d}" for i in range(num_output_shards)]
-
-
 @dataclasses.dataclass(frozen=True)
 class _Whole:
     """A complete shard.

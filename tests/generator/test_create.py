@@ -11,7 +11,7 @@ import pytest
 from absl import flags
 from record_statistics import read_records
 
-from albert_tf.generator import extra, instances, workers
+from albert_tf.generator import create, extra, instances, workers
 from albert_tf.generator import flags as generator_flags
 
 # Names and defaults: the release's, and then ours.
@@ -60,6 +60,16 @@ def test_flags_are_those_of_the_release_and_ours():
     assert {name: values[name].default for name in values} == RELEASED_FLAGS | OUR_FLAGS
     with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
         values(["create_pretraining_data.py", "--output_file=x"])
+
+
+def test_shard_names():
+    assert create.name_shards("a,b", None) == ["a", "b"]
+    with pytest.raises(ValueError, match="~/a begins with ~"):
+        create.name_shards("b,~/a", None)
+    assert create.name_shards("gs://x/a", 2) == [
+        "gs://x/a-00000-of-00002",
+        "gs://x/a-00001-of-00002",
+    ]
 
 
 def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):

@@ -18,7 +18,7 @@ import tensorflow as tf
 from record_statistics import read_records
 
 from albert_tf import files
-from albert_tf.generator import create, shards, workers
+from albert_tf.generator import create, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import WrongVocabularyError
 from tests.script_flags import parse
@@ -366,13 +366,3 @@ def test_a_stopped_process_goes_on(run, golden, tmp_path):
 
 def _count_whole(state):
     return len(json.loads(state.read_text())["shards"]) if state.exists() else 0
-
-
-def test_shard_names():
-    assert shards.name_shards("a,b", None) == ["a", "b"]
-    with pytest.raises(ValueError, match="~/a begins with ~"):
-        shards.name_shards("b,~/a", None)
-    assert shards.name_shards("gs://x/a", 2) == [
-        "gs://x/a-00000-of-00002",
-        "gs://x/a-00001-of-00002",
-    ]
