@@ -84,7 +84,6 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     )
     tokenizer = workers.load_tokenizer(vocabulary)
     recipe = generator_flags.read_recipe(values, tokenizer)
-    tokenizer.word_starts(recipe.word_starts)  # Refuses an unknown name before the work.
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         blocks.cut_blocks,
