@@ -79,7 +79,7 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     input_files = files.list_files(values.input_file)
     output_files = name_shards(values.output_file, values.num_output_shards)
     _check_output_files(output_files, input_files)
-    vocabulary = workers.Vocabulary.of_files(
+    vocabulary = workers.VocabularyFile.choose(
         values.spm_model_file, values.vocab_file, values.do_lower_case
     )
     tokenizer = workers.load_tokenizer(vocabulary)

@@ -17,28 +17,31 @@ from albert_tf.records import specs
 from albert_tf.records.example_encoding import frame_records
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 
 _BATCH_SIZE = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """The files that a worker loads its tokenizer from.
+class VocabularyFile:
+    """The file that a worker loads its tokenizer from.
 
     Attributes:
-      spm_model_file, vocab_file, do_lower_case: As Tokenizer takes them.
-      sha256: Hash of the file.
+      path: The file.
+      is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
+      do_lower_case: Whether the model is uncased.
+      sha256: Hash of its content.
     """
 
-    spm_model_file: str | None
-    vocab_file: str | None
+    path: str
+    is_word_piece: bool
     do_lower_case: bool
     sha256: str
 
     @classmethod
-    def of_files(
+    def choose(
         cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool
-    ) -> Vocabulary:
+    ) -> VocabularyFile:
         """Describes a SentencePiece model, or else a WordPiece vocabulary.
 
         Raises:
@@ -49,27 +52,25 @@ class Vocabulary:
         if not path:
             raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
         sha256 = hashlib.sha256(tokenization.read_file(path)).hexdigest()
-        return cls(spm_model_file, None if spm_model_file else vocab_file, do_lower_case, sha256)
+        return cls(path, not spm_model_file, do_lower_case, sha256)
 
     @property
     def content(self) -> bytes:
         """The file's content."""
-        return files.read_bytes(self.spm_model_file or self.vocab_file)
+        return files.read_bytes(self.path)
 
-    def copied(self, folder: str, content: bytes) -> Vocabulary:
+    def copied(self, folder: str, content: bytes) -> VocabularyFile:
         """Returns the same vocabulary, with its content written to a local folder."""
         path = os.path.join(folder, "vocabulary")
         with open(path, "wb") as file:
             file.write(content)
-        if self.spm_model_file:
-            return dataclasses.replace(self, spm_model_file=path)
-        return dataclasses.replace(self, vocab_file=path)
+        return dataclasses.replace(self, path=path)
 
 
 @functools.lru_cache(maxsize=1)
-def load_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+def load_tokenizer(file: VocabularyFile) -> Tokenizer:
     """Returns a vocabulary's tokenizer, loaded once per process."""
-    return Tokenizer(vocabulary.spm_model_file, vocabulary.vocab_file, vocabulary.do_lower_case)
+    return Vocabulary.read(file.path, file.is_word_piece, file.do_lower_case).tokenizer
 
 
 class Plan(NamedTuple):
@@ -84,7 +85,7 @@ class Plan(NamedTuple):
     """
 
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
-    vocabulary: Vocabulary
+    vocabulary: VocabularyFile
     recipe: instances.Recipe
     output_files: Sequence[str]
     max_unknown_share: float
@@ -100,12 +101,12 @@ class Job:
     """What all blocks of a run share.
 
     Attributes:
-      vocabulary: See Vocabulary.
+      vocabulary: See VocabularyFile.
       recipe: How instances are made.
       folder: A local folder for the parts.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: VocabularyFile
     recipe: instances.Recipe
     folder: str
 
