@@ -61,7 +61,7 @@ def _read_all(
                 yield Document(sentences, file_index, file.consumed_bytes())
 
 
-def _gather(parts: Iterator[formats.Part]) -> Iterator[list[str]]:
+def _gather(parts: Iterator[formats.Sentences]) -> Iterator[list[str]]:
     document: list[str] = []
     num_chars = 0
     for sentences, ends_document in parts:

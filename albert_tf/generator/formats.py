@@ -56,7 +56,7 @@ class TextSettings:
             raise ValueError(f"`language` must be a code such as en or zh, got {self.language!r}")
 
 
-class Part(NamedTuple):
+class Sentences(NamedTuple):
     """The next sentences of a file, and whether they complete their document."""
 
     sentences: list[str]
@@ -64,7 +64,7 @@ class Part(NamedTuple):
 
 
 # Takes what `open_text` returns for its format.
-Parser = Callable[[Any], Iterator[Part]]
+Parser = Callable[[Any], Iterator[Sentences]]
 
 
 def make_parser(settings: TextSettings) -> Parser:
@@ -94,9 +94,9 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
 
 
 def _make_lines_parser(settings: TextSettings) -> Parser:
-    def parse(file: TextFile) -> Iterator[Part]:
+    def parse(file: TextFile) -> Iterator[Sentences]:
         for line in file.lines():
-            yield Part([line] if line else [], not line)
+            yield Sentences([line] if line else [], not line)
 
     return parse
 
@@ -104,9 +104,9 @@ def _make_lines_parser(settings: TextSettings) -> Parser:
 def _make_paragraphs_parser(settings: TextSettings) -> Parser:
     split = _make_splitter(settings.language)
 
-    def parse(file: TextFile) -> Iterator[Part]:
+    def parse(file: TextFile) -> Iterator[Sentences]:
         for line in file.lines():
-            yield Part(split(line), not line)
+            yield Sentences(split(line), not line)
 
     return parse
 
@@ -114,7 +114,7 @@ def _make_paragraphs_parser(settings: TextSettings) -> Parser:
 def _make_jsonl_parser(settings: TextSettings) -> Parser:
     split = _make_splitter(settings.language)
 
-    def parse(file: TextFile) -> Iterator[Part]:
+    def parse(file: TextFile) -> Iterator[Sentences]:
         for line in file.whole_lines(MAX_JSON_LINE_BYTES):
             if line:
                 yield from _document(file, split, _read_field(line, settings.text_field, file))
@@ -126,7 +126,7 @@ def _make_parquet_parser(settings: TextSettings) -> Parser:
     parquet_files.import_pyarrow()
     split = _make_splitter(settings.language)
 
-    def parse(file: ParquetText) -> Iterator[Part]:
+    def parse(file: ParquetText) -> Iterator[Sentences]:
         for text in file.cells(settings.text_field):
             yield from _document(file, split, _checked_text(text, settings.text_field, file))
 
@@ -135,10 +135,10 @@ def _make_parquet_parser(settings: TextSettings) -> Parser:
 
 def _document(
     file: TextFile | ParquetText, split: Callable[[str], list[str]], text: str
-) -> Iterator[Part]:
+) -> Iterator[Sentences]:
     for paragraph in file.lines_within(text):
-        yield Part(split(paragraph), False)
-    yield Part([], True)
+        yield Sentences(split(paragraph), False)
+    yield Sentences([], True)
 
 
 def _read_field(line: str, name: str, file: TextFile) -> str:
@@ -167,7 +167,7 @@ def _checked_text(value: Any, name: str, file: TextFile | ParquetText) -> str:
 def _make_wikipedia_parser(settings: TextSettings) -> Parser:
     split = _make_splitter(settings.language)
 
-    def parse(file: TextFile) -> Iterator[Part]:
+    def parse(file: TextFile) -> Iterator[Sentences]:
         opened_by, title = "", None
         for line in file.lines():
             tag = _DOC_TAG.fullmatch(line)
@@ -175,11 +175,11 @@ def _make_wikipedia_parser(settings: TextSettings) -> Parser:
                 opened_by, title = file.here, html.unescape(tag["title"] or "")
             elif line == "</doc>" and opened_by:
                 opened_by = ""
-                yield Part([], True)
+                yield Sentences([], True)
             elif opened_by and not tag:
                 paragraph = html.unescape(line)
                 if paragraph != title:
-                    yield Part(split(paragraph), False)
+                    yield Sentences(split(paragraph), False)
                 title = None if line else title
             elif line:
                 expected = "</doc>" if opened_by else "<doc ...>"
