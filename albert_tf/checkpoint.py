@@ -126,10 +126,21 @@ def unlisted(directory: str) -> list[str]:
     return [path for path in prefixes if not re.fullmatch(own, os.path.basename(path))]
 
 
+def lost(directory: str) -> list[str]:
+    """Returns the names of checkpoints that a directory's list has, if none of them is there."""
+    names = [name for name in _names_listed(directory) if name != _CLAIM]
+    return [] if listed(directory) else names
+
+
 def remove_unfinished(directory: str) -> None:
     """Removes what a process killed while saving left behind; no other process may be saving."""
     import tensorflow as tf
 
+    saved = listed(directory)
+    for prefix in unlisted(directory) if saved else ():
+        is_numbered = re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
+        if is_numbered and step_of(prefix) > step_of(saved[-1]):
+            _delete(prefix)  # It is whole, but was not listed.
     for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
         tf.io.gfile.remove(path)
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf import Tokenizer, quiet
+from albert_tf import Tokenizer, checkpoint, quiet
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_SEQ_LENGTH = 64
@@ -88,9 +88,12 @@ def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int)
         "max_predictions_per_seq": MAX_PREDICTIONS,
         "num_train_steps": steps,
     }
+    # One that is not listed is of a run that was killed.
+    listed = checkpoint.listed(f"{directory}/albert_tiny")
+    last = f"{directory}/albert_tiny/model.ckpt-{steps}"
     seconds = run(
         "run_pretraining.py",
-        [f"{directory}/albert_tiny/model.ckpt-{steps}.index"],
+        [f"{last}.index"] if last in listed else [],
         input_file=paths["train_records"],
         train_batch_size=batch_size,
         optimizer="adamw",

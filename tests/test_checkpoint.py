@@ -195,13 +195,26 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     """The names are TensorFlow's own, as it gave them to files of a process that was killed."""
     prefix = save(tmp_path, 3)
     left = [f"model.ckpt-5{end}.tempstate17{i}" for i, end in enumerate((DATA, INDEX))]
-    others = ["other.ckpt-5.index.tempstate1", "model.ckpt-7.index"]
+    others = ["other.ckpt-5.index.tempstate1", "model.ckpt-1.index", "model.ckpt-best.index"]
     for name in (*left, *others):
         (tmp_path / name).touch()
+    # Killed before it was listed.
+    left.append("model.ckpt-7.index")
+    checkpoint.write(str(tmp_path / "model.ckpt-7"), values(7))
     checkpoint.remove_unfinished(str(tmp_path))
     assert not any((tmp_path / name).exists() for name in left)
     assert all((tmp_path / name).exists() for name in others)
     check(prefix, values(3))
+
+
+def test_a_list_whose_checkpoints_are_gone(tmp_path):
+    assert checkpoint.lost(str(tmp_path)) == []
+    checkpoint.claim(str(tmp_path))
+    assert checkpoint.lost(str(tmp_path)) == []
+    prefix = save(tmp_path, 3)
+    assert checkpoint.lost(str(tmp_path)) == []
+    (tmp_path / f"model.ckpt-3{INDEX}").unlink()
+    assert checkpoint.lost(str(tmp_path)) == [os.path.basename(prefix)]
 
 
 def test_which_checkpoints_no_list_names(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 
 import tensorflow as tf
 from absl import logging
@@ -47,6 +48,11 @@ def check_fresh_or_own(output_dir: str) -> None:
     """
     if checkpoint.latest(output_dir):
         return
+    if lost := checkpoint.lost(output_dir):
+        raise ValueError(
+            f"--output_dir {output_dir}: its file `checkpoint` lists {', '.join(lost)}, of which "
+            "none is there: copy one again, or remove that file to start afresh"
+        )
     found = checkpoint.unlisted(output_dir)
     try:
         layouts.find(output_dir)
@@ -138,7 +144,8 @@ def make_output_dir(path: str) -> None:
     files.check_expanded(path)
     try:
         tf.io.gfile.makedirs(path)
-        files.try_to_write(os.path.join(path, ".write_test"))
+        # A training and its evaluation may begin at once.
+        files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
     except tf.errors.OpError as error:
         raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
 

@@ -9,8 +9,15 @@ import os
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, errors
-from albert_tf.cli import backend, checks, pretrain_checks, pretrain_flags, shared_flags
+from albert_tf import checkpoint, errors, files
+from albert_tf.cli import (
+    backend,
+    checks,
+    pretrain_checks,
+    pretrain_flags,
+    pretrain_record,
+    shared_flags,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import layouts
 from albert_tf.records import input_files, input_pipeline
@@ -69,7 +76,8 @@ def check_records(
     if pretrain_flags.is_dynamic(values):
         found = input_files.check_features(files, compact_spec())
         stored = found.features["row_format"].expected
-        assert stored is not None, "it is what check_features reads"
+        if stored is None:
+            raise ValueError(f"{files[0]} holds no record: generate it again")
         row_format = RowFormat(*stored)
         _check_row_format(values, row_format, config)
         settings = pretrain_flags.masking_settings(values, row_format)
@@ -121,7 +129,8 @@ def _check_row_format(
 def _check_initial(values: flags.FlagValues, config: AlbertConfig) -> None:
     """Checks the initial weights by their config, before records are read; see load_weights."""
     layout = layouts.find(values.init_checkpoint)
-    free = ("num_hidden_layers", *(("num_hidden_groups",) if values.init_from_group0 else ()))
+    # That tells which groups are missing.
+    free = ("num_hidden_layers", "num_hidden_groups")
     layouts.check_config(config, layout, values.init_checkpoint, free, replace=True)
 
 
@@ -139,7 +148,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
             shared_flags.fetch_weights(values, "init_checkpoint")
             if values.init_checkpoint:
                 _check_initial(values, config)
-    files = input_files.find_files(values.input_file)
+    paths = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
     devices = backend.create_devices(values)
     pretrain_checks.check_devices(values, devices)
@@ -151,11 +160,13 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
             if does:
                 held.enter_context(run_lock.hold(values.output_dir, work))
     pretrain_checks.warn(values)
-    cache = os.path.join(values.output_dir, "input_files.json") if chief else None
-    records = check_records(values, files, config, cache)
+    # The chief makes the directory: other workers may be earlier.
+    has_cache = chief or files.is_dir(values.output_dir)
+    cache = os.path.join(values.output_dir, "input_files.json") if has_cache else None
+    records = check_records(values, paths, config, cache)
     _check_shared(values, records, devices)
     logging.info(
-        "%d records in %d files; %s", sum(records.counts), len(files), checks.describe(devices)
+        "%d records in %d files; %s", sum(records.counts), len(paths), checks.describe(devices)
     )
 
     trainer = Trainer(
@@ -179,6 +190,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
             if start != "resume":
                 evaluation.begin(values.output_dir)
             checks.write_config(config, values.output_dir)
+            counts = dict(zip(paths, records.counts, strict=True))
+            pretrain_record.keep(values, counts, resumes=start == "resume")
     return trainer, records
 
 

@@ -20,7 +20,8 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
         raise ValueError("nothing to do: set --do_train or --do_eval")
     shared_flags.check_output_dir(values)
     checks.check_positions(config, values.max_seq_length)
-    checks.check_predictions(values.max_predictions_per_seq, values.max_seq_length)
+    if pretrain_flags.is_dynamic(values):  # Others have as many as the records.
+        checks.check_predictions(values.max_predictions_per_seq, values.max_seq_length)
     if values.init_from_group0 and not values.init_checkpoint:
         raise ValueError("--init_from_group0 applies only with --init_checkpoint: set that too")
     _check_masking(values)

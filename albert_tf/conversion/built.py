@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from absl import logging
 
 from albert_tf import conversion, hub
-from albert_tf.conversion import labels
+from albert_tf.conversion import labels, run_record
 
 if TYPE_CHECKING:
     from albert_tf.model.albert import ConfiguredModel
@@ -31,10 +31,12 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
 
     Raises:
       FileNotFoundError: If there are no such weights, or no config beside them.
-      ValueError: If they are damaged or don't fit, or `num_labels` is needed.
+      ValueError: If they are damaged or don't fit, their head is one for something else, or
+        `num_labels` is needed.
     """
     path = hub.local(path)
     config = conversion.load_config(path)
+    _check_kind(model_class, path)
     names = inspect.signature(model_class.__init__).parameters
     if "num_labels" in names and "num_labels" not in arguments:
         arguments["num_labels"] = labels.count(path)
@@ -51,3 +53,14 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
             ", ".join(lacking),
         )
     return model
+
+
+def _check_kind(model_class: type, path: str) -> None:
+    """Refuses the head of a tagger for texts and so on: its weights would fit."""
+    run = run_record.find(path)
+    own = {each.__name__ for each in model_class.__mro__} & run_record.CLASSIFIERS
+    if run and own and run.architecture and run.architecture not in own:
+        raise ValueError(
+            f"{path} was trained for {run.task_name}: load it with {run.architecture}, or its "
+            "encoder alone with AlbertModel"
+        )

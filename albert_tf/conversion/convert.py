@@ -31,7 +31,7 @@ from albert_tf.conversion.names import (
     SQUAD_V2_HEADS,
 )
 from albert_tf.conversion.source import Source
-from albert_tf.model import albert, finetuning, heads
+from albert_tf.model import albert, finetuning, heads, tagging
 from albert_tf.text import vocabulary
 
 
@@ -206,13 +206,11 @@ def _write_kerashub(directory: str, source: Source) -> str:
 
 def _model(source: Source) -> keras.Model:
     """Makes our model that has exactly the stored weights."""
-    config, count = source.config, source.num_labels
+    config = source.config
     makers: dict[frozenset[str], Any] = {
         frozenset(): lambda: albert.AlbertModel(config),
         frozenset(PRETRAINING_HEADS): lambda: heads.AlbertForPreTraining(config),
-        frozenset((CLASSIFIER_HEAD,)): lambda: finetuning.AlbertForSequenceClassification(
-            config, count
-        ),
+        frozenset((CLASSIFIER_HEAD,)): lambda: _classifier(source),
         frozenset((SPAN_HEAD,)): lambda: finetuning.AlbertForQuestionAnswering(config),
         frozenset(SQUAD_V2_HEADS): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
     }
@@ -224,10 +222,24 @@ def _model(source: Source) -> keras.Model:
     return makers[source.heads]()
 
 
+def _classifier(source: Source) -> keras.Model:
+    """Makes the model of a classifier's head, whose weights don't tell what it reads."""
+    architecture = source.run.architecture if source.run else ""
+    if architecture == finetuning.AlbertForMultipleChoice.__name__:
+        return finetuning.AlbertForMultipleChoice(source.config)
+    if architecture == tagging.AlbertForTokenClassification.__name__:
+        return tagging.AlbertForTokenClassification(source.config, source.num_labels)
+    return finetuning.AlbertForSequenceClassification(source.config, source.num_labels)
+
+
 def _write_keras(directory: str, source: Source) -> str:
     model = _model(source)
     named = conversion.named_weights(model)
-    lacking = sorted(set(named) - set(source.weights))
+    lacking = sorted(
+        name
+        for name in set(named) - set(source.weights)
+        if model.reads_pooler or not name.startswith(POOLER)
+    )
     if lacking:
         raise ValueError(f"{type(model).__name__} needs {', '.join(lacking)}")
     for name, value in source.weights.items():

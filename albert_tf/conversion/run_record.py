@@ -25,6 +25,8 @@ _ARCHITECTURES = {
     "choice": "AlbertForMultipleChoice",
     "token_classification": "AlbertForTokenClassification",
 }
+# Classes whose heads have weights of the same names.
+CLASSIFIERS = frozenset(_ARCHITECTURES.values())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,7 +158,8 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=names[file][None],
         compression_type="",
-        buffer_size=tf.minimum(num_bytes, READ_BYTES),
+        # `zip` asks for one record more before it ends: without room that reads as much again.
+        buffer_size=tf.minimum(num_bytes + num_bytes // 16 + 4096, READ_BYTES),
         byte_offsets=start[None],
     )
     rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))

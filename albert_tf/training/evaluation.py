@@ -38,7 +38,7 @@ def evaluate_checkpoints(
 
     Source: run_pretraining.py, main.
     Differs: a checkpoint is evaluated only once; a restarted evaluation remembers the best one, and
-    keeps the results of the others.
+    keeps the results of the others, with a rule after each.
     """
     results_file = os.path.join(trainer.output_dir, eval_results.RESULTS_FILE)
     results: dict[str, float] = {"global_step": -1}

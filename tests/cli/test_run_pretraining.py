@@ -98,6 +98,7 @@ def test_what_a_run_leaves_behind(folder, trained):
             "eval_results.txt",
             "input_files.json",
             "evaluation.lock",
+            "pretraining.json",
             "run.lock",
             events,
             *(
@@ -131,6 +132,7 @@ def test_results_are_in_the_releases_format(trained):
         f"saved {trained}/model.ckpt-3.meta to {trained}/model.ckpt-best.meta",
         f"saved {trained}/model.ckpt-3.data-.* to {trained}/model.ckpt-best.data-00000-of-00001",
         f"saved {trained}/model.ckpt-3.index to {trained}/model.ckpt-best.index",
+        "=" * 50,
     ]
     matches = [re.fullmatch(p, line) for p, line in zip(patterns, lines, strict=True)]
     assert all(matches), lines
@@ -236,6 +238,29 @@ def test_a_resumed_run_downloads_nothing(folder, copy, monkeypatch):
     changes = {"init_checkpoint": "hf://albert/albert-base-v2", "num_train_steps": 4}
     runs.main(runs.command(folder, output_dir=copy, **changes))
     assert checkpoint.latest(str(copy)).endswith("model.ckpt-4")
+
+
+def test_a_resumed_run_is_warned_of_other_values(folder, copy, caplog):
+    before = (copy / "pretraining.json").read_bytes()
+    runs.main(runs.command(folder, output_dir=copy, num_train_steps=3))
+    assert "resuming a run" not in caplog.text
+    changes = {"train_batch_size": 6, "random_seed": 5, "num_train_steps": 3}
+    changes["input_file"] = folder / "other"
+    shutil.copy(folder / "a.tfrecord", folder / "other")
+    runs.main(runs.command(folder, output_dir=copy, **changes))
+    (found,) = (line for line in caplog.text.splitlines() if "resuming a run" in line)
+    assert "train_batch_size " in found and ", not 6; random_seed " in found
+    assert "other records: to start a new one" in found
+    assert (copy / "pretraining.json").read_bytes() == before
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
+    for path in copy.glob("model.ckpt-*.index"):
+        path.unlink()
+    before = contents(copy)
+    with pytest.raises(SystemExit, match="lists model.ckpt-2, model.ckpt-3, of which none is the"):
+        runs.main(runs.command(folder, output_dir=copy))
+    assert contents(copy) == before
 
 
 def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):

@@ -113,7 +113,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
         "--masking=dynamic draws masks in this process, which the remote TPU .node-1. can.t call",
     ),
-    "predictions": ({"max_predictions_per_seq": 29}, "29 is more than --max_seq_length 23"),
+    "predictions": ({"max_predictions_per_seq": 29}, "set --max_predictions_per_seq=5$"),
+    "predictions to draw": (
+        {"masking": "dynamic", "max_predictions_per_seq": 29},
+        "29 is more than --max_seq_length 23",
+    ),
+    "compact records cut in the first length": (
+        {"masking": "dynamic", "input_file": "{tmp}/begun"},
+        "begun holds no record: generate it again",
+    ),
     "steps": ({"num_train_steps": 0}, "--num_train_steps=0: 0 is not a positive integer"),
     "warm-up": ({"num_warmup_steps": -1}, "--num_warmup_steps=-1: -1 is not a non-negative in"),
     "checkpoints": ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max=-1: -1 is not a non-negat"),
@@ -151,6 +159,7 @@ def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
     checkpoint.write(str(tmp / "kept" / "model.ckpt-best"), {"global_step": np.int64(0)})
     data = (folder / "a.tfrecord").read_bytes()
     (tmp / "empty").touch()
+    (tmp / "begun").write_bytes(b"abc")
     (tmp / "text").write_text("Four score and seven years ago\n" * 11)
     (tmp / "cut").write_bytes(data[:-7])
     (tmp / "flipped").write_bytes(data[:90] + bytes([data[90] ^ 4]) + data[91:])

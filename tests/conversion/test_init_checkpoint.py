@@ -88,7 +88,7 @@ def test_a_deeper_model_starts_from_a_shallower_one(layout, golden, tmp_path, pr
         assert variable.numpy().tobytes() == expected[name].tobytes(), name
     assert f"differs: num_hidden_layers {base.num_hidden_layers} there, 7 here" in caplog.text
     apart = dataclasses.replace(base, num_hidden_layers=7, parameter_sharing="none")
-    with pytest.raises(ValueError, match="does not fit the model: it lacks "):
+    with pytest.raises(ValueError, match="parameter_sharing all there, none here"):
         prepare(source, apart)
 
 

@@ -1,0 +1,50 @@
+"""What a pre-training run began with: a command that resumes it with something else is warned."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from absl import flags, logging
+
+from albert_tf import files
+from albert_tf.text_files import read_json_object
+
+_RECORD_FILE = "pretraining.json"
+# All that shapes the weights of a run, besides its model and its records.
+_FLAGS = (
+    *("optimizer", "learning_rate", "num_train_steps", "num_warmup_steps", "start_warmup_step"),
+    *("poly_power", "train_batch_size", "random_seed", "sentence_order_weight", "precision"),
+    *("max_seq_length", "max_predictions_per_seq", "max_examples_per_row", "masking"),
+    *("masked_lm_budget", "ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
+)
+
+
+def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> None:
+    """Writes what a run begins with; one that resumes keeps its record, and may be warned.
+
+    Args:
+      values: The flags.
+      counts: Number of records by file.
+      resumes: Whether the run is in output_dir.
+    """
+    now = {name: getattr(values, name) for name in _FLAGS}
+    now["records"] = {os.path.basename(path): count for path, count in counts.items()}
+    path = os.path.join(values.output_dir, _RECORD_FILE)
+    if not resumes or not files.is_file(path):
+        files.replace(path, json.dumps(now, indent=1) + "\n")
+        return
+    before = read_json_object(path)
+    changed = [
+        f"{name} {before[name]}, not {now[name]}" if name in _FLAGS else "other records"
+        for name in now
+        if before.get(name, now[name]) != now[name]
+    ]
+    if changed:
+        logging.warning(
+            "%s: resuming a run that was started with %s: to start a new one, give another "
+            "--output_dir",
+            values.output_dir,
+            "; ".join(changed),
+        )
