@@ -1,4 +1,4 @@
-"""The tasks' losses, per example; a task sums them with its weights (see task.py)."""
+"""The tasks' losses, per example, and the examples' weights; a task sums them (see task.py)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from albert_tf.types import Array, Features
 
 # The feature with a teacher's probabilities.
 TEACHER_PROBABILITIES = "teacher_probabilities"
+
+
+def example_weights(features: Features) -> Array:
+    """Returns the rows' weights `<float32>[B]`, 0 for those that only fill a batch up."""
+    weights = features.get("example_weights")
+    if weights is None:
+        # Among several workers TensorFlow does not know a batch's static size.
+        return ops.ones(ops.shape(features["input_ids"])[:1], "float32")
+    return ops.cast(weights, "float32")
 
 
 @dataclasses.dataclass(frozen=True)

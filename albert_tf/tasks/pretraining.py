@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.tasks.losses import example_weights
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
@@ -94,19 +95,12 @@ def _hits(labels: Array, logits: Array) -> Array:
     )
 
 
-def _row_weights(features: Features) -> Array:
-    weights = features.get("example_weights")
-    if weights is None:
-        weights = ops.ones_like(features["masked_lm_weights"][:, 0])
-    return ops.cast(weights, "float32")
-
-
 def _piece_weights(features: Features) -> Array:
-    return features["masked_lm_weights"] * _row_weights(features)[:, None]
+    return features["masked_lm_weights"] * example_weights(features)[:, None]
 
 
 def _order_weights(features: Features) -> Array:
-    weights = _row_weights(features)
+    weights = example_weights(features)
     if "sentence_order_weights" in features:
         return features["sentence_order_weights"] * weights[:, None]
     return weights

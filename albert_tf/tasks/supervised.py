@@ -11,6 +11,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.losses import example_weights
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
@@ -129,12 +130,3 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
           FileNotFoundError: If a directory lacks them.
           ValueError: If they belong to other examples.
         """
-
-
-def example_weights(features: Features) -> Array:
-    """Returns the rows' weights `<float32>[B]`, 0 for those that only fill a batch up."""
-    weights = features.get("example_weights")
-    if weights is None:
-        # Among several workers TensorFlow does not know a batch's static size.
-        return ops.ones(ops.shape(features["input_ids"])[:1], "float32")
-    return ops.cast(weights, "float32")

@@ -18,7 +18,7 @@ from albert_tf.tasks import losses, metrics, sequence_features, tag_scores, tags
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.stored_predictions import mean_probabilities, path_of, write_probabilities
-from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, example_weights
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
 
@@ -92,7 +92,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the number of words."""
         counts = ops.sum(ops.cast(features["tag_ids"] > 0, "float32"), axis=1)
-        return dict.fromkeys(self.loss_names, ops.sum(counts * example_weights(features)))
+        return dict.fromkeys(self.loss_names, ops.sum(counts * losses.example_weights(features)))
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the cross entropies of a window's words, summed."""
