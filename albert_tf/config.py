@@ -126,12 +126,13 @@ class AlbertConfig:
         )
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> AlbertConfig:
+    def from_dict(cls, values: dict[str, Any], where: str = "") -> AlbertConfig:
         """Makes a config from the keys of an albert_config.json.
 
         Args:
           values: Values by field name. The release's legacy keys are accepted if they have the
             same value as in every released file, and dropped.
+          where: Their location, for error messages.
 
         Returns:
           The config.
@@ -139,6 +140,11 @@ class AlbertConfig:
         Raises:
           ValueError: If a key is unknown, missing, or asks for something not implemented.
         """
+        if where:
+            try:
+                return cls.from_dict(values)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from None
         if not isinstance(values, dict):
             raise ValueError(f"an ALBERT config must be a JSON object, not {type(values).__name__}")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -188,10 +194,7 @@ class AlbertConfig:
         name = f"ALBERT config {path}"
         files.check_file(path, name)
         values = text_files.parse_json(files.read_bytes(path, files.SMALL_BYTES), name)
-        try:
-            return cls.from_dict(values)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        return cls.from_dict(values, path)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields by name; `from_dict` takes them back."""

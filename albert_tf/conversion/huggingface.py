@@ -110,10 +110,7 @@ def read_config(path: str) -> AlbertConfig:
             file,
         )
     ours = {key: theirs[key] for key in _SAME_KEYS if key in theirs}
-    try:
-        config = AlbertConfig.from_dict({**ours, "hidden_act": _ACTIVATIONS[activation]})
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    config = AlbertConfig.from_dict({**ours, "hidden_act": _ACTIVATIONS[activation]}, file)
     check_schedule(config, file)
     return config
 

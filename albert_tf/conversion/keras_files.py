@@ -68,10 +68,7 @@ def read_config(path: str) -> AlbertConfig:
             f"{file} must contain one model of albert_tf, not {len(found)}: of a class of your own "
             "call `save_weights`, and `load_weights` to fill one of ours"
         )
-    try:
-        return AlbertConfig.from_dict(found[0])
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    return AlbertConfig.from_dict(found[0], file)
 
 
 def _configs(node: Any) -> Any:

@@ -90,12 +90,8 @@ def read_config(path: str) -> AlbertConfig:
     if absent:
         raise ValueError(f"{file}: config lacks {', '.join(absent)}")
     ours = {our_key: theirs[key] for key, our_key in _KEYS.items()}
-    try:
-        config = AlbertConfig.from_dict(
-            {**ours, "attention_probs_dropout_prob": theirs["dropout"], "hidden_act": "gelu"}
-        )
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    ours |= {"attention_probs_dropout_prob": theirs["dropout"], "hidden_act": "gelu"}
+    config = AlbertConfig.from_dict(ours, file)
     check_expressible(config, file)
     return config
 

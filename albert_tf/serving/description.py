@@ -66,10 +66,8 @@ def read(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
     if unknown:
         raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
     check_types(options, path)
-    try:
-        return task, AlbertConfig.from_dict(json_member(values, "config", path, dict)), options
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
+    return task, config, options
 
 
 def check_types(options: Mapping[str, Any], path: str) -> None:
