@@ -12,7 +12,6 @@ from albert_tf import files
 from albert_tf.text_files import json_member, parse_json
 
 LEVELS = ("middle", "high")
-NUM_CHOICES = 4
 LETTERS = ("A", "B", "C", "D")
 
 
@@ -65,7 +64,7 @@ def read_race(
         folder = os.path.join(data_dir, "RACE", split, level)
         places: dict[str, str] = {}
         for where, content in _passages(folder):
-            passage = _passage(content, where)
+            passage = parse_json(content, where)
             name = str(json_member(passage, "id", where, str, int))
             if name in places:
                 raise ValueError(f"{where}: passage {name} occurs twice, first in {places[name]}")
@@ -95,14 +94,6 @@ def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
         yield path, files.read_bytes(path)
 
 
-def _passage(content: bytes, where: str) -> dict[str, Any]:
-    passage = parse_json(content, where)
-    names = ("id", "article", "questions", "options", "answers")
-    if not isinstance(passage, dict) or not all(name in passage for name in names):
-        raise ValueError(f"{where}: expected a passage with the keys {', '.join(names)}")
-    return passage
-
-
 def _examples(
     passage: dict[str, Any], level: str, where: str, preprocess: Callable[[str], str]
 ) -> Iterator[ChoiceExample]:
@@ -112,7 +103,7 @@ def _examples(
         if not _is_question(question, options, answer):
             got = ", ".join(map(reprlib.repr, (question, options, answer)))
             raise ValueError(
-                f"{where}: question {number}: expected a string, {NUM_CHOICES} options and an "
+                f"{where}: question {number}: expected a string, {len(LETTERS)} options and an "
                 f"answer from A to D, got {got}"
             )
         yield ChoiceExample(
@@ -139,7 +130,7 @@ def _is_question(question: Any, options: Any, answer: Any) -> bool:
     return (
         isinstance(question, str)
         and isinstance(options, list)
-        and len(options) == NUM_CHOICES
+        and len(options) == len(LETTERS)
         and all(isinstance(option, str) for option in options)
         and answer in LETTERS
     )

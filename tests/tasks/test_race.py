@@ -117,7 +117,7 @@ def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
 def test_a_bad_file_is_refused(tmp_path):
     folder = write(tmp_path, "3.txt", {"article": ""})
     path = folder / "RACE/dev/middle/3.txt"
-    with pytest.raises(ValueError, match="3.txt: expected a passage with the keys id, article"):
+    with pytest.raises(ValueError, match="3.txt: expected an object whose 'id' is a string or an"):
         read(folder, "dev", ("middle",))
     path.write_text("{")
     with pytest.raises(ValueError, match="3.txt is not JSON: "):
