@@ -12,6 +12,8 @@ from typing import Any
 
 from albert_tf import files
 
+# What JSON Lines end in; CLUE's .json files hold what others call .jsonl.
+JSON_LINES = (".jsonl", ".json")
 CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
 _ESCAPE = re.compile(
@@ -109,6 +111,24 @@ def read_json_object(path: str) -> dict[str, Any]:
       ValueError: If it is not an object, not JSON, or too large.
     """
     return parse_json_object(files.read_bytes(path, files.SMALL_BYTES), path)
+
+
+def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields line numbers from 1, and the objects of a file of JSON Lines; skips empty lines.
+
+    Raises:
+      ValueError: If a line is not a JSON object; the message names file and line.
+    """
+    for number, line in utf8_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line, f"{path}:{number}")
+        except ValueError as error:
+            raise ValueError(f"{error}: each line must be one JSON object") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
+        yield number, row
 
 
 def finite_number(text: str, where: str) -> float:

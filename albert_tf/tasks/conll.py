@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from albert_tf import files
 from albert_tf.tasks import tags
-from albert_tf.text_files import CARRIAGE_RETURN, json_member, parse_json, utf8_lines
+from albert_tf.text_files import CARRIAGE_RETURN, JSON_LINES, json_lines, json_member, utf8_lines
 
 # A line that begins a document in CoNLL's files.
 _DOCUMENT = "-DOCSTART-"
@@ -85,7 +85,7 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
 def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
     """Yields a file's sentences; all have tags, or none."""
     files.check_file(path)
-    is_json = path.lower().endswith((".jsonl", ".json"))
+    is_json = path.lower().endswith(JSON_LINES)
     found = _of_objects(path) if is_json else _of_columns(path)
     first = None
     for sentence in found:
@@ -133,11 +133,8 @@ def _sentence(rows: Sequence[tuple[int, list[str]]]) -> _Sentence:
 
 
 def _of_objects(path: str) -> Iterator[_Sentence]:
-    for number, line in utf8_lines(path):
-        if not line.strip():
-            continue
+    for number, row in json_lines(path):
         where = f"{path}:{number}"
-        row = parse_json(line, where)
         words = _strings(row, "tokens", where)
         if not words:
             raise ValueError(f"{where}: there are no tokens")

@@ -9,11 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from albert_tf import files, parquet_files
-from albert_tf.text_files import CARRIAGE_RETURN, parse_json, tab_cells, utf8_lines
+from albert_tf.text_files import CARRIAGE_RETURN, JSON_LINES, json_lines, tab_cells, utf8_lines
 
-# CLUE's .json files hold what others call .jsonl.
-_OBJECTS = (".jsonl", ".json")
-FORMATS = (".csv", ".tsv", *_OBJECTS, parquet_files.ENDING)
+FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
 # Between the labels of a text that has several.
 LABEL_SEPARATOR = "|"
 
@@ -65,8 +63,8 @@ def records(
     ending = os.path.splitext(path)[1].lower()
     if ending not in FORMATS:
         raise ValueError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
-    if ending in _OBJECTS:
-        rows = _objects(path)
+    if ending in JSON_LINES:
+        rows = json_lines(path)
     elif ending == parquet_files.ENDING:
         rows = _parquet_rows(path, wanted, optional)
     else:
@@ -83,19 +81,6 @@ def _parquet_rows(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     with parquet_files.ParquetFile(path) as file:
         yield from file.rows([*wanted, *(name for name in optional if name in file.columns)])
-
-
-def _objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in utf8_lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line, f"{path}:{number}")
-        except ValueError as error:
-            raise ValueError(f"{error}: each line must be one JSON object") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
-        yield number, row
 
 
 def _text(value: Any, where: str) -> str:
