@@ -183,8 +183,7 @@ class Tokenizer:
 
 def read_file(path: str) -> bytes:
     """Returns the content of a vocabulary file; raises an error if it is missing or empty."""
-    if not files.is_file(path):
-        raise FileNotFoundError(f"vocabulary file {path} does not exist or is not a file")
+    files.check_file(path, f"vocabulary file {path}")
     content = files.read_bytes(path, files.SMALL_BYTES)
     if not content:
         raise ValueError(f"vocabulary file {path} is empty")

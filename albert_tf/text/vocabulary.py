@@ -168,8 +168,7 @@ def is_uncased(
 
 def copy(vocabulary: Vocabulary, directory: str) -> None:
     """Copies a vocabulary and its case to a directory; keeps a file name that `find` recognises."""
-    patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
-    name = os.path.basename(vocabulary.path)
+    patterns, name = _patterns(vocabulary), os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
     _write_case(vocabulary, directory)  # First: a cased one must not be found without it.
@@ -200,12 +199,15 @@ def keep(vocabulary: Vocabulary, directory: str) -> None:
     if not files.is_file(path):
         case = json.dumps({"do_lower_case": vocabulary.tokenizer.do_lower_case})
         files.replace(os.path.join(directory, _TOKENIZER_CONFIG), case)
-        files.replace(path, files.read_bytes(vocabulary.path))
+        _copy_file(vocabulary, path)
 
 
 def _kept(vocabulary: Vocabulary, directory: str) -> str:
-    patterns = _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
-    return os.path.join(directory, patterns[0])
+    return os.path.join(directory, _patterns(vocabulary)[0])
+
+
+def _patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
+    return _WORD_PIECE if vocabulary.is_word_piece else _SENTENCE_PIECE
 
 
 def _copy_file(vocabulary: Vocabulary, target: str) -> None:
@@ -227,8 +229,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
       directory: An existing directory.
       max_length: The longest sequence that the model accepts.
     """
-    name = "vocab.txt" if vocabulary.is_word_piece else "spiece.model"
-    _copy_file(vocabulary, os.path.join(directory, name))
+    _copy_file(vocabulary, _kept(vocabulary, directory))
     tokenizer = vocabulary.tokenizer
     names = ("pad", "unk", "cls", "sep", "mask")
     pieces = tokenizer.convert_ids_to_tokens(getattr(tokenizer, f"{name}_id") for name in names)

@@ -298,7 +298,7 @@ def test_exactly_one_file():
 def test_missing_or_empty_file(tmp_path, argument):
     with pytest.raises(FileNotFoundError, match="nowhere.model does not exist"):
         Tokenizer(**{argument: tmp_path / "nowhere.model"})
-    with pytest.raises(FileNotFoundError, match="is not a file"):
+    with pytest.raises(IsADirectoryError, match="vocabulary file .* is a directory: name the"):
         Tokenizer(**{argument: tmp_path})
     empty = tmp_path / "empty"
     empty.touch()
