@@ -86,7 +86,6 @@ def load_weights(
     *,
     expand_group0: bool = False,
     any_depth: bool = False,
-    strict: bool = True,
     replace_heads: bool = False,
     replace_config: bool = False,
     classes: Sequence[str] = (),
@@ -105,12 +104,10 @@ def load_weights(
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
       any_depth: Whether the model may apply its blocks more or fewer times than the one that was
         stored: a start for further training, not a model that has been trained.
-      strict: Whether a difference in the encoder, or between the model's config and the one
-        beside the weights, is an error. A shape mismatch always is.
       replace_heads: Whether a head of another shape (another task's) is skipped: unused in the
         checkpoint, missing in the model.
       replace_config: Whether the model's config replaces an invalid one beside the weights;
-        otherwise that is an error, if `strict`.
+        otherwise that is an error.
       classes: Names of the classes that the model is for, by id. If the stored classifier's are
         beside it, its rows are put into this order; one of other classes is an error or, with
         `replace_heads`, skipped.
@@ -135,7 +132,6 @@ def load_weights(
         labels.in_order(path, layout.read_weights(path), classes, leave_others=replace_heads),
         expand_group0=expand_group0,
         any_depth=any_depth,
-        strict=strict,
         replace_heads=replace_heads,
         replace_config=replace_config,
     )
@@ -166,7 +162,6 @@ def _fill(
     *,
     expand_group0: bool = False,
     any_depth: bool = False,
-    strict: bool = True,
     replace_heads: bool = False,
     replace_config: bool = False,
 ) -> LoadReport:
@@ -179,13 +174,12 @@ def _fill(
 
     missing = [name for name, source in sources.items() if source is None]
     unused = sorted(set(values) - set(sources.values()))
-    if strict:
-        _check_encoder(path, missing, unused, values)
-        config = _config_of(model)
-        if config is not None:
-            free = {"num_hidden_groups": expand_group0, "num_hidden_layers": any_depth}
-            ignored = [name for name, may_differ in free.items() if may_differ]
-            layouts.check_config(config, layout, path, ignored, replace_config)
+    _check_encoder(path, missing, unused, values)
+    config = _config_of(model)
+    if config is not None:
+        free = {"num_hidden_groups": expand_group0, "num_hidden_layers": any_depth}
+        ignored = [name for name, may_differ in free.items() if may_differ]
+        layouts.check_config(config, layout, path, ignored, replace_config)
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])
