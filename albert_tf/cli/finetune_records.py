@@ -16,6 +16,7 @@ from albert_tf.tasks import feature_cache
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
+from albert_tf.tasks.sequence_features import longest_ending
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
@@ -132,7 +133,7 @@ def reading(values: flags.FlagValues, task: SupervisedTask) -> dict[str, Any]:
         options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
     if isinstance(task, MultipleChoiceTask):
         # Longer endings were cut to this in training.
-        longest = min(values.max_qa_length, values.max_seq_length - 3)
+        longest = longest_ending(values.max_seq_length, values.max_qa_length)
         options |= {"num_choices": len(task.classes), "max_qa_length": longest}
     if isinstance(task, SequenceClassificationTask):
         row = GLUE_TASKS.get(values.task_name)

@@ -11,6 +11,7 @@ from albert_tf import directories
 from albert_tf.serving import choices, saved_model, trained
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.tasks.preprocessor import Preprocessor
+from albert_tf.tasks.sequence_features import longest_ending
 
 
 def export_saved_model(
@@ -56,7 +57,9 @@ def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any
         if task in choices.TASKS_OF[name]
     }
     if "max_qa_length" in settings:  # As the Preprocessor cuts longer endings.
-        settings["max_qa_length"] = min(preprocess.max_qa_length, preprocess.max_seq_length - 3)
+        settings["max_qa_length"] = longest_ending(
+            preprocess.max_seq_length, preprocess.max_qa_length
+        )
     if task in choices.TASKS_OF["labels"]:
         settings |= _labels(model, preprocess)
     if task in choices.TASKS_OF["multilabel"]:

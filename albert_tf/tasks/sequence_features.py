@@ -82,14 +82,19 @@ def choice_features(
     Source: race_utils.py, convert_single_example.
     Differs: the release fails on an ending that doesn't fit into a sequence.
     """
-    longest = max_seq_length - 3
-    context_ids = tokenizer.encode(context, longest)
+    room = max_seq_length - 3
+    context_ids = tokenizer.encode(context, room)
     rows = []
     for ending in endings:
-        ids = tokenizer.encode(ending)[-min(max_qa_length, longest) :]
-        rows.append(join_ids(tokenizer, context_ids[: longest - len(ids)], ids))
+        ids = tokenizer.encode(ending)[-longest_ending(max_seq_length, max_qa_length) :]
+        rows.append(join_ids(tokenizer, context_ids[: room - len(ids)], ids))
     longest = max(len(row["input_ids"]) for row in rows)
     return stack(rows, longest)
+
+
+def longest_ending(max_seq_length: int, max_qa_length: int) -> int:
+    """Returns the number of pieces that endings are cut to; see `choice_features`."""
+    return min(max_qa_length, max_seq_length - 3)
 
 
 def join_ids(
