@@ -91,6 +91,11 @@ def read(directory: str, step: int) -> dict[str, float]:
     return _by_step(directory).get(step, {})
 
 
+def read_last(directory: str | os.PathLike[str]) -> dict[str, float]:
+    """Returns the last value of each metric that eval_results.txt in a directory has."""
+    return _metrics(files.read_bytes(os.path.join(directory, RESULTS_FILE)).decode())
+
+
 def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
     """Whether the last `patience` evaluations were no better than the best; None: never.
 
@@ -133,15 +138,19 @@ def _by_step(directory: str) -> dict[int, dict[str, float]]:
     path = os.path.join(directory, RESULTS_FILE)
     found: dict[int, dict[str, float]] = {}
     for block in _blocks(path):
-        pairs = [line.split(" = ") for line in block.splitlines() if line.count(" = ") == 1]
         try:
-            metrics = {name: float(value) for name, value in pairs}
+            metrics = _metrics(block)
             # Other blocks are of evaluations of the best alone.
             if _STEP in metrics:
                 found.setdefault(int(metrics.pop(_STEP)), metrics)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"{path} is damaged ({error}): remove it, or copy it again") from error
     return found
+
+
+def _metrics(text: str) -> dict[str, float]:
+    pairs = [line.split(" = ") for line in text.splitlines() if line.count(" = ") == 1]
+    return {name: float(value) for name, value in pairs}
 
 
 def _blocks(path: str) -> list[str]:

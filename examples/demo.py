@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf import Tokenizer, checkpoint, quiet
+from albert_tf import Tokenizer, checkpoint, eval_results, quiet
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_SEQ_LENGTH = 64
@@ -137,7 +137,7 @@ def fine_tune(directory: str, text: str, name: str, **start: object) -> float:
         eval_batch_size=64,
         **start,
     )
-    return read_results(f"{output_dir}/eval_results.txt")["eval_accuracy"]
+    return eval_results.read_last(output_dir)["eval_accuracy"]
 
 
 def print_eras(directory: str, text: str) -> bool:
@@ -153,13 +153,6 @@ def print_eras(directory: str, text: str) -> bool:
     print(f"  ALBERT from scratch         {scratch:.3f}")
     print(f"  always {era:<15}      {count / sum(eras.values()):.3f}")
     return pretrained > max(scratch, count / sum(eras.values()))
-
-
-def read_results(path: str) -> dict[str, float]:
-    """Reads the last value of each metric in an eval_results.txt."""
-    with open(path, encoding="utf-8") as file:
-        pairs = [line.split(" = ") for line in file if " = " in line]
-    return {name: float(value) for name, value in pairs}
 
 
 def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, float]:
@@ -189,7 +182,7 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, 
 
 def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: float) -> bool:
     """Prints the results; returns whether the model learned enough."""
-    results = read_results(f"{directory}/albert_tiny/eval_results.txt")
+    results = eval_results.read_last(f"{directory}/albert_tiny")
     chance, piece, unigram_loss, majority = chance_baselines(
         paths["dev_records"], f"{directory}/spm.model"
     )

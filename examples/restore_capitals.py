@@ -18,10 +18,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from albert_tf import files, quiet
+from albert_tf import eval_results, files, quiet
 from albert_tf.text import vocabulary
 from albert_tf.text.words import split_words
-from demo import ROOT, read_results, run
+from demo import ROOT, run
 
 # A word's first letter, and whether a point follows.
 TAGS = ("low", "Cap", "low.", "Cap.")
@@ -122,7 +122,7 @@ def print_scores(directory: str, paths: Sequence[str]) -> None:
     of_word = {word: found.most_common(1)[0][0] for word, found in counts.items()}
     dev = list(read_lines(paths[1]))
     expected = [sentence["labels"] for sentence in dev]
-    rows = {"ALBERT": read_results(f"{directory}/model/eval_results.txt")}
+    rows = {"ALBERT": eval_results.read_last(f"{directory}/model")}
     for name, tags in (("its most frequent tag for each word", of_word), (f"always {usual}", {})):
         predicted = [[tags.get(word, usual) for word in each["tokens"]] for each in dev]
         rows[name] = tag_scores.scores(expected, predicted, TAGS)

@@ -175,19 +175,12 @@ def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
     if step.kind in ("measure", "hits"):
         return json.loads((directory / "measures.json").read_text(encoding="utf-8"))
     if step.kind == "evaluate":
-        return {"metrics": read_last_results(directory / "run" / "eval_results.txt")}
+        return {"metrics": eval_results.read_last(directory / "run")}
     if step.kind == "finetune":
         run = str(directory / "run")
         best = eval_results.Trial.read(run).best_step
         return {"metrics": eval_results.read(run, best)}
     return {}
-
-
-def read_last_results(path: pathlib.Path) -> dict[str, float]:
-    """Returns the last value of each metric in an eval_results.txt."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pairs = [line.split(" = ") for line in lines if line.count(" = ") == 1]
-    return {name: float(value) for name, value in pairs}
 
 
 def read_curve(directory: pathlib.Path, flags: dict[str, Any]) -> list[list[float]]:

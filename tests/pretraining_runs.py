@@ -312,10 +312,3 @@ def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:
             for value in event.summary.value:
                 found.setdefault(event.step, {})[value.tag] = float(tf.make_ndarray(value.tensor))
     return found
-
-
-def results(output_dir: pathlib.Path) -> dict[str, float]:
-    """Reads the numbers of eval_results.txt."""
-    lines = (output_dir / "eval_results.txt").read_text().splitlines()
-    pairs = (line.split(" = ") for line in lines if " = " in line)
-    return {name: float(value) for name, value in pairs}

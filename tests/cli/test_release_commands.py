@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import AlbertForPreTraining, checkpoint, conversion
+from albert_tf import AlbertForPreTraining, checkpoint, conversion, eval_results
 from albert_tf.cli import finetune_checks, finetune_flags, pretrain_checks
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, run_record
@@ -142,7 +142,7 @@ def test_pretraining_runs_small(tmp_path):
         num_train_steps=1,
     )
     pretraining_runs.main(small)
-    assert pretraining_runs.results(tmp_path / "out")["global_step"] == 1
+    assert eval_results.read_last(tmp_path / "out")["global_step"] == 1
 
 
 @pytest.mark.parametrize("script", FINE_TUNING)

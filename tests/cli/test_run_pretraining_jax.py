@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertForPreTraining, checkpoint, conversion
+from albert_tf import AlbertForPreTraining, checkpoint, conversion, eval_results
 from albert_tf.cli import backend, pretrain
 from albert_tf.training.progress import ProgressLog
 from tests import jax_process, tolerances, two_workers
@@ -205,8 +205,8 @@ def test_the_same_as_on_tensorflow(outputs, name):
         for stat in STATS:
             assert abs(found[step][stat] - stats[stat]) <= limit, (step, stat)
     if "do_eval" in SAME[name]:
-        theirs = runs.results(outputs / f"{name}_tensorflow")
-        assert runs.results(outputs / name) == pytest.approx(theirs, abs=limit)
+        theirs = eval_results.read_last(outputs / f"{name}_tensorflow")
+        assert eval_results.read_last(outputs / name) == pytest.approx(theirs, abs=limit)
     if not is_rounded:
         last = f"model.ckpt-{max(expected)}"
         assert_close(outputs / name / last, outputs / f"{name}_tensorflow" / last)
@@ -234,8 +234,8 @@ def test_replicas_change_nothing(outputs, name):
         for stat in STATS:
             assert abs(found[step][stat] - stats[stat]) <= tolerances.TRAJECTORY_LOSS, (step, stat)
     assert_close(outputs / name / "model.ckpt-10", outputs / "static/model.ckpt-10")
-    assert runs.results(outputs / name) == pytest.approx(
-        runs.results(outputs / "static"), abs=tolerances.TRAJECTORY_LOSS
+    assert eval_results.read_last(outputs / name) == pytest.approx(
+        eval_results.read_last(outputs / "static"), abs=tolerances.TRAJECTORY_LOSS
     )
 
 

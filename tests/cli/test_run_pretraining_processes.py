@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoint
+from albert_tf import checkpoint, eval_results
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.specs import pretraining_spec
 from tests import pretraining_runs as runs
@@ -90,8 +90,8 @@ def test_replicas_and_workers_change_nothing(folder, tmp_path):
                 difference = abs(theirs[step][stat] - expected[stat])
                 assert difference <= tolerances.TRAJECTORY_LOSS, (name, step, stat)
         assert_close(runs.tensors(tmp_path / name / "model.ckpt-10"), weights, name)
-        assert runs.results(tmp_path / name) == pytest.approx(
-            runs.results(tmp_path / "one"), abs=tolerances.TRAJECTORY_LOSS
+        assert eval_results.read_last(tmp_path / name) == pytest.approx(
+            eval_results.read_last(tmp_path / "one"), abs=tolerances.TRAJECTORY_LOSS
         )
 
 

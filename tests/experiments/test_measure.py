@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import eval_results
 from albert_tf.generator import create
 from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import compact_spec
@@ -52,7 +53,7 @@ def test_sums_by_document_are_the_evaluations(trained):
     folder, given = trained
     measure.main(parse(measure.define_flags, **given))
     found = json.loads((folder / "measures.json").read_text())
-    evaluated = runs.results(folder / "out")
+    evaluated = eval_results.read_last(folder / "out")
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_accuracy"):
         sums, weights = np.transpose(found["documents"][name])
         assert len(sums) == 5
