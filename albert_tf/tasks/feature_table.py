@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ class FeatureTable:
                 sequences[name] = np.concatenate([np.moveaxis(row[name], -1, 0) for row in rows])
         lengths = np.array([row["input_ids"].shape[-1] for row in rows], np.int64)
         return cls(lengths, scalars, sequences)
+
+    def select(self, names: Sequence[str]) -> FeatureTable:
+        """Returns a table with only the named features, of those that it has."""
+        kept = [
+            {name: features[name] for name in names if name in features}
+            for features in (self.scalars, self.sequences)
+        ]
+        return FeatureTable(self.lengths, *kept)
 
     def training_input(
         self, batches: LengthBatches, first_step: int, static_shapes: bool = True

@@ -115,7 +115,7 @@ def _sample(run: SupervisedRun, split: Split) -> list[Window]:
       split: The split, with a batch size that its devices can share.
     """
     model, devices = run.trainer.model, run.trainer.devices
-    table = supervised_run.columns(split.features, run.task.inputs)
+    table = split.features.select(run.task.inputs)
     rows = np.random.default_rng(0).permutation(len(table.lengths))[:MOST_WINDOWS]
     plan = length_buckets.evaluation_batches(
         table.lengths[rows], split.batch_size, split.static_lengths

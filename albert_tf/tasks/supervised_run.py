@@ -91,7 +91,7 @@ class SupervisedRun:
           NonFiniteLossError: If a loss becomes NaN or infinite; see Trainer.train.
         """
         trainer, split = self.trainer, self.splits["train"]
-        table = columns(split.features, self.task.inputs + self.task.labels)
+        table = split.features.select(self.task.inputs + self.task.labels)
         plan = length_buckets.training_batches(
             table.lengths, split.batch_size, split.static_lengths, seed, num_train_steps
         )
@@ -206,7 +206,7 @@ class SupervisedRun:
 
 def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
     """Returns a task's predictions for a split with the weights of a model; see SupervisedTask."""
-    table = columns(split.features, task.inputs)
+    table = split.features.select(task.inputs)
     plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
     outputs = outputs_of(table.evaluation_inputs(plan), len(table.lengths))
     return task.predictions(split.examples, split.features, outputs)
@@ -238,12 +238,3 @@ def write_predictions(
     logging.info(
         "predictions of %s for %d examples were written to %s", source, len(examples), directory
     )
-
-
-def columns(table: FeatureTable, names: Sequence[str]) -> FeatureTable:
-    """Returns a table with only the named features, of those that it has."""
-    kept = [
-        {name: column[name] for name in names if name in column}
-        for column in (table.scalars, table.sequences)
-    ]
-    return FeatureTable(table.lengths, *kept)
