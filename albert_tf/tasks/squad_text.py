@@ -140,7 +140,6 @@ class SquadWindow(SquadSpan):
     """A question and as much of its paragraph as fits into a sequence.
 
     Attributes:
-      span_index: Index of the window within its example.
       features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
         each `<int32>[L]`.
       start_position: Position of the answer; 0, that of [CLS], if it isn't in this window.
@@ -148,7 +147,6 @@ class SquadWindow(SquadSpan):
       is_impossible: Whether the window lacks the whole answer or a part of it.
     """
 
-    span_index: int
     features: dict[str, np.ndarray]
     start_position: int
     end_position: int
@@ -236,17 +234,16 @@ def _windows(
     """Yields the SquadWindow fields of the windows on the given spans of a paragraph."""
     best = _best_spans(spans, len(paragraph.ids))
     doc_offset = len(query) + 2
-    for span_index, (start, end) in enumerate(spans):
+    for index, (start, end) in enumerate(spans):
         place = (0, 0)
         if answer is not None and start <= answer[0] and answer[1] < end:
             place = (answer[0] - start + doc_offset, answer[1] - start + doc_offset)
         yield {
-            "span_index": span_index,
             "features": _features(tokenizer, query, paragraph.ids[start:end]),
             "doc_offset": doc_offset,
             "char_starts": paragraph.alignment.starts[start:end],
             "char_ends": paragraph.alignment.ends[start:end],
-            "is_max_context": best[start:end] == span_index,
+            "is_max_context": best[start:end] == index,
             "start_position": place[0],
             "end_position": place[1],
         }

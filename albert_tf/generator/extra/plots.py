@@ -104,9 +104,6 @@ def _draw_shards(axes, report: Report) -> None:
     megabytes = np.array([shard["bytes"] / 1e6 for shard in report.shards.values()])
     records = sum(shard["records"] for shard in report.shards.values())
     _name(axes, "Size of shards", "shard", "MB")
-    if not len(megabytes):
-        _say_nothing_there(axes, "no shards")
-        return
     axes.bar(range(len(megabytes)), megabytes, 0.75 if len(megabytes) < 50 else 1.0, color=_BAR)
     axes.set_xlim(-0.8, len(megabytes) - 0.2)
     if len(megabytes) <= 20:
