@@ -195,7 +195,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         accumulation_steps=values.gradient_accumulation_steps,
     )
     initial = finetune_flags.initial_weights(values)
-    start = trainer.initialise(initial) if values.do_train else None
+    resumes = values.do_train and trainer.initialise(initial)
     run = SupervisedRun(task, trainer, initial)
     if not values.do_train:
         run.restore_best()
@@ -204,11 +204,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         folder = os.path.dirname(_feature_stem(values, is_training=True))
         run.splits["train"] = teacher.teach(devices, run.splits["train"], folder)
     if values.do_train and chief:
-        if start != "resume":
+        if not resumes:
             evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
-        finetune_records.write(values, task, words, given, examples, resumes=start == "resume")
+        finetune_records.write(values, task, words, given, examples, resumes)
     return run, num_train_steps
 
 

@@ -185,9 +185,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     )
     if values.do_train:
         # The paper's deeper models were started from shallower ones.
-        start = trainer.initialise(values.init_checkpoint, values.init_from_group0, any_depth=True)
+        resumes = trainer.initialise(
+            values.init_checkpoint, values.init_from_group0, any_depth=True
+        )
         if chief:
-            if start != "resume":
+            if not resumes:
                 evaluation.begin(values.output_dir)
             checks.write_config(config, values.output_dir)
             counts = dict(zip(paths, records.counts, strict=True))

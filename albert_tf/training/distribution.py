@@ -89,7 +89,7 @@ def _tpu_strategy(
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             tpu=name, zone=zone, project=project
         )
-        if name not in ("", "local"):
+        if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
@@ -123,7 +123,7 @@ def _tpu_remedy(name: str, reason: str) -> str:
             "tensorflow and tensorflow-tpu are installed over each other: install the packages in "
             "docs/tpu.md into a new environment"
         )
-    if name not in ("", "local"):
+    if name != "local":
         return "check `tpu_name`, `tpu_zone` and `gcp_project`"
     if "lockfile" in reason or "in use" in reason:
         return "another process is using it: stop that first"

@@ -190,8 +190,8 @@ class Trainer:
         init_checkpoint: str | None = None,
         expand_group0: bool = False,
         any_depth: bool = False,
-    ) -> str:
-        """Sets the model's initial weights and returns where they come from.
+    ) -> bool:
+        """Sets the model's initial weights, and says in the log where they come from.
 
         Removes checkpoints in output_dir that a killed process left half-written.
 
@@ -201,7 +201,7 @@ class Trainer:
           any_depth: See conversion.load_weights.
 
         Returns:
-          "resume", "init_checkpoint" or "fresh".
+          Whether they are a checkpoint's in output_dir: the run resumes.
 
         Raises:
           FileNotFoundError: If init_checkpoint doesn't exist.
@@ -215,7 +215,7 @@ class Trainer:
         if latest:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
-            return "resume"
+            return True
         # 2. Warm start from init_checkpoint.
         if init_checkpoint:
             report = conversion.load_weights(
@@ -229,10 +229,10 @@ class Trainer:
                 classes=self.task.classes,
             )
             logging.info("init_checkpoint: %s (%s)", init_checkpoint, report)
-            return "init_checkpoint"
+            return False
         # 3. Random initialisation.
         logging.info("random initialisation: %d weights", self.model.count_params())
-        return "fresh"
+        return False
 
     def _check_shared(self, latest: str | None) -> None:
         # Each worker assigns what it reads; a difference would go unnoticed.

@@ -48,12 +48,12 @@ def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
     config, theirs = goldens.config("base"), checkpoint.read(goldens.checkpoint("base"))
     trainer = trainer_of(config, tmp_path)
     initial = weights(trainer)
-    assert trainer.initialise() == "fresh"
+    assert trainer.initialise() is False
     assert "random initialisation: " in caplog.text
     for name, value in weights(trainer).items():
         np.testing.assert_array_equal(value, initial[name])
 
-    assert trainer.initialise(goldens.checkpoint("base")) == "init_checkpoint"
+    assert trainer.initialise(goldens.checkpoint("base")) is False
     assert f"init_checkpoint: {goldens.checkpoint('base')}" in caplog.text
     for name, value in weights(trainer).items():
         np.testing.assert_array_equal(value, theirs[name])
@@ -66,7 +66,7 @@ def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
     trainer.model.weights[0].assign_add(np.ones(trainer.model.weights[0].shape))
     save(trainer)
     other = trainer_of(config, tmp_path, seed=1)
-    assert other.initialise(goldens.checkpoint("base")) == "resume"
+    assert other.initialise(goldens.checkpoint("base")) is True
     assert f"resume: step 7 of {tmp_path}/model.ckpt-7" in caplog.text
     assert other.step == 7
     expected = checkpoint.read(str(tmp_path))
@@ -84,7 +84,7 @@ def test_groups_are_filled_from_group_0(tmp_path):
     trainer = trainer_of(config, tmp_path)
     with pytest.raises(ValueError, match="does not fit the model: it lacks .*group_1/"):
         trainer.initialise(goldens.checkpoint("base"))
-    assert trainer.initialise(goldens.checkpoint("base"), expand_group0=True) == "init_checkpoint"
+    trainer.initialise(goldens.checkpoint("base"), expand_group0=True)
     theirs = checkpoint.read(goldens.checkpoint("base"))
     for name, value in weights(trainer).items():
         np.testing.assert_array_equal(value, theirs[name.replace("group_1", "group_0")])
