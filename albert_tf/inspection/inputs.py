@@ -34,10 +34,9 @@ def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
     drawn = random.Random(seed)
     kept: list[tuple[int, _Item]] = []
     for number, item in enumerate(items):
-        place = number if number < most else drawn.randrange(number + 1)
         if number < most:
             kept.append((number, item))
-        elif place < most:
+        elif (place := drawn.randrange(number + 1)) < most:
             kept[place] = (number, item)
     return [item for _, item in sorted(kept, key=lambda pair: pair[0])]
 
