@@ -25,15 +25,15 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
-        self._nothing_to_save = True
+        self._unsaved = False
 
     def set_unsaved(self, unsaved: bool) -> None:
         """Sets whether there is unsaved work; at first there is none.
 
         Without any, the first signal already ends the process at once, with exit code 0.
         """
-        self._nothing_to_save = not unsaved
-        if self.requested and self._nothing_to_save:
+        self._unsaved = unsaved
+        if self.requested and not unsaved:
             self._end()
 
     def __enter__(self) -> StopSignals:
@@ -70,7 +70,7 @@ class StopSignals:
             logging.info("stopped immediately by a second signal, %s", received.name)
             _exit(128 + received)
         self.requested = received
-        if self._nothing_to_save:
+        if not self._unsaved:
             self._end()
         logging.info("%s: saving and stopping; a second signal stops immediately", received.name)
 
