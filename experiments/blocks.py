@@ -1,10 +1,16 @@
-"""The text that create_pretraining_data.py makes records of, as it reads it."""
+"""The text that create_pretraining_data.py makes records of, and what is written about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from albert_tf.generator import workers
+from absl import flags
+
+from albert_tf import errors, files, quiet, scripts
+from albert_tf.generator import create, workers
+from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.blocks import Place, TextBlock
 from albert_tf.generator.instances import TokenBlock
 
@@ -15,3 +21,19 @@ def tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:
     for block in plan.cut_blocks(Place(), 0):
         tokens, _ = workers.tokenize_block(block, tokenizer, plan.recipe)
         yield block, tokens
+
+
+def define_flags(values: flags.FlagValues, name: str) -> None:
+    """Adds the generator's flags, and `{name}_file`, the file to write."""
+    generator_flags.define_flags(values)
+    scripts.FlagGroup(values, name.capitalize()).string(
+        f"{name}_file", None, "JSON file to write.", required=True
+    )
+
+
+def write(values: flags.FlagValues, name: str, compute: Callable[[workers.Plan], Any]) -> None:
+    """Writes what is computed of the plan that the flags ask for, as JSON."""
+    quiet.import_tensorflow()
+    with errors.in_one_line(flags=values):
+        plan, _ = create.make_plan(values)
+        files.replace(values[f"{name}_file"].value, json.dumps(compute(plan)) + "\n")

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import difflib
 import json
-import pathlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from experiments.steps import SCRIPTS
+from experiments.steps import ROOT, SCRIPTS
 
 if TYPE_CHECKING:  # The project's Python may lack tomllib.
     from experiments.study import Scale, Study
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OF_RECORDS = ("train_records", "dev_records")
 
 
@@ -36,7 +34,7 @@ def check(study: Study, scale: Scale, python: str) -> None:
     process = subprocess.run(
         [python, "-m", "experiments.check_flags"],
         input=json.dumps(list_settings(study, scale)),
-        cwd=_ROOT,
+        cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,7 +7,6 @@ with the flags that made the records. Pairs are drawn anew, which takes a moment
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 
@@ -16,22 +15,18 @@ from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import errors, files, quiet, scripts
-from albert_tf.generator import create, instances, workers
-from albert_tf.generator import flags as generator_flags
+from albert_tf import scripts
+from albert_tf.generator import instances, workers
 from experiments import blocks
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the generator's flags, and the name of the file to write."""
-    generator_flags.define_flags(values)
-    scripts.FlagGroup(values, "Documents").string(
-        "documents_file", None, "JSON file to write.", required=True
-    )
+    blocks.define_flags(values, "documents")
 
 
-def documents_of_records(plan: workers.Plan) -> np.ndarray:
-    """Returns the number of the document that each record's first segment is from, `<int64>[N]`.
+def documents_of_records(plan: workers.Plan) -> list[int]:
+    """Returns the number of the document that each record's first segment is from.
 
     Args:
       plan: What made the records; see albert_tf.generator.create.
@@ -47,15 +42,12 @@ def documents_of_records(plan: workers.Plan) -> np.ndarray:
             first_tokens = instances.draw_instances(tokens, plan.recipe).pairs[:, 0]
             ends = [bounds[-1] for bounds in tokens.documents]
             found.append(tokens.numbers[np.searchsorted(ends, first_tokens, side="right")])
-    return np.concatenate(found)
+    return np.concatenate(found).tolist()
 
 
 def main(values: flags.FlagValues) -> None:
     """Writes the numbers as a JSON list."""
-    quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        plan, _ = create.make_plan(values)
-        files.replace(values.documents_file, json.dumps(documents_of_records(plan).tolist()))
+    blocks.write(values, "documents", documents_of_records)
 
 
 if __name__ == "__main__":

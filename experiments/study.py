@@ -122,10 +122,10 @@ def read_study(name: str) -> Study:
             seeds=_take(values, "seeds", int),
             arms=arms,
             tests=(tests := _tests(values.pop("tests", {}), base)),
-            probe=_take({"probe": values.pop("probe", False)}, "probe", bool),
-            per_word=_take({"per_word": values.pop("per_word", False)}, "per_word", bool),
+            probe=_take(values, "probe", bool, False),
+            per_word=_take(values, "per_word", bool, False),
             gap=_gap(values.pop("gap", []), tests),
-            tune=_take({"tune": values.pop("tune", False)}, "tune", bool),
+            tune=_take(values, "tune", bool, False),
             claims=claimed,
         )
         require(not values, "the file", "no other keys", sorted(values))
@@ -253,8 +253,8 @@ def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:
         require(own is None, f"{arm}.pretrain.learning_rate", "none beside `tune`", own)
 
 
-def _take(values: dict[str, Any], key: str, kind: type) -> Any:
-    value = values.pop(key, None)
+def _take(values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
+    value = values.pop(key, default)
     right = isinstance(value, kind) and (kind is not int or value > 0)
     kinds = {str: "a string", int: "a positive integer", bool: "true or false"}
     require(right, key, kinds[kind], value)

@@ -8,7 +8,6 @@ a text has the same number.
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 
@@ -16,18 +15,14 @@ from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import errors, files, quiet, scripts
-from albert_tf.generator import create, workers
-from albert_tf.generator import flags as generator_flags
+from albert_tf import scripts
+from albert_tf.generator import workers
 from experiments import blocks
 
 
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the generator's flags, and the name of the file to write."""
-    generator_flags.define_flags(values)
-    scripts.FlagGroup(values, "Words").string(
-        "words_file", None, "JSON file to write.", required=True
-    )
+    blocks.define_flags(values, "words")
 
 
 def count(plan: workers.Plan) -> dict[str, int]:
@@ -41,10 +36,7 @@ def count(plan: workers.Plan) -> dict[str, int]:
 
 def main(values: flags.FlagValues) -> None:
     """Writes the counts as JSON."""
-    quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        plan, _ = create.make_plan(values)
-        files.replace(values.words_file, json.dumps(count(plan)) + "\n")
+    blocks.write(values, "words", count)
 
 
 if __name__ == "__main__":
