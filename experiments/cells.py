@@ -36,8 +36,9 @@ class Cell:
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
         """Returns the keys of the steps to make.
 
-        What was kept of its training elsewhere is made again if the cell is not finished, or has
-        been trained in `work`: checkpoints are not kept, and all its results are of one training.
+        If the cell is unfinished, or was trained in `work`, results kept from a training elsewhere
+        are made again: a cell's results must all come from one training, and checkpoints are not
+        kept.
         """
         trained = self.pretrain or self.finetune
         if self.is_finished(kept) and not _metrics(work, trained).exists():

@@ -153,7 +153,7 @@ def _to_export(values: flags.FlagValues) -> str | None:
 
 
 def _import_exporters() -> tuple[ModuleType, ModuleType]:
-    """Returns serving.saved_model and serving.trained, the only users of tensorflow_text.
+    """Returns serving.saved_model and serving.trained, which need tensorflow_text.
 
     Raises:
       ImportError: If tensorflow_text is not installed.

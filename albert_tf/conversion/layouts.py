@@ -16,7 +16,7 @@ from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 
 # What convert writes.
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
-_LAYOUTS = (huggingface, kerashub, bundles, keras_files)
+_READERS = (huggingface, kerashub, bundles, keras_files)
 # Fields that don't change what trained weights compute.
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
 # OWNER/NAME, perhaps after a mistyped scheme.
@@ -41,7 +41,7 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
     files.check_not_url(path)
     if path.endswith(_ARCHIVES) and os.path.isfile(path):
         raise ValueError(f"{path} is an archive: unpack it, and give the directory in it")
-    found = [layout for layout in _LAYOUTS if layout.matches(path)]
+    found = [layout for layout in _READERS if layout.matches(path)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -59,7 +59,7 @@ def _missing(path: str) -> str:
         if len(several) > 1:
             names = ", ".join(map(os.path.basename, several))
             return f"{path} contains several models of Keras ({names}): give one of its files"
-        looked_for = "; ".join(layout.LOOKED_FOR for layout in _LAYOUTS)
+        looked_for = "; ".join(layout.LOOKED_FOR for layout in _READERS)
         return f"{path} contains no checkpoint: expected one of {looked_for}"
     if path.endswith((".safetensors", ".json")) and files.is_file(path):
         return f"{path} is a part of a model: give its directory, {os.path.dirname(path) or '.'}"

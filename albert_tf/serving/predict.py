@@ -200,7 +200,7 @@ def from_text(served: ServedModel) -> Predictor:
 
 
 def _load_saved_model(path: str) -> Predictor:
-    exported = _load_exported(path)
+    exported = _read_saved_model(path)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
     is_ours = names and set(names) <= set(_ORDER)
@@ -209,7 +209,7 @@ def _load_saved_model(path: str) -> Predictor:
     return Predictor(signature, exported)
 
 
-def _load_exported(path: str) -> Any:
+def _read_saved_model(path: str) -> Any:
     import tensorflow as tf
 
     importlib.import_module("tensorflow_text")  # Registers its text operations.

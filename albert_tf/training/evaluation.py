@@ -25,7 +25,7 @@ def evaluate_checkpoints(
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
     Adds to eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
-    when the task's key metric is the highest so far in this directory.
+    when the task's key metric is the best so far in this directory.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.

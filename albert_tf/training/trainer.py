@@ -121,7 +121,7 @@ class Trainer:
                 start = time.monotonic()
                 stats = self._train_runs(iterators.runs(step, count))
                 signals.set_unsaved(True)
-                seconds, stop = self._agree((time.monotonic() - start) / count, signals)
+                seconds, stop = self._over_processes((time.monotonic() - start) / count, signals)
                 self._writer.check()
                 self._check_finite(stats, step, saved)
                 step += count
@@ -177,7 +177,7 @@ class Trainer:
     def _by_name(self, stats: np.ndarray) -> dict[str, float]:
         return dict(zip(stat_names(self.task), stats.tolist(), strict=True))
 
-    def _agree(self, step_seconds: float, signals: StopSignals) -> tuple[float, bool]:
+    def _over_processes(self, step_seconds: float, signals: StopSignals) -> tuple[float, bool]:
         """Returns the mean step time, and whether any worker has been told to stop."""
         stop = float(signals.requested is not None)
         means = self.devices.mean_over_processes(step_seconds, stop)
