@@ -30,10 +30,10 @@ def pyarrow():
 def write(pyarrow, tmp_path):
     """Writes columns; the row groups are small, so that there are several."""
 
-    def write_columns(columns, name="t.parquet", **options):
+    def write_columns(columns, **options):
         import pyarrow.parquet
 
-        path = str(tmp_path / name)
+        path = str(tmp_path / "t.parquet")
         data = columns if isinstance(columns, pyarrow.Table) else pyarrow.table(columns)
         pyarrow.parquet.write_table(data, path, **{"row_group_size": 2, **options})
         return path
@@ -148,12 +148,13 @@ def test_rows_are_held_a_few_at_a_time(write, monkeypatch):
 def test_without_its_package_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "t.parquet").touch()
+    path = tmp_path / "t.parquet"
+    path.touch()
     message = r"'pyarrow', .* is not installed: pip install 'albert_tf\[parquet\]'"
     with pytest.raises(ValueError, match=message):
-        table.read_texts(str(tmp_path / "t.parquet"), TEXT, ("a", "b"))
+        table.read_texts(str(path), TEXT, ("a", "b"))
     with pytest.raises(ValueError, match=message):
-        documents.read_documents(["gone"], TextSettings(input_format="parquet"))
+        documents.read_documents([str(path)], TextSettings(input_format="parquet"))
 
 
 # --- the generator's text -------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from albert_tf.generator import formats, lines
+from albert_tf.generator import formats
 from albert_tf.generator.formats import TextSettings
 
 # Longer documents are cut here, so that text without blank lines can't exhaust memory.
@@ -44,11 +44,9 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
     parser = formats.make_parser(settings)
-    if any(path.endswith(".zst") for path in files):
-        lines.import_zstd()
     for path in files:
         with formats.open_text(path, settings):
-            pass  # A file of another format is refused before the work begins.
+            pass  # What can't be read is refused before the work begins.
     return _read_all(files, parser, settings)
 
 

@@ -71,7 +71,7 @@ def make_parser(settings: TextSettings) -> Parser:
     """Returns the function that finds documents in a file.
 
     Raises:
-      ValueError: If the sentence splitter, or pyarrow, is needed and not installed.
+      ValueError: If the sentence splitter is needed and not installed.
     """
     return PARSERS[settings.input_format](settings)
 
@@ -123,7 +123,6 @@ def _make_jsonl_parser(settings: TextSettings) -> Parser:
 
 
 def _make_parquet_parser(settings: TextSettings) -> Parser:
-    parquet_files.import_pyarrow()
     split = _make_splitter(settings.language)
 
     def parse(file: ParquetText) -> Iterator[Sentences]:

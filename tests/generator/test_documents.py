@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
         _read(tmp_path / "gone.txt")
 
 
-def test_missing_packages_are_found_before_any_file_is_opened(monkeypatch):
+def test_missing_packages_are_found_at_once(monkeypatch):
     for name in ("sentencex", "backports"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match="'sentencex', .* is not installed"):
