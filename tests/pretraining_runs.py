@@ -14,7 +14,7 @@ import pathlib
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
 from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
-from tests import script_flags
+from tests import script_flags, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
 CONFIG = {
@@ -108,16 +108,14 @@ def write_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> path
     return path
 
 
-def compact_examples(
-    count: int, seed: int = 0, length: int = LENGTH, vocab_size: int = CONFIG["vocab_size"]
-) -> list[dict[str, np.ndarray]]:
+def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
     """Returns in-memory features of compact records; as `examples`, there is something to learn."""
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(count):
-        used = int(rng.integers(PREDICTIONS, length - 2))
+        used = int(rng.integers(PREDICTIONS, LENGTH - 2))
         label = int(rng.integers(2))
-        ids = 5 + np.minimum(rng.geometric(0.2, used), vocab_size - 6)
+        ids = 5 + np.minimum(rng.geometric(0.2, used), CONFIG["vocab_size"] - 6)
         ids[0] = 5 + label
         length_a = int(rng.integers(1, used))
         rows.append(
@@ -126,7 +124,7 @@ def compact_examples(
                 "segment_lengths": np.array([length_a, used - length_a]),
                 "word_starts": rng.random(used) < 0.7,
                 "sentence_order_labels": np.int32(label),
-                "row_format": np.array(RowFormat(length, vocab_size, 0, 2, 3, 4)),
+                "row_format": np.array(RowFormat(LENGTH, CONFIG["vocab_size"], 0, 2, 3, 4)),
             }
         )
     return rows
@@ -301,6 +299,28 @@ def tensors(checkpoint: pathlib.Path) -> dict[str, np.ndarray]:
     """Reads every tensor of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(checkpoint))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
+    """Compares checkpoints."""
+    found, theirs = tensors(actual), tensors(expected)
+    assert set(found) == set(theirs)
+    for name, value in theirs.items():
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+def assert_close(
+    actual: pathlib.Path, expected: pathlib.Path, noise: Collection[str] = ("self/key/bias",)
+) -> None:
+    """Compares checkpoints; the true gradient of weights whose names end in `noise` is 0."""
+    found, theirs = tensors(actual), tensors(expected)
+    assert {name: value.dtype for name, value in found.items()} == {
+        name: value.dtype for name, value in theirs.items()
+    }
+    for name, value in theirs.items():
+        is_noise = name.endswith(tuple(noise))
+        limit = tolerances.TRAJECTORY_KEY_BIAS if is_noise else tolerances.TRAJECTORY_WEIGHT
+        assert np.max(np.abs(found[name] - value)) <= limit, (actual, name)
 
 
 def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:

@@ -16,7 +16,6 @@ from albert_tf import checkpoint
 from tests import finetune_runs as runs
 from tests import jax_process, pretraining_runs, tolerances
 from tests.cli import test_run_finetune_tokens as tokens
-from tests.cli.test_run_pretraining_jax import assert_close
 
 pytest.importorskip("jax")
 
@@ -93,7 +92,7 @@ def test_the_same_as_on_tensorflow(folder, task):
             limit = tolerances.TRAJECTORY_LOSS * max(1, abs(expected[step][name]))
             assert abs(found[name] - expected[step][name]) <= limit, (step, name)
     noise = ("self/key/bias", *UNSEEN_BIASES.get(task, ()))
-    assert_close(out / "model.ckpt-4", other / "model.ckpt-4", noise)
+    pretraining_runs.assert_close(out / "model.ckpt-4", other / "model.ckpt-4", noise)
     mine, theirs = (numbers(path / "eval_results.txt") for path in (out, other))
     assert mine["global_step"] == [2, 4] and set(mine) == set(theirs)
     for name, values in theirs.items():

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -209,21 +209,7 @@ def test_the_same_as_on_tensorflow(outputs, name):
         assert eval_results.read_last(outputs / name) == pytest.approx(theirs, abs=limit)
     if not is_rounded:
         last = f"model.ckpt-{max(expected)}"
-        assert_close(outputs / name / last, outputs / f"{name}_tensorflow" / last)
-
-
-def assert_close(
-    actual: pathlib.Path, expected: pathlib.Path, noise: Collection[str] = ("self/key/bias",)
-) -> None:
-    """Compares checkpoints; the true gradient of weights whose names end in `noise` is 0."""
-    found, theirs = runs.tensors(actual), runs.tensors(expected)
-    assert {name: value.dtype for name, value in found.items()} == {
-        name: value.dtype for name, value in theirs.items()
-    }
-    for name, value in theirs.items():
-        is_noise = name.endswith(tuple(noise))
-        limit = tolerances.TRAJECTORY_KEY_BIAS if is_noise else tolerances.TRAJECTORY_WEIGHT
-        assert np.max(np.abs(found[name] - value)) <= limit, name
+        runs.assert_close(outputs / name / last, outputs / f"{name}_tensorflow" / last)
 
 
 @pytest.mark.parametrize("name", ["eight", "workers"])
@@ -233,32 +219,25 @@ def test_replicas_change_nothing(outputs, name):
     for step, stats in expected.items():
         for stat in STATS:
             assert abs(found[step][stat] - stats[stat]) <= tolerances.TRAJECTORY_LOSS, (step, stat)
-    assert_close(outputs / name / "model.ckpt-10", outputs / "static/model.ckpt-10")
+    runs.assert_close(outputs / name / "model.ckpt-10", outputs / "static/model.ckpt-10")
     assert eval_results.read_last(outputs / name) == pytest.approx(
         eval_results.read_last(outputs / "static"), abs=tolerances.TRAJECTORY_LOSS
     )
 
 
-def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
-    found, theirs = runs.tensors(actual), runs.tensors(expected)
-    assert set(found) == set(theirs)
-    for name, value in theirs.items():
-        assert found[name].tobytes() == value.tobytes(), name
-
-
 def test_a_killed_run_ends_with_the_same_bits(outputs):
-    assert_same_bits(outputs / "killed/model.ckpt-12", outputs / "straight/model.ckpt-12")
+    runs.assert_same_bits(outputs / "killed/model.ckpt-12", outputs / "straight/model.ckpt-12")
 
 
 def test_a_checkpoint_of_tensorflow_is_read_and_written_bit_by_bit(outputs):
-    assert_same_bits(outputs / "read/model.ckpt-5", outputs / "static_tensorflow/model.ckpt-5")
+    runs.assert_same_bits(outputs / "read/model.ckpt-5", outputs / "static_tensorflow/model.ckpt-5")
 
 
 def test_tensorflow_goes_on_from_a_checkpoint_of_jax(outputs):
     out = outputs / "back"
     copy(outputs / "static/model.ckpt-5", out)
     runs.main(flags(outputs, "back", **{**SAME["static"], "do_eval": False}))
-    assert_close(out / "model.ckpt-10", outputs / "static_tensorflow/model.ckpt-10")
+    runs.assert_close(out / "model.ckpt-10", outputs / "static_tensorflow/model.ckpt-10")
 
 
 def test_a_signal_saves_and_a_loss_that_is_not_finite_does_not(outputs):

@@ -79,7 +79,7 @@ def test_replicas_and_workers_change_nothing(folder, tmp_path):
     assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
     assert "saved" in workers[0].log and "saved" not in workers[1].log
 
-    stats, weights = runs.scalars(tmp_path / "one"), runs.tensors(tmp_path / "one/model.ckpt-10")
+    stats = runs.scalars(tmp_path / "one")
     assert list(stats) == list(range(1, 11))
     assert stats[10]["loss"] < stats[1]["loss"] - 0.1
     for name in ("two", "workers"):
@@ -89,23 +89,10 @@ def test_replicas_and_workers_change_nothing(folder, tmp_path):
             for stat in STATS:
                 difference = abs(theirs[step][stat] - expected[stat])
                 assert difference <= tolerances.TRAJECTORY_LOSS, (name, step, stat)
-        assert_close(runs.tensors(tmp_path / name / "model.ckpt-10"), weights, name)
+        runs.assert_close(tmp_path / name / "model.ckpt-10", tmp_path / "one/model.ckpt-10")
         assert eval_results.read_last(tmp_path / name) == pytest.approx(
             eval_results.read_last(tmp_path / "one"), abs=tolerances.TRAJECTORY_LOSS
         )
-
-
-def assert_close(
-    actual: dict[str, np.ndarray], expected: dict[str, np.ndarray], where: str
-) -> None:
-    assert set(actual) == set(expected)
-    for name, value in expected.items():
-        limit = (
-            tolerances.TRAJECTORY_KEY_BIAS
-            if name.endswith("self/key/bias")
-            else tolerances.TRAJECTORY_WEIGHT
-        )
-        assert np.max(np.abs(actual[name] - value)) <= limit, (where, name)
 
 
 # --- a run that nothing stops, and an evaluation beside it ----------------------------------
@@ -152,13 +139,6 @@ def test_evaluation_follows_a_training_run(straight):
 
 
 # --- kills ----------------------------------------------------------------------------------
-
-
-def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
-    actual, expected = runs.tensors(actual), runs.tensors(expected)
-    assert set(actual) == set(expected)
-    for name, value in expected.items():
-        assert actual[name].tobytes() == value.tobytes(), name
 
 
 def kill(run: runs.Run) -> None:
@@ -210,7 +190,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, straight, tmp_path):
     run = runs.start(flags, tmp_path / "5.log")
     assert run.wait() == 0, run.log
     assert f"resume: step {stopped} of {out}/model.ckpt-{stopped}" in run.log
-    assert_same_bits(out / "model.ckpt-12", straight / "model.ckpt-12")
+    runs.assert_same_bits(out / "model.ckpt-12", straight / "model.ckpt-12")
     listed = checkpoint.listed(str(out))
     assert listed[-1] == str(out / "model.ckpt-12")
     for path in listed:

@@ -34,8 +34,8 @@ def read(tmp_path, text=STUDY):
     return study.read_study(str(path))
 
 
-def cells(tmp_path, text=STUDY, scale="smoke"):
-    plan = Plan(read(tmp_path, text), study.read_scale(scale))
+def cells(tmp_path, text=STUDY):
+    plan = Plan(read(tmp_path, text), study.read_scale("smoke"))
     return {(cell.arm, cell.seed): cell for cell in plan.cells}, plan
 
 

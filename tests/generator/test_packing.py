@@ -12,9 +12,9 @@ COUNT, S, P, K = 211, 43, 7, 5
 PAD = 3
 
 
-def draw_examples(seed: int = 0) -> dict[str, np.ndarray]:
+def draw_examples() -> dict[str, np.ndarray]:
     """Examples whose values are all different, so that none can stand in for another."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     lengths = np.minimum(4 + rng.geometric(0.07, COUNT), S)
     lengths[:3] = 5, S, 5
     kept = np.arange(S) < lengths[:, None]

@@ -28,9 +28,9 @@ CONFIG = AlbertConfig(
 CUT_DEVIATION, CUT_KURTOSIS = 0.8796, 2.37
 
 
-def filled(layer: layers.AlbertLayer, seed: int = 3) -> dict[str, np.ndarray]:
+def filled(layer: layers.AlbertLayer) -> dict[str, np.ndarray]:
     """Builds a layer, gives all its weights values, and returns them in float64 by name."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(3)
     layer.build()
     for variable in layer.weights:
         start = 1 if variable.name.endswith("gamma") else 0

@@ -43,7 +43,7 @@ def files(examples, tmp_path_factory) -> list[str]:
 
 
 def drawn(
-    files, steps: int, *, seed=7, first=0, hosts=1, replicas=1, size=6
+    files, steps: int, *, seed=7, first=0, hosts=1, replicas=1
 ) -> list[dict[str, np.ndarray]]:
     """Returns the features of each step's global batch, put together from hosts and replicas."""
     finish = dynamic_masking.DynamicMasking(FORMAT, SETTINGS, seed)
@@ -51,7 +51,7 @@ def drawn(
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
         dataset = input_pipeline.training_dataset(
-            files, input_files.index_records(files), SPEC, size, 7, first, context, finish
+            files, input_files.index_records(files), SPEC, 6, 7, first, context, finish
         )
         dataset = untuned(dataset.take(steps * replicas // hosts))
         for i, batch in enumerate(dataset.as_numpy_iterator()):

@@ -91,11 +91,6 @@ def different(vocabulary, texts):
     return [(text, ids, encode(text)) for text, ids in rows if ids != encode(text)]
 
 
-@pytest.fixture
-def small(golden):
-    return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
-
-
 def word_piece_vocabulary(tmp_path, do_lower_case):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(WORD_PIECES) + "\n", encoding="utf-8")
@@ -107,16 +102,16 @@ def word_piece(request, tmp_path):
     return word_piece_vocabulary(tmp_path, request.param)
 
 
-def test_golden_strings(golden, small):
+def test_golden_strings(golden, vocabulary):
     rows = read_jsonl(golden / "tokenization" / "en_small.jsonl")
     assert len(rows) == 386
-    assert in_graph(small)([row["text"] for row in rows]) == [row["ids"] for row in rows]
+    assert in_graph(vocabulary)([row["text"] for row in rows]) == [row["ids"] for row in rows]
 
 
-def test_of_two_splits_with_one_score_it_takes_the_originals(golden, small):
+def test_of_two_splits_with_one_score_it_takes_the_originals(golden, vocabulary):
     rows = read_jsonl(golden / "tokenization" / "ties_en_small.jsonl")
-    ids = in_graph(small)([row["text"] for row in rows])
-    names = list(map(small.tokenizer.convert_ids_to_tokens, ids))
+    ids = in_graph(vocabulary)([row["text"] for row in rows])
+    names = list(map(vocabulary.tokenizer.convert_ids_to_tokens, ids))
     assert names == [row["tokens"] for row in rows]
 
 
@@ -129,14 +124,14 @@ def test_golden_strings_of_the_releases_vocabulary(golden, spm_30k, name, do_low
     assert in_graph(vocabulary)([row["text"] for row in rows]) == [row["ids"] for row in rows]
 
 
-def test_generated_strings(small, tmp_path):
+def test_generated_strings(vocabulary, tmp_path):
     texts = generated_strings()
     assert len(set(texts)) > 0.95 * NUM_STRINGS
-    assert different(small, texts) == []
+    assert different(vocabulary, texts) == []
     long_words = ["a" * 200, "a" * 201, "中" * 201, "hello " + "ﷺ" * 150]
     for do_lower_case in (True, False):
-        vocabulary = word_piece_vocabulary(tmp_path, do_lower_case)
-        assert different(vocabulary, [*texts[: NUM_STRINGS // 4], *long_words]) == []
+        word_pieces = word_piece_vocabulary(tmp_path, do_lower_case)
+        assert different(word_pieces, [*texts[: NUM_STRINGS // 4], *long_words]) == []
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
@@ -169,41 +164,41 @@ def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
     assert wrong == []
 
 
-def test_runs_of_sigmas_take_linear_time(small):
+def test_runs_of_sigmas_take_linear_time(vocabulary):
     """Of quadratic time, 400 kB took 14 s."""
     texts = ["Σ" * 200_000, "ΑΣ " * 60_000, "aΣ" + "." * 200_000, "aΣ" + "." * 200_000 + "b"]
-    normalize = graph_tokenizer.build(small).normalize
+    normalize = graph_tokenizer.build(vocabulary).normalize
     start = time.process_time()
     normalized = as_graph(lambda t: normalize(t).texts)(tf.constant(texts)).numpy()
     assert time.process_time() - start < 7
-    assert [text.decode() for text in normalized] == [*map(small.tokenizer.preprocess, texts)]
+    assert [text.decode() for text in normalized] == [*map(vocabulary.tokenizer.preprocess, texts)]
 
 
-def test_bytes_that_are_not_utf8_go(small):
+def test_bytes_that_are_not_utf8_go(vocabulary):
     texts = [b"a\xffb", b"\xed\xa0\x80c", b"caf\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbfa\x00b"]
-    assert in_graph(small)(texts) == [small.tokenizer.encode(text) for text in texts]
+    assert in_graph(vocabulary)(texts) == [vocabulary.tokenizer.encode(text) for text in texts]
 
 
-def test_lower_case_does_not_depend_on_the_locale(small):
+def test_lower_case_does_not_depend_on_the_locale(vocabulary):
     """TensorFlow's own operations make a dotless i of an I in a process with Turkish locale."""
-    split = graph_tokenizer.build(small)
+    split = graph_tokenizer.build(vocabulary)
     spec = tf.TensorSpec([None], tf.string)
     function = as_graph(lambda texts: split(texts).ids.values, input_signature=[spec])
     graph = function.get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(node for part in graph.library.function for node in part.node_def)]
     assert nodes and not {"StringLower", "StringUpper"} & {node.op for node in nodes}
-    assert in_graph(small)(["IN"]) == [small.tokenizer.encode("in")]
+    assert in_graph(vocabulary)(["IN"]) == [vocabulary.tokenizer.encode("in")]
 
 
-def test_no_texts(small, word_piece):
-    assert graph_tokenizer.build(small)(tf.constant([], tf.string)).ids.to_list() == []
+def test_no_texts(vocabulary, word_piece):
+    assert graph_tokenizer.build(vocabulary)(tf.constant([], tf.string)).ids.to_list() == []
     assert graph_tokenizer.build(word_piece)(tf.constant(["", " "])).ids.to_list() == [[], []]
 
 
-def test_pieces_know_their_place_in_the_raw_text(small):
+def test_pieces_know_their_place_in_the_raw_text(vocabulary):
     text = "In  1990, Zoë bought ¼ of the ﬁsh.\u3000 "
-    pieces = graph_tokenizer.build(small)(tf.constant([text, "x", text]))
-    names = small.tokenizer.tokenize(small.tokenizer.preprocess(text))
+    pieces = graph_tokenizer.build(vocabulary)(tf.constant([text, "x", text]))
+    names = vocabulary.tokenizer.tokenize(vocabulary.tokenizer.preprocess(text))
     for row in (0, 2):
         ends = zip(pieces.starts[row].numpy(), pieces.ends[row].numpy(), strict=True)
         places = dict(zip(names, [text[start:end] for start, end in ends], strict=True))
@@ -244,14 +239,15 @@ def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("kind", "limited"), [("SentencePiece", []), ("WordPiece", [5])])
 def test_of_long_texts_the_first_pieces_alone_are_looked_for(
-    kind, limited, small, tmp_path, monkeypatch
+    kind, limited, vocabulary, tmp_path, monkeypatch
 ):
     """In one batch: each text is read as far as it needs. Limits are small, so that texts are."""
     for module in (tokenization, graph_tokenizer):
         monkeypatch.setattr(module, "CHARACTERS_PER_PIECE", 1)
         monkeypatch.setattr(module, "GROWTH", 2)
         monkeypatch.setattr(module, "LONGEST_WORD", 64)
-    vocabulary = small if kind == "SentencePiece" else word_piece_vocabulary(tmp_path, True)
+    if kind == "WordPiece":
+        vocabulary = word_piece_vocabulary(tmp_path, True)
     graph, tokenizer = graph_tokenizer.build(vocabulary), vocabulary.tokenizer
     texts = [
         "",

@@ -100,12 +100,12 @@ def test_v2_answers_are_the_releases(golden):
         assert final[name] == pytest.approx(results["v2"][name])
 
 
-def window(example_index: int, is_max_context, doc_offset: int = 2) -> squad_text.SquadSpan:
+def window(example_index: int, is_max_context) -> squad_text.SquadSpan:
     """One character a piece, in a paragraph of six."""
     count = len(is_max_context)
     return squad_text.SquadSpan(
         example_index=example_index,
-        doc_offset=doc_offset,
+        doc_offset=2,
         char_starts=np.arange(count),
         char_ends=np.arange(count),
         is_max_context=np.array(is_max_context),
@@ -123,11 +123,9 @@ def peaks(*scores: tuple[int, float]) -> np.ndarray:
     return logits
 
 
-def v1(windows, starts, ends, examples=None, n_best_size=3, max_answer_length=4):
+def v1(windows, starts, ends, max_answer_length=4):
     outputs = {"start_logits": np.stack(starts), "end_logits": np.stack(ends)}
-    return squad_predictions.predict_v1(
-        examples or [question("q")], windows, outputs, n_best_size, max_answer_length
-    )
+    return squad_predictions.predict_v1([question("q")], windows, outputs, 3, max_answer_length)
 
 
 def test_only_spans_of_the_paragraph_are_answers():
