@@ -12,7 +12,7 @@ from typing import Any
 
 from albert_tf import files
 
-# What JSON Lines end in; CLUE's .json files hold what others call .jsonl.
+# What files of JSON Lines end in; CLUE's .json files hold what others call .jsonl.
 JSON_LINES = (".jsonl", ".json")
 CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
