@@ -193,7 +193,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
                 evaluation.begin(values.output_dir)
             checks.write_config(config, values.output_dir)
             counts = dict(zip(paths, records.counts, strict=True))
-            pretrain_record.keep(values, counts, resumes=start == "resume")
+            pretrain_record.keep(values, counts, resumes)
     return trainer, records
 
 
