@@ -181,7 +181,8 @@ def find_vocabulary(values: flags.FlagValues) -> None:
     initial = finetune_flags.initial_weights(values)
     if values.spm_model_file or values.vocab_file:
         is_word_piece, case = not values.spm_model_file, given
-        if initial:
+        has_run = checkpoint.latest(values.output_dir) or checkpoint.best(values.output_dir)
+        if initial and not has_run:
             files.check_not_url(initial)
             case = vocabulary.is_uncased(initial, is_word_piece, given)
         # A run keeps the case that it began with.
