@@ -59,11 +59,11 @@ def _draw_curves(axes, rows: Sequence[Row]) -> None:
         for j, row in enumerate(row for row in rows if row.arm == arm and row.curve):
             tokens, losses = np.transpose(row.curve)
             label = arm if j == 0 else None
-            axes.plot(tokens, losses, color=f"C{i % 10}", alpha=0.7, label=label)
+            axes.plot(tokens / 1e6, losses, color=f"C{i % 10}", alpha=0.7, label=label)
     unigram = {row.unigram_loss for row in rows if row.curve and not row.finetuned}
     for loss in unigram:
         axes.axhline(loss, color="grey", linestyle=":")
-    axes.set_xlabel("tokens, without those of a start; dotted: the unigram loss")
+    axes.set_xlabel("million tokens, without those of a start; dotted: the unigram loss")
     axes.set_ylabel("masked-LM training loss")
     axes.legend(fontsize=8)
 
