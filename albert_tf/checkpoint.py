@@ -1,9 +1,7 @@
 """Checkpoints on disk: TensorFlow's V2 bundle of named tensors, as the release writes them.
 
-A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. The file `checkpoint` beside it, which is
-replaced in one rename, lists the complete ones: one that a killed process left half written is
-never read. Before its first checkpoint a run claims its directory: the list then names
-model.ckpt-none, which never exists.
+A checkpoint is a prefix, `<dir>/model.ckpt-<step>`. checkpoint_list.py has which ones are complete:
+one that a killed process left half written is not listed and never read.
 """
 
 from __future__ import annotations
@@ -17,17 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from albert_tf import bundle, bundle_index, files
+from albert_tf import bundle, bundle_index, checkpoint_list, files
 
 BASENAME = "model.ckpt"
 BEST = "best"
-_LIST = "checkpoint"
-_CLAIM = f"{BASENAME}-none"
-# A line of the list as written by TensorFlow; the group is a path.
-_LIST_LINE = re.compile(
-    r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
-    r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
-)
 _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 _Read = TypeVar("_Read")
 
@@ -95,18 +86,13 @@ def listed(directory: str) -> list[str]:
     Raises:
       ValueError: If the list exists but can't be parsed.
     """
-    paths = [os.path.join(directory, name) for name in _names_listed(directory)]
+    paths = [os.path.join(directory, name) for name in checkpoint_list.read(directory)]
     return [path for path in paths if files.exists(path + _INDEX)]
 
 
 def step_of(prefix: str) -> int:
     """Returns the step in the name of a checkpoint that a run saved; the best's has none."""
     return int(prefix.rpartition("-")[2])
-
-
-def claim(directory: str) -> None:
-    """Marks a directory as claimed by a new run, until `save` lists its first checkpoint."""
-    files.replace(os.path.join(directory, _LIST), f'model_checkpoint_path: "{_CLAIM}"\n')
 
 
 def unlisted(directory: str) -> list[str]:
@@ -118,8 +104,10 @@ def unlisted(directory: str) -> list[str]:
     Raises:
       ValueError: See `listed`.
     """
-    names = _names_listed(directory)
-    own = rf"{re.escape(BASENAME)}-\d+" if names == [_CLAIM] else "|".join(map(re.escape, names))
+    names = checkpoint_list.read(directory)
+    own = "|".join(map(re.escape, names))
+    if names == [checkpoint_list.CLAIM]:
+        own = rf"{re.escape(BASENAME)}-\d+"
     patterns = (f"*{_INDEX}", "*.data-?????-of-?????")
     found = [path for pattern in patterns for path in files.find(directory, pattern)]
     prefixes = sorted({re.sub(r"\.(index|data-[^/]*)$", "", path) for path in found})
@@ -128,7 +116,7 @@ def unlisted(directory: str) -> list[str]:
 
 def lost(directory: str) -> list[str]:
     """Returns the names of checkpoints that a directory's list has, if none of them is there."""
-    names = [name for name in _names_listed(directory) if name != _CLAIM]
+    names = [name for name in checkpoint_list.read(directory) if name != checkpoint_list.CLAIM]
     return [] if listed(directory) else names
 
 
@@ -143,43 +131,6 @@ def remove_unfinished(directory: str) -> None:
             _delete(prefix)  # It is whole, but was not listed.
     for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
         tf.io.gfile.remove(path)
-
-
-def _names_listed(directory: str) -> list[str]:
-    path = os.path.join(directory, _LIST)
-    if not files.exists(path):
-        return []
-    if files.size(path) > files.SMALL_BYTES:
-        raise ValueError(f"{path} is too large to be a list of checkpoints: remove it")
-    files.check_regular(path)
-    try:
-        paths = _paths_listed(files.read_bytes(path).decode())
-    except files.errors(ValueError):
-        raise ValueError(
-            f"{path} can't be read as a list of checkpoints: copy it again or make it readable; "
-            "or name another directory, to start afresh"
-        ) from None
-    return [os.path.basename(path) for path in paths]
-
-
-def _paths_listed(text: str) -> list[str]:
-    """Returns the paths in a list (TensorFlow's CheckpointState as text), oldest first.
-
-    The last one is that of model_checkpoint_path, which a user may have set back.
-    """
-    newest: list[str] = []
-    every: list[str] = []
-    for line in text.splitlines():
-        found = _LIST_LINE.fullmatch(line)
-        if not found:
-            raise ValueError(f"not a line of a list of checkpoints: {line!r}")
-        if found[1] is not None:
-            # Non-ASCII bytes may be written as octal escapes.
-            path = found[1].encode().decode("unicode_escape").encode("latin-1").decode()
-            (every if line.startswith("all") else newest).append(path)
-    if not newest:
-        raise ValueError("no checkpoint is listed")
-    return [path for path in every if path not in newest[-1:]] + newest[-1:]
 
 
 def tensor_names(path: str) -> list[str]:
@@ -236,7 +187,7 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
     kept = [path for path in listed(directory) if path != prefix] + [prefix]
     dropped = kept[:-keep_max] if keep_max else []
     kept = kept[len(dropped) :]
-    _write_state(directory, [os.path.basename(path) for path in kept])
+    checkpoint_list.write(directory, [os.path.basename(path) for path in kept])
     for path in dropped:
         _delete(path)
     return prefix
@@ -295,13 +246,6 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     for ending, copy in zip(endings, copies, strict=True):
         tf.io.gfile.rename(copy, target + ending, overwrite=True)
     return {prefix + ending: target + ending for ending in endings}
-
-
-def _write_state(directory: str, names: list[str]) -> None:
-    # Names without a directory: the output can be moved, or mounted elsewhere.
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    files.replace(os.path.join(directory, _LIST), "\n".join(lines) + "\n")
 
 
 def _delete(prefix: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint, conversion
+from albert_tf import checkpoint, checkpoint_list, conversion
 from tests import goldens
 
 DATA, INDEX, META = ".data-00000-of-00001", ".index", ".meta"
@@ -209,7 +209,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
 
 def test_a_list_whose_checkpoints_are_gone(tmp_path):
     assert checkpoint.lost(str(tmp_path)) == []
-    checkpoint.claim(str(tmp_path))
+    checkpoint_list.claim(str(tmp_path))
     assert checkpoint.lost(str(tmp_path)) == []
     prefix = save(tmp_path, 3)
     assert checkpoint.lost(str(tmp_path)) == []
@@ -220,7 +220,7 @@ def test_a_list_whose_checkpoints_are_gone(tmp_path):
 def test_which_checkpoints_no_list_names(tmp_path):
     """Of a directory that a run has claimed: its own are not among them."""
     assert checkpoint.unlisted(str(tmp_path / "none")) == []
-    checkpoint.claim(str(tmp_path))
+    checkpoint_list.claim(str(tmp_path))
     checkpoint.write(str(tmp_path / "model.ckpt-4"), values(4))
     assert checkpoint.latest(str(tmp_path)) is None
     assert tf.train.latest_checkpoint(str(tmp_path)) is None

@@ -34,7 +34,17 @@ ALIASES = {
     "sizes",
 }
 WITHOUT_KERAS = {
-    *("bundle", "bundle_index", "checkpoint", "cluster", "config", "costs", "directories"),
+    *("bundle", "bundle_index", "checkpoint", "checkpoint_list", "cluster", "config", "costs"),
+    "directories",
+        "bundle",
+        "bundle_index",
+        "checkpoint",
+        "checkpoint_list",
+        "cluster",
+        "config",
+        "costs",
+        "directories",
+    ),
     "errors",
     *("files", "hub", "parquet_files", "registration", "scripts", "shipped", "text_files", "wire"),
     "text",

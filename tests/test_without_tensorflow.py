@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import bundle, bundle_index, checkpoint
+from albert_tf import bundle, bundle_index, checkpoint, checkpoint_list
 from albert_tf.conversion.convert import convert
 from tests import goldens, tolerances
 from tests.model.test_backends import run
@@ -226,7 +226,7 @@ def test_lists_are_read_as_tensorflow_does(tmp_path, content, expected):
     state = tf.train.get_checkpoint_state(str(tmp_path))
     theirs = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
     absolute = [str(tmp_path / path) for path in expected]
-    found = checkpoint._paths_listed(content)
+    found = checkpoint_list._paths_listed(content)
     assert found == expected and sorted(theirs) == sorted(absolute)
     assert str(tmp_path / found[-1]) == state.model_checkpoint_path
 
@@ -235,7 +235,7 @@ def test_tensorflows_own_list_is_read(tmp_path):
     names = ["é ü", 'a"b\\']
     paths = [str(tmp_path / name) for name in names]
     tf.compat.v1.train.update_checkpoint_state(str(tmp_path), paths[1], paths)
-    assert checkpoint._names_listed(str(tmp_path)) == names
+    assert checkpoint_list.read(str(tmp_path)) == names
 
 
 def test_other_orders_of_bytes_are_refused():

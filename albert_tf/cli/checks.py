@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -148,6 +149,17 @@ def make_output_dir(path: str) -> None:
         files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
     except tf.errors.OpError as error:
         raise ValueError(f"--output_dir {path} can't be written: {error.message}") from None
+
+
+def warn_of_changes(output_dir: str, changes: Sequence[str]) -> None:
+    """Warns of what differs between a command and the run that it resumes, if anything does."""
+    if changes:
+        logging.warning(
+            "%s: resuming a run that was started with %s: to start a new one, give another "
+            "--output_dir",
+            output_dir,
+            "; ".join(changes),
+        )
 
 
 def describe(devices: Devices) -> str:

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags, logging
+from absl import flags
 
 from albert_tf import scripts
+from albert_tf.cli import checks
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
@@ -114,13 +115,7 @@ def write(
     changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
     edited = [name for name in data if before.data.get(name, data[name]) != data[name]]
     changed += [f"other {name} examples" for name in edited]
-    if changed:
-        logging.warning(
-            "%s: resuming a run that was started with %s: to start a new one, give another "
-            "--output_dir",
-            values.output_dir,
-            "; ".join(changed),
-        )
+    checks.warn_of_changes(values.output_dir, changed)
 
 
 def reading(values: flags.FlagValues, task: SupervisedTask) -> dict[str, Any]:

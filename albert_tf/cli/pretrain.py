@@ -169,7 +169,23 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         "%d records in %d files; %s", sum(records.counts), len(paths), checks.describe(devices)
     )
 
-    trainer = Trainer(
+    trainer = _make_trainer(values, config, devices)
+    if values.do_train:
+        # The paper's deeper models were started from shallower ones.
+        resumes = trainer.initialise(
+            values.init_checkpoint, values.init_from_group0, any_depth=True
+        )
+        if chief:
+            if not resumes:
+                evaluation.begin(values.output_dir)
+            checks.write_config(config, values.output_dir)
+            counts = dict(zip(paths, records.counts, strict=True))
+            pretrain_record.keep(values, counts, resumes)
+    return trainer, records
+
+
+def _make_trainer(values: flags.FlagValues, config: AlbertConfig, devices: Devices) -> Trainer:
+    return Trainer(
         PretrainingTask(
             config,
             shared_flags.dtype_policy(values),
@@ -183,18 +199,6 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
         jit_compile=values.jit_compile and not values.use_tpu,
         accumulation_steps=values.gradient_accumulation_steps,
     )
-    if values.do_train:
-        # The paper's deeper models were started from shallower ones.
-        resumes = trainer.initialise(
-            values.init_checkpoint, values.init_from_group0, any_depth=True
-        )
-        if chief:
-            if not resumes:
-                evaluation.begin(values.output_dir)
-            checks.write_config(config, values.output_dir)
-            counts = dict(zip(paths, records.counts, strict=True))
-            pretrain_record.keep(values, counts, resumes)
-    return trainer, records
 
 
 def train(values: flags.FlagValues, trainer: Trainer, records: Records) -> bool:

@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Mapping
 
-from absl import flags, logging
+from absl import flags
 
 from albert_tf import files
+from albert_tf.cli import checks
 from albert_tf.text_files import read_json_object
 
 _RECORD_FILE = "pretraining.json"
@@ -41,10 +42,4 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
         for name in now
         if before.get(name, now[name]) != now[name]
     ]
-    if changed:
-        logging.warning(
-            "%s: resuming a run that was started with %s: to start a new one, give another "
-            "--output_dir",
-            values.output_dir,
-            "; ".join(changed),
-        )
+    checks.warn_of_changes(values.output_dir, changed)

@@ -37,7 +37,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
       key_metric: The metric by which checkpoints are compared.
       results_file: Name of the file of ids and predicted labels.
       number_range: Smallest and largest number allowed in a regression's file.
-      prefix: Before the names of the other files, of a task that shares its directory.
+      prefix: See SupervisedTask.
 
     Attributes:
       class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
@@ -139,7 +139,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         test_results.tsv is as in the release: the probabilities of one example per line.
         `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
         """
-        self.store(directory, f"{self.prefix}{split}", examples, predictions)
+        self.store(directory, split, examples, predictions)
         if split != "test":
             return
         rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
@@ -157,8 +157,9 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         several_writers: bool = False,
     ) -> None:
         """Writes <split>_probabilities.json, which is for `average`."""
+        name = f"{self.prefix}{split}"
         stored_predictions.write_probabilities(
-            directory, split, _ids(examples), examples, predictions, several_writers
+            directory, name, _ids(examples), examples, predictions, several_writers
         )
 
     def answers(self, predictions: np.ndarray) -> list[str]:
@@ -171,8 +172,8 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
-        split = split if split == "train" else f"{self.prefix}{split}"
-        return stored_predictions.mean_probabilities(directories, split, _ids(examples), examples)
+        name = f"{self.prefix}{split}"
+        return stored_predictions.mean_probabilities(directories, name, _ids(examples), examples)
 
 
 class SequenceClassificationTask(ScoringTask[TextExample]):

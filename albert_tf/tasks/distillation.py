@@ -92,6 +92,7 @@ class Teacher:
         self._task = copy.copy(task)
         self._task.options = dataclasses.replace(task.options, config=config)
         self._task.tokenizer = words.tokenizer
+        self._task.prefix = ""  # It has a folder of its own.
         task.distillation = distillation
         task.labels = (*task.labels, TEACHER_PROBABILITIES)
 

@@ -58,6 +58,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     Attributes:
       inputs: Names of the features that the model reads.
       labels: Names of the additional features that only training reads.
+      prefix: Before the names of files of predictions, of a task that shares its directory.
       problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
       metric_names: The metrics that `scores` has on any labelled set; checkpoints can be compared
         by each.
@@ -65,6 +66,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
 
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
+    prefix = ""
     problem_type = ""
     metric_names: tuple[str, ...]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, eval_results, files
+from albert_tf import checkpoint, checkpoint_list, eval_results, files
 from albert_tf.eval_results import Trial
 from albert_tf.training.devices import InputFn
 from albert_tf.training.progress import write_metrics
@@ -66,7 +66,7 @@ def evaluate_checkpoints(
 
 def begin(directory: str) -> None:
     """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
-    checkpoint.claim(directory)
+    checkpoint_list.claim(directory)
     for name in (eval_results.TRIAL_FILE, eval_results.RESULTS_FILE):
         path = os.path.join(directory, name)
         if files.exists(path):
