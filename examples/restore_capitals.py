@@ -1,4 +1,4 @@
-"""Restores capital letters and points in the State of the Union addresses, by tagging words.
+"""Restores capital letters and full stops in the State of the Union addresses, by tagging words.
 
     python examples/restore_capitals.py --output_dir=capitals
 
@@ -23,14 +23,14 @@ from albert_tf.text import vocabulary
 from albert_tf.text.words import split_words
 from demo import ROOT, run
 
-# A word's first letter, and whether a point follows.
+# A word's first letter, and whether a full stop follows.
 TAGS = ("low", "Cap", "low.", "Cap.")
 MAX_SEQ_LENGTH = 128
 Sentence = dict[str, list[str]]
 
 
 def tag_words(text: str) -> Sentence:
-    """Takes capitals and points off a text: its words in lower case, and what each has lost."""
+    """Takes capitals and full stops off a text: its words in lower case, and what each has lost."""
     words = [text[start:end] for start, end in split_words(text)]
     following = [*words[1:], ""]
     tokens, labels = [], []
@@ -42,7 +42,7 @@ def tag_words(text: str) -> Sentence:
 
 
 def restore(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """Puts capitals and points into a text, given each word's start, end and tag."""
+    """Puts capitals and full stops into a text, given each word's start, end and tag."""
     parts, done = [], 0
     for start, end, tag in spans:
         word = text[start:end]
