@@ -150,8 +150,8 @@ def _define_examples(values: flags.FlagValues) -> None:
     group.integer(
         "max_examples_per_row",
         1,
-        "Maximum number of short examples packed into one record, which saves padding. 1, as in "
-        "the release, does not pack.",
+        "Maximum number of short examples packed into one record, which saves padding; set "
+        "max_predictions_per_seq=0, too. 1, as in the release, does not pack.",
         lower_bound=1,
     )
 
@@ -171,8 +171,8 @@ def _define_masking(values: flags.FlagValues) -> None:
     group.integer(
         "max_predictions_per_seq",
         20,
-        "Maximum number of masked tokens per example; 0 allows as many as masked_lm_prob asks for. "
-        "20 is the release's.",
+        "Maximum number of masked tokens per example, and of a record in all; 0 allows as many as "
+        "masked_lm_prob asks for. 20 is the release's.",
         lower_bound=0,
     )
     masking_flags.define_masking(values)
@@ -288,6 +288,8 @@ def _read_masking(values: flags.FlagValues, tokenizer: Tokenizer) -> masking.Mas
         )
     settings = masking.MaskingSettings(tokenizer.vocab_size, tokenizer.mask_id, **given)
     shortfall = settings.shortfall(values.max_seq_length)
+    if shortfall and values.max_examples_per_row > 1:
+        shortfall += ", and let packing fill the rows: the examples of a row share them"
     if shortfall:
         logging.warning("%s", shortfall)
     return settings

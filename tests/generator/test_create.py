@@ -112,6 +112,22 @@ def test_fewer_predictions_than_masked_lm_prob_asks_for_give_a_warning(
 
 
 @pytest.mark.parametrize(
+    ("predictions", "most", "warns"), [(20, 1, False), (20, 16, True), (0, 16, False)]
+)
+def test_too_few_predictions_for_packed_rows_give_a_warning(
+    run, short_text, caplog, predictions, most, warns
+):
+    run(
+        input_file=short_text,
+        max_seq_length=512,
+        max_predictions_per_seq=predictions,
+        max_examples_per_row=most,
+    )
+    packing = "77 predictions would do that, and let packing fill the rows: the examples of a row"
+    assert (packing in caplog.text) == warns
+
+
+@pytest.mark.parametrize(
     ("length", "prob", "slots"), [(512, 0.15, 77), (128, 0.15, 20), (128, 0.25, 32), (64, 0, 1)]
 )
 def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
