@@ -69,6 +69,7 @@ WITH_FLAGS = {
     "generator.flags",
     "generator.masking_flags",
     "generator.sentencepiece",
+    "generator.text_flags",
     "generator.extra.sotu",
 }
 # Of argparse.

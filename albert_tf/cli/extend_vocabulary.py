@@ -11,7 +11,7 @@ from albert_tf import directories, errors, files, hub
 from albert_tf.conversion import convert
 from albert_tf.conversion.source import add_pieces
 from albert_tf.generator import sentencepiece
-from albert_tf.generator.flags import read_text_settings
+from albert_tf.generator.text_flags import read_text_settings
 from albert_tf.text import vocabulary
 from albert_tf.text.added_pieces import ExtensibleModel
 from albert_tf.text.vocabulary import Vocabulary
@@ -25,8 +25,7 @@ def main(values: flags.FlagValues) -> None:
 
 def _extend(values: flags.FlagValues) -> str:
     texts = files.list_files(values.input_file)
-    # Bytes that are not UTF-8 are dropped: a few are no reason to fail.
-    settings = read_text_settings(values, mode="rb")
+    settings = read_text_settings(values)
     directories.check_free(values.output_dir)
     path = hub.local(values.init_checkpoint)
     old = vocabulary.need(path, values.spm_model_file, do_lower_case=values.do_lower_case)

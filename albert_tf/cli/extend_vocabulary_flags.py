@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from absl import flags
 
-from albert_tf.generator.flags import define_text_flags
 from albert_tf.generator.sentencepiece import define_training_flags
+from albert_tf.generator.text_flags import define_text_flags
 from albert_tf.scripts import FlagGroup
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf import errors, figures, files, quiet
-from albert_tf.generator import blocks, documents, processes, workers
+from albert_tf.generator import blocks, documents, processes, text_flags, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.extra import plots
 from albert_tf.generator.report import Report, report_path
@@ -89,7 +89,7 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
         blocks.cut_blocks,
         functools.partial(
             documents.read_documents,
-            settings=generator_flags.read_text_settings(values, values.input_file_mode),
+            settings=text_flags.read_text_settings(values),
         ),
         input_files,
         [stat.length for stat in stats],

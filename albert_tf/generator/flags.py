@@ -8,8 +8,7 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf import scripts
-from albert_tf.generator import instances, masking_flags
-from albert_tf.generator.formats import TextSettings
+from albert_tf.generator import instances, masking_flags, text_flags
 from albert_tf.generator.pairs import PairSettings
 from albert_tf.records import masking
 from albert_tf.scripts import FlagGroup
@@ -30,59 +29,9 @@ _WITHOUT_EFFECT = (
 _MASKING_FLAGS = ("masked_lm_prob", "max_predictions_per_seq", *masking_flags.NAMES)
 
 
-def define_text_flags(values: flags.FlagValues) -> None:
-    """Adds input_file and the flags that `read_text_settings` reads."""
-    group = FlagGroup(values, "Text")
-    group.string(
-        "input_file",
-        None,
-        "Text files to read, in UTF-8: paths or glob patterns, separated by commas. Names that end "
-        "in .gz, .bz2 or .zst are decompressed.",
-        required=True,
-    )
-    group.string(
-        "input_format",
-        "lines",
-        "Format of the text. lines, the release's: one sentence per line, a blank line between "
-        "documents; paragraphs: one paragraph per line, a blank line between documents; jsonl: one "
-        "document per line, as a JSON object; wikipedia: the output of WikiExtractor; parquet: one "
-        "document per row.",
-    )
-    group.string(
-        "text_field",
-        "text",
-        "Name of the field, or column, with the text; for input_format=jsonl and parquet.",
-    )
-    group.string(
-        "language",
-        "en",
-        "ISO 639 code of the language whose rules split paragraphs into sentences. Not used for "
-        "input_format=lines.",
-    )
-
-
-def read_text_settings(values: flags.FlagValues, mode: str) -> TextSettings:
-    """Returns how the text is stored, from the flags of `define_text_flags` and the mode.
-
-    Raises:
-      ValueError: If TextSettings doesn't accept a flag's value.
-    """
-    return TextSettings(
-        input_format=values.input_format,
-        mode=mode,
-        text_field=values.text_field,
-        language=values.language,
-    )
-
-
 def define_flags(values: flags.FlagValues) -> None:
     """Adds the generator's flags: the release's 17 and a few more."""
-    define_text_flags(values)
-    FlagGroup(values, "Text").string(
-        "input_file_mode",
-        "r",
-        "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
-    )
+    text_flags.define_text_flags(values)
     _define_vocabulary(values)
     _define_examples(values)
     _define_masking(values)

@@ -20,7 +20,7 @@ from absl import flags
 
 from albert_tf import errors, files, quiet
 from albert_tf.generator import documents
-from albert_tf.generator.flags import define_text_flags, read_text_settings
+from albert_tf.generator.text_flags import define_text_flags, read_text_settings
 from albert_tf.scripts import FlagGroup
 from albert_tf.text.sentence_piece import preprocess_text
 
@@ -202,8 +202,7 @@ def main(values: flags.FlagValues) -> None:
     quiet.import_tensorflow()
     with errors.in_one_line(flags=values):
         texts = files.list_files(values.input_file)
-        # Bytes that are not UTF-8 are dropped: a few are no reason to fail.
-        settings = read_text_settings(values, mode="rb")
+        settings = read_text_settings(values)
         check_writable(values.model_prefix)
         model = train(
             texts,

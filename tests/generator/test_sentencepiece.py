@@ -147,6 +147,37 @@ def test_a_coverage_that_is_no_number(text_file, tmp_path):
         run(*arguments, "--character_coverage=nan")
 
 
+@pytest.mark.parametrize(("coverage", "is_covered"), [("0.98", False), ("1", True)])
+def test_rare_characters_get_a_piece_on_request(text_file, tmp_path, coverage, is_covered):
+    with text_file.open("a", encoding="utf-8") as file:
+        file.write(" \u2603")
+    arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
+    run(*arguments, "--vocab_size=67", f"--character_coverage={coverage}")
+    assert ("\u2603" in (tmp_path / "v.vocab").read_text(encoding="utf-8")) == is_covered
+
+
+def test_a_sample_of_the_sentences_is_trained_on(tmp_path):
+    first = 0x4E00
+    sentences = [f"{WORDS[i % 7]} {WORDS[i % 5]} {chr(first + i)}" for i in range(331)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(sentences), encoding="utf-8")
+    arguments = [f"--input_file={path}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=130"]
+    run(*arguments, "--character_coverage=1", "--input_sentence_size=101")
+    pieces = (tmp_path / "v.vocab").read_text(encoding="utf-8")
+    assert sum(first <= ord(letter) < first + 331 for letter in pieces) == 101
+
+
+def test_text_in_another_encoding_is_refused_unless_told_to_drop_it(text_file, tmp_path):
+    text = text_file.read_bytes()
+    run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'a'}", "--vocab_size=67")
+    text_file.write_bytes(text.replace(b"saw", b"s\xe4aw"))
+    arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'b'}", "--vocab_size=67"]
+    with pytest.raises(SystemExit, match="^error: .*text.txt, line 1 is not UTF-8 .*_mode=rb"):
+        run(*arguments)
+    run(*arguments, "--input_file_mode=rb")
+    assert (tmp_path / "a.model").read_bytes() == (tmp_path / "b.model").read_bytes()
+
+
 def test_missing_file(text_file, tmp_path):
     with pytest.raises(SystemExit, match="nowhere.* does not exist"):
         run(f"--input_file={text_file},{tmp_path}/nowhere*", f"--model_prefix={tmp_path / 'v'}")
