@@ -52,6 +52,7 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
         settings = generator_flags.list_settings(values)
         settings |= {
             "vocabulary": plan.vocabulary.sha256,
+            "do_lower_case": plan.vocabulary.do_lower_case,
             "dupe_factor": plan.recipe.dupe_factor,
         }
         # Numbered: where a shard ends is a place in the files in their order.
@@ -80,7 +81,9 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     output_files = name_shards(values.output_file, values.num_output_shards)
     _check_output_files(output_files, input_files)
     vocabulary = workers.VocabularyFile.choose(
-        values.spm_model_file, values.vocab_file, values.do_lower_case
+        values.spm_model_file,
+        values.vocab_file,
+        values.do_lower_case if values["do_lower_case"].present else None,
     )
     tokenizer = workers.load_tokenizer(vocabulary)
     recipe = generator_flags.read_recipe(values, tokenizer)

@@ -45,7 +45,12 @@ def _define_vocabulary(values: flags.FlagValues) -> None:
     group.string(
         "vocab_file", None, "WordPiece vocabulary; only used if spm_model_file is not set."
     )
-    group.boolean("do_lower_case", True, "Lower-case the text: true for uncased models.")
+    group.boolean(
+        "do_lower_case",
+        True,
+        "Lower-case the text: true for uncased models. If not given, as stored beside the "
+        "vocabulary, or else true.",
+    )
     group.number(
         "max_unknown_share",
         0.1,

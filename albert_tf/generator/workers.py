@@ -15,7 +15,7 @@ from albert_tf.generator.blocks import Place, TextBlock
 from albert_tf.generator.report import Report
 from albert_tf.records import specs
 from albert_tf.records.example_encoding import frame_records
-from albert_tf.text import tokenization
+from albert_tf.text import tokenization, vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 
@@ -40,19 +40,27 @@ class VocabularyFile:
 
     @classmethod
     def choose(
-        cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool
+        cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool | None = None
     ) -> VocabularyFile:
         """Describes a SentencePiece model, or else a WordPiece vocabulary.
 
+        Args:
+          spm_model_file: A SentencePiece model.
+          vocab_file: Or a WordPiece vocabulary.
+          do_lower_case: Whether the model is uncased; None for what is stored beside the file.
+
         Raises:
-          ValueError: If neither is given, or the file is empty.
+          ValueError: If neither is given, the file is empty, or the config of Hugging Face's
+            tokenizer beside it asks for another normalisation.
           FileNotFoundError: If there is no such file.
         """
         path = spm_model_file or vocab_file
         if not path:
             raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
         sha256 = hashlib.sha256(tokenization.read_file(path)).hexdigest()
-        return cls(path, not spm_model_file, do_lower_case, sha256)
+        is_word_piece = not spm_model_file
+        lower = vocabulary.is_uncased(path, is_word_piece, do_lower_case)
+        return cls(path, is_word_piece, lower, sha256)
 
     @property
     def content(self) -> bytes:

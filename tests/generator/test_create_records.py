@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import re
 
 import numpy as np
+import pytest
+import sentencepiece
 import tensorflow as tf
 from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
@@ -142,6 +145,33 @@ def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
     starts = records["token_boundary"] == 1
     assert (restore_text(records)[~starts & (records["input_mask"] == 1)] >= len(pieces)).all()
     assert (restore_text(records)[starts] < len(pieces)).all()
+
+
+def _cased_model(tmp_path):
+    """Returns text, and a model with capitals among its pieces."""
+    text, model = tmp_path / "cased.txt", tmp_path / "spiece.model"
+    text.write_text("\n".join(f"Aa{word} bB{word}." for word in "abcAB" for _ in range(9)))
+    model.write_bytes(train_sentencepiece.train([str(text)], TextSettings(), 20, 1.0, False, 1000))
+    return text, model
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "cased"),
+    [(None, None, False), (None, "false", True), (False, None, True), (False, "true", False)],
+)
+def test_case_is_as_given_or_else_as_stored_beside_the_vocabulary(
+    run, tmp_path, stored, given, cased
+):
+    text, model = _cased_model(tmp_path)
+    if stored is not None:
+        config = json.dumps({"do_lower_case": stored})
+        (tmp_path / "tokenizer_config.json").write_text(config)
+    path = run(input_file=text, spm_model_file=model, max_seq_length=32, do_lower_case=given)
+    records = read_records([path])
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    ids = restore_text(records)[records["input_mask"] == 1]
+    spelt = "".join(map(processor.id_to_piece, ids.tolist())).replace("[CLS]", "")
+    assert any(letter.isupper() for letter in spelt.replace("[SEP]", "")) == cased
 
 
 def test_splitting_single_sentences_makes_pairs_of_one_document(run, golden, short_text, caplog):
