@@ -163,10 +163,12 @@ def run_locally(
         bar = ProgressBar(input_bytes, shard_run.start.position)
         so_far = shard_run.report
         with bar, contextlib.closing(made):
-            for part in made:
+            for number, part in enumerate(made):
                 shard_run.append(part)
                 so_far.merge(part.report)
                 plan.check(so_far)
+                if number == 0:
+                    plan.warn_of_loss(part.report)
                 bar.advance(part.end.position, part.report.output_tokens)
         shard_run.publish()
     return shard_run.report

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from albert_tf import files
 from albert_tf.generator import instances, packing
 from albert_tf.generator.blocks import Place, TextBlock
@@ -102,6 +104,18 @@ class Plan(NamedTuple):
         """Refuses text that does not suit the vocabulary or the separator; see Report."""
         report.check_unknown_share(self.max_unknown_share)
         report.check_words(self.recipe.word_separator)
+
+    def warn_of_loss(self, report: Report) -> None:
+        """Warns of text most of which is cut off, as where its lines are not sentences."""
+        if report.dropped_tokens > report.output_tokens:
+            logging.warning(
+                "more tokens are cut off (%s) than written (%s): most sentences are longer than "
+                "max_seq_length=%d; give one sentence per line, in lines that end with LF or CR "
+                "LF, or input_format=paragraphs, which finds the sentences",
+                f"{report.dropped_tokens:,}",
+                f"{report.output_tokens:,}",
+                self.recipe.pairs.max_seq_length,
+            )
 
 
 @dataclasses.dataclass(frozen=True)

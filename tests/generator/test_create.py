@@ -252,6 +252,27 @@ def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
     assert [path.name for path in tmp_path.glob("out*")] == ["out.tfrecord"]
 
 
+@pytest.mark.parametrize(
+    ("after_document", "after_sentence", "warns"),
+    [("\n\n", "\n", False), ("\n\n", " ", True), ("\r\r", "\r", True)],
+)
+def test_text_that_is_mostly_cut_off_gives_one_warning(
+    run, short_text, caplog, after_document, after_sentence, warns
+):
+    documents = short_text.read_text(encoding="utf-8").split("\n\n")
+    joined = after_document.join(text.replace("\n", after_sentence) for text in documents)
+    short_text.write_bytes(joined.encode())
+    run(input_file=short_text, max_seq_length=64, block_megabytes=0.01)
+    assert caplog.text.count("than written") == warns
+    assert caplog.text.count("are longer than max_seq_length=64; give one sentence per") == warns
+
+
+def test_bytes_that_are_not_utf8_are_left_out_on_request(run, short_text):
+    expected = run(input_file=short_text).read_bytes()
+    short_text.write_bytes(short_text.read_bytes().replace(b"the", b"t\xffhe"))
+    assert run(input_file=short_text, input_file_mode="rb").read_bytes() == expected
+
+
 def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypatch):
     peaks = []
 

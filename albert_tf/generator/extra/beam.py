@@ -81,6 +81,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         with tf.io.gfile.GFile(report_file) as file:
             report = Report.from_json(json.loads(file.read()))
         plan.check(report)
+        plan.warn_of_loss(report)
         shards.check_filled(report, len(plan.output_files))
         report.seconds = time.monotonic() - started
         report.shards = {path: report.shards[path] for path in plan.output_files}
