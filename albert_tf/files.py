@@ -209,7 +209,7 @@ def walk(directory: str) -> list[str]:
 def list_files(patterns: str) -> list[str]:
     """Returns the files that comma-separated names and globs match, in the order of the patterns.
 
-    A file that two of them match is listed twice; directories that a glob matches are left out.
+    A file that two of them match is listed once; directories that a glob matches are left out.
 
     Raises:
       FileNotFoundError: If nothing matches one of them.
@@ -231,7 +231,7 @@ def list_files(patterns: str) -> list[str]:
         raise ValueError(
             "no input file given: expected paths or glob patterns, separated by commas"
         )
-    return found
+    return list(dict.fromkeys(found))
 
 
 def dump_sealed(values: Mapping[str, Any]) -> str:
