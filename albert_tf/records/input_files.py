@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from absl import logging
 
 from albert_tf import errors
 from albert_tf.files import check_regular, dump_sealed, list_files, load_sealed, replace
+from albert_tf.records import shard_names
 from albert_tf.records.datasets import untuned
 from albert_tf.records.feature_spec import Feature, FeatureSpec
 
@@ -52,8 +52,9 @@ def find_files(patterns: str) -> list[str]:
       ValueError: If there is no pattern at all, one matches directories only, a file is empty or,
         by its name, not of records, or shards are of several runs of the generator.
     """
-    files = list(dict.fromkeys(list_files(patterns)))
-    _check_one_run(files)
+    files = list_files(patterns)
+    shard_names.check_one_run(files)
+    shard_names.warn_of_missing(files, patterns)
     for path in files:
         if path.endswith((".unfinished", ".unfinished.json")):
             raise ValueError(
@@ -69,18 +70,6 @@ def find_files(patterns: str) -> list[str]:
         if tf.io.gfile.stat(path).length == 0:
             raise ValueError(f"input file {path} is empty: generate it again or leave it out")
     return files
-
-
-def _check_one_run(files: Sequence[str]) -> None:
-    """Checks that shards of one name are of one run of the generator: others repeat its text."""
-    counts: dict[str, str] = {}
-    for path in files:
-        shard = re.fullmatch(r"(.*)-\d{5}-of-(\d{5})", path)
-        if shard and counts.setdefault(shard[1], shard[2]) != shard[2]:
-            raise ValueError(
-                f"input files {shard[1]}-* are of several runs of the generator: remove the old "
-                f"ones, or name one set, such as {shard[1]}-*-of-{shard[2]}"
-            )
 
 
 def index_records(files: Sequence[str], cache_file: str | None = None) -> list[FileIndex]:

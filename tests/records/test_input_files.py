@@ -72,6 +72,25 @@ def test_shards_of_two_runs_are_not_read_together(files, tmp_path):
     assert len(input_files.find_files(f"{tmp_path}/*-of-00001")) == 2
 
 
+@pytest.mark.parametrize(
+    ("pattern", "missing"),
+    [
+        ("a-*", "5 of the 8 shards of {}/a are missing, the first is {}/a-00002-of-00008:"),
+        ("*", "5 of the 8 shards of {}/a are missing, the first is {}/a-00002-of-00008:"),
+        ("a-0000[0-3]-of-00008", "1 of the 8 shards of {}/a are missing, the first is {}/a-00002"),
+        ("a-0000[0-1]-*, {}/a-00003-of-00008", None),
+        ("b-*", None),
+    ],
+)
+def test_shards_that_a_pattern_asks_for_are_missed(files, tmp_path, caplog, pattern, missing):
+    names = ["a-00000-of-00008", "a-00001-of-00008", "a-00003-of-00008", "b-00000-of-00001"]
+    for name in names:
+        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
+    input_files.find_files(f"{tmp_path}/{pattern.format(tmp_path)}")
+    assert ("missing" in caplog.text) == bool(missing)
+    assert (missing or "").format(tmp_path, tmp_path) in caplog.text
+
+
 def test_no_name_at_all():
     with pytest.raises(ValueError, match="no input file given"):
         input_files.find_files(" ,")
