@@ -49,11 +49,21 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
         text = reason(error) if is_tensorflows else str(error)
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
             cause = text.partition("\n")[0]
-            text = f"memory ran out ({cause}): lower the batch size or `max_seq_length`"
+            text = f"memory ran out ({cause}): lower {_needs_memory(flags)}"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
             raise
         logging.debug("traceback of the error:", exc_info=True)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
+
+
+def _needs_memory(flags: Iterable[str]) -> str:
+    """Returns the flags with which a script that has these needs less memory."""
+    known = set(flags)
+    if "block_megabytes" in known:
+        return "`num_processes` or `block_megabytes`"
+    if "input_sentence_size" in known:
+        return "`input_sentence_size`"
+    return "the batch size or `max_seq_length`"
 
 
 def with_dashes(text: str, flags: Iterable[str]) -> str:
