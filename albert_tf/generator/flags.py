@@ -66,6 +66,7 @@ def _define_examples(values: flags.FlagValues) -> None:
         "max_seq_length",
         512,
         "Maximum length of an example in tokens, with [CLS] and [SEP]. 512 is the paper's.",
+        maximum=masking.MAX_SEQ_LENGTH,
     )
     group.number(
         "short_seq_prob",
@@ -177,7 +178,7 @@ def _define_processes(values: flags.FlagValues) -> None:
         "Size of a block of text, in millions of characters: its examples are shuffled together, "
         "and random documents come from the same block. Up to three blocks per process are in "
         "memory.",
-        "(0, inf)",
+        "(0, 1e6]",
     )
     group.enum(
         "runner",

@@ -19,8 +19,8 @@ import numpy as np
 
 # The purpose of a random number; part of the hash.
 _MASKED, _EXCHANGED, _WORD_ORDER, _NGRAM_LENGTH, _REPLACEMENT, _RANDOM_PIECE = range(6)
-# Room for a word's number in a sort key: sequences may have up to 65,536 tokens.
-_WORD_BITS = np.uint64(16)
+# Room for a word's number in a sort key.
+_WORD_BITS, MAX_SEQ_LENGTH = np.uint64(16), 2**16
 _PAST_LAST_WORD = np.uint64(2**64 - 1)
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
@@ -258,7 +258,7 @@ def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
     keys = keys >> _WORD_BITS << _WORD_BITS | numbers
     keys[numbers >= words.counts[:, None].astype(np.uint64)] = _PAST_LAST_WORD
     keys.sort(axis=1)
-    return (keys & np.uint64(2 ** int(_WORD_BITS) - 1)).astype(np.int64)
+    return (keys & np.uint64(MAX_SEQ_LENGTH - 1)).astype(np.int64)
 
 
 def _draw_ngram_lengths(seeds: np.ndarray, k: int, settings: MaskingSettings) -> np.ndarray:

@@ -168,8 +168,11 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"num_processes": 0}, "error: .*--num_processes=0: 0 is not a positive integer"),
         (
             {"block_megabytes": 0},
-            r"error: .*--block_megabytes=0: 0.0 is not a number in \(0, inf\)",
+            r"error: .*--block_megabytes=0: 0.0 is not a number in \(0, 1e6\]",
         ),
+        ({"block_megabytes": 1e305}, "error: .*--block_megabytes=1e.305: 1e.305 is not a number"),
+        # Of more words the masks would reach the first 2**16 only.
+        ({"max_seq_length": 65537}, "error: .*--max_seq_length=65537: .* maximum, 65,536"),
         ({"block_megabytes": "nan"}, "error: .*--block_megabytes=nan: nan is not a number"),
         ({"block_megabytes": "inf"}, "error: .*--block_megabytes=inf: inf is not a number"),
         ({"max_unknown_share": "nan"}, "error: .*--max_unknown_share=nan: nan is not a number"),
