@@ -44,6 +44,11 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
         figures.check_installed("`plots`")
     if values.beam_options and values.runner != "beam":
         raise ValueError("`beam_options` applies only to `runner=beam`: set both, or leave it out")
+    if values.num_processes and values.runner != "local":
+        raise ValueError(
+            "`num_processes` applies only to `runner=local`: leave it out, and say in "
+            "`beam_options` how many workers there are"
+        )
     beam = _import_beam() if values.runner == "beam" else None
     plan, inputs = make_plan(values)
     if beam:

@@ -169,7 +169,8 @@ def _define_processes(values: flags.FlagValues) -> None:
     group.integer(
         "num_processes",
         None,
-        "Number of worker processes. By default one per core. The records do not depend on it.",
+        "Number of worker processes; only for --runner=local. By default one per core. The records "
+        "do not depend on it.",
         lower_bound=1,
     )
     group.number(

@@ -54,7 +54,7 @@ def run(golden, texts, tmp_path):
             "spm_model_file": golden / "spm" / "en_small.model",
             "max_seq_length": 131,
             "dupe_factor": 2,
-            "num_processes": 1,
+            "num_processes": None if runner == "beam" else 1,
             "runner": runner,
             "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes

@@ -189,6 +189,7 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
             {"beam_options": "--runner=FlinkRunner"},
             "error: --beam_options applies only to --runner=beam",
         ),
+        ({"runner": "beam"}, "error: --num_processes applies only to --runner=local: leave it out"),
         ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
         (
             {"num_output_shards": 2, "output_file": "a,b"},
@@ -226,7 +227,7 @@ def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     message = "error: --runner=beam needs the package 'apache_beam', which is not installed: pip"
     with pytest.raises(SystemExit, match=message):
-        run(runner="beam", input_file="gone.txt")
+        run(runner="beam", input_file="gone.txt", num_processes=None)
 
 
 @pytest.mark.parametrize("output", ["{}/short.txt", "short.txt", "./short.txt", "link.txt"])
