@@ -95,12 +95,15 @@ def convert(
 def _lost(directory: str, source: Source) -> list[str]:
     """Returns what of a stored model is not in the directory that it was written to, in words."""
     lost = source.config.differences(layouts.load_config(directory), ())
+    kept = run_record.find(directory)
     if labels.find(directory, source.num_labels) != source.labels:
         lost.append(f"labels ({', '.join(source.labels)})")
     if source.run and source.num_labels:
-        records = (source.run, run_record.find(directory))
-        before, after = (run_record.kind(run, source.num_labels) for run in records)
+        before, after = (run_record.kind(run, source.num_labels) for run in (source.run, kept))
         lost += [f"kind of classifier ({before})"] if after != before else []
+    serving = source.run.serving if source.run else {}
+    if serving and (kept is None or kept.serving != serving):
+        lost.append(f"how texts were read ({', '.join(serving)})")
     return lost
 
 
@@ -186,6 +189,8 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         vocabulary.write_hugging_face(source.vocabulary, directory, longest)
     card = model_card.text(source.path, source.run, architecture, source.config, source.labels)
     directories.write_text(os.path.join(directory, "README.md"), card)
+    if source.run and source.run.architecture in ("", architecture):
+        source.run.write(directory)
     return f"Hugging Face's {architecture}"
 
 
@@ -201,6 +206,8 @@ def _write_kerashub(directory: str, source: Source) -> str:
     kerashub.write(directory, source.config, source.weights, task, bool(source.vocabulary))
     if source.vocabulary:
         vocabulary.write_kerashub(source.vocabulary, directory)
+    if source.run:
+        source.run.write(directory)
     return f"KerasHub's {task or 'AlbertBackbone'}"
 
 

@@ -56,14 +56,38 @@ def test_a_runs_kind_is_kept_through_hugging_face(tmp_path):
     assert run_record.find(str(tmp_path / "back")).problem_type == run_record.MULTI_LABEL
 
 
-@pytest.mark.parametrize(
-    ("expected", "lost"), [(KINDS[0], KINDS[0][2]), (KINDS[3], KINDS[3][1]), (KINDS[2], None)]
-)
-def test_what_kerashub_has_no_place_for_is_said(expected, lost, tmp_path):
+READING = {"max_seq_length": 16, "pairs": True}
+READER = run_record.RunRecord("mnli", "", "", "finetune --task_name=mnli", serving=READING)
+
+
+@pytest.mark.parametrize("layout", ["tf1", "keras", "huggingface", "kerashub"])
+def test_how_a_run_read_its_texts_goes_along(layout, tmp_path):
+    trained = shutil.copytree(HEADS / "classifier", tmp_path / "trained")
+    READER.write(str(trained))
+    said = convert(str(trained), layout, str(tmp_path / "there"))
+    assert "kind of classifier" not in said and "how texts were read" not in said
+    record = json.loads((tmp_path / "there" / "run.json").read_text())
+    assert (record["task_name"], record["serving"]) == ("mnli", READING)
+
+
+def test_how_a_run_read_its_texts_is_not_kept_for_another_class(tmp_path):
+    trained = shutil.copytree(HEADS / "race", tmp_path / "trained")
+    run_record.RunRecord("race", "", "", "", serving={"max_qa_length": 9}).write(str(trained))
+    there = tmp_path / "there"
+    said = convert(
+        str(trained), "huggingface", str(there), architecture="AlbertForSequenceClassification"
+    )
+    lost = "kind of classifier (AlbertForMultipleChoice), how texts were read (max_qa_length)"
+    assert said.endswith(f"; not kept: {lost}")
+    assert not (there / "run.json").exists()
+
+
+@pytest.mark.parametrize("expected", [KINDS[0], KINDS[2], KINDS[3]])
+def test_kerashub_has_the_kind_in_a_record_beside_it(expected, tmp_path):
     theirs = hugging_face(*expected, tmp_path / "theirs")
-    said = convert(str(theirs), "kerashub", str(tmp_path / "there"))
-    assert (f"kind of classifier ({lost})" in said) == (lost is not None)
-    assert ("kind of classifier" in said) == (lost is not None)
+    assert "kind of" not in convert(str(theirs), "kerashub", str(tmp_path / "there"))
+    convert(str(tmp_path / "there"), "huggingface", str(tmp_path / "back"))
+    assert kind(tmp_path / "back") == expected[1:]
 
 
 def test_another_class_that_is_asked_for_is_said(tmp_path):

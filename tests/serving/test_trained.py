@@ -78,10 +78,11 @@ def test_only_what_it_was_trained_for_is_served(name, problem_type, right, layou
     assert trained.serve(right, Stored(str(there)), options).task == right
 
 
-def test_texts_are_read_as_in_the_run(store, tmp_path):
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+def test_texts_are_read_as_in_the_run(layout, store, tmp_path):
     options = {"max_seq_length": 16, "pairs": True, "num_choices": 3}
     run = run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "", serving=options)
-    convert(str(store(3, run)), "tf1", str(tmp_path / "there"))
+    convert(str(store(3, run)), layout, str(tmp_path / "there"))
     served = trained.serve("classify", Stored(str(tmp_path / "there")), {})
     assert (served.max_seq_length, served.text_names) == (16, ("text_a", "text_b"))
     served = trained.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 12})
