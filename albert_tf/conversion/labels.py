@@ -105,6 +105,20 @@ def order(named: Sequence[str], classes: Sequence[str]) -> list[int] | None:
     return [named.index(name) for name in classes]
 
 
+def check_order(labels: Sequence[str], path: str) -> None:
+    """Checks that labels, if they are those beside a model's weights, have the same ids.
+
+    Raises:
+      ValueError: If they are in another order.
+    """
+    beside = stored(path) if labels else ()
+    if tuple(labels) != beside and sorted(labels) == sorted(beside):
+        raise ValueError(
+            f"the classes of {path} are stored in the order {', '.join(beside)}, `labels` in "
+            f"another ({', '.join(labels)}): leave `labels` out"
+        )
+
+
 def in_order(
     path: str, weights: Mapping[str, np.ndarray], classes: Sequence[str], leave_others: bool
 ) -> dict[str, np.ndarray]:

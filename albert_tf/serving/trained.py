@@ -79,6 +79,8 @@ def serve(
     if task == "fill_mask":
         found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
         options["without"] = {output for part in found for output in _DISPENSABLE[part]}
+        elif not classes:  # With them the rows are put into their order.
+            labels.check_order(options["labels"], stored.path)
         lacking = [name for name in lacking if not name.startswith(tuple(found))]
     if lacking:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")

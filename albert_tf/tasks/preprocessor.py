@@ -104,7 +104,7 @@ class Preprocessor:
         if labels is None:
             return cls(words, max_seq_length, labels_file.stored(path), **settings)
         preprocess = cls(words, max_seq_length, labels, **settings)
-        _check_order(preprocess.labels, path)
+        labels_file.check_order(preprocess.labels, path)
         return preprocess
 
     @property
@@ -252,13 +252,3 @@ class Preprocessor:
             is_training=False,
         ):
             yield {**window.features, "example_index": np.int32(window.example_index)}
-
-
-def _check_order(labels: Sequence[str], path: str) -> None:
-    """Checks that labels beside a model's weights, if they are the same, have the same ids."""
-    stored = labels_file.stored(path) if labels else ()
-    if labels != stored and sorted(labels) == sorted(stored):
-        raise ValueError(
-            f"the classes of {path} are stored in the order {', '.join(stored)}, `labels` in "
-            f"another ({', '.join(labels)}): leave `labels` out"
-        )

@@ -99,6 +99,16 @@ def test_given_labels_replace_those_beside_the_weights(store):
     assert list(served.labels) == list("abc")
 
 
+def test_labels_in_another_order_than_stored_are_refused(store):
+    folder = store(3, None)
+    options = {"max_seq_length": 16, "labels": ("war", "law", "art")}
+    with pytest.raises(ValueError, match="order art, law, war, .*: leave `labels` out"):
+        trained.serve("classify", Stored(str(folder)), options)
+    # The rows of the head follow the classes of a task.
+    served = trained.serve("classify", Stored(str(folder)), options, options["labels"])
+    assert served.labels == options["labels"]
+
+
 def test_a_damaged_record_is_refused(store):
     run = run_record.RunRecord("mrpc", "", "", "", serving={"max_seq_length": "16"})
     with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
