@@ -16,7 +16,7 @@ from albert_tf import hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, labels, layouts
 from albert_tf.conversion.layouts import load_config
-from albert_tf.conversion.names import ENCODER, POOLER, WORD_EMBEDDINGS, tf1_name
+from albert_tf.conversion.names import ENCODER, HEADS, POOLER, WORD_EMBEDDINGS, tf1_name
 
 if TYPE_CHECKING:
     import keras
@@ -215,18 +215,23 @@ def _leave_other_heads(
     sources: dict[str, str | None],
     values: dict[str, np.ndarray],
 ) -> None:
-    """Clears the source of variables outside the encoder whose shape differs."""
-    others = [
-        name
-        for name, source in sources.items()
-        if source is not None
-        and not _is_encoder(name)
-        and tuple(values[source].shape) != tuple(named[name].shape)
-    ]
+    """Clears the sources of heads of which a variable has another shape."""
+    loaded = [name for name, source in sources.items() if source and not _is_encoder(name)]
+    wrong = {
+        _head(name)
+        for name in loaded
+        if tuple(values[sources[name]].shape) != tuple(named[name].shape)
+    }
+    others = [name for name in loaded if _head(name) in wrong]
     if others:
         found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
         logging.warning("%s has the head of another task (%s), which is not loaded", path, found)
     sources.update(dict.fromkeys(others))
+
+
+def _head(name: str) -> str:
+    """Returns the prefix of all variables of a variable's head."""
+    return next((head for head in HEADS if name.startswith(head)), name)
 
 
 def _check_shapes(

@@ -214,6 +214,21 @@ def test_the_head_of_another_task_is_left_out_if_asked(golden, caplog):
         albert_tf.load_weights(other, path, replace_heads=True)
 
 
+def with_own_head(path, **arguments) -> keras.layers.Layer:
+    """Stores a model with a head of Keras' own; returns the head."""
+    inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
+    head = keras.layers.Dense(2, bias_initializer="ones", name="classifier", **arguments)
+    keras.Model(inputs, head(encoder()(inputs)["pooled_output"])).save(path)
+    return head
+
+
+def test_a_head_is_left_out_as_a_whole(tmp_path):
+    """A kernel of Keras' own has another shape than ours, its bias the same."""
+    with_own_head(tmp_path / "model.keras")
+    model = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
+    np.testing.assert_array_equal(model.classifier.output_bias, [0, 0])
+
+
 def test_a_checkpoint_may_have_no_pooler_at_all(tmp_path):
     """As Hugging Face's AlbertForMaskedLM and AlbertForQuestionAnswering."""
     poolers = [name for name in stored() if name.startswith("bert/pooler/")]
