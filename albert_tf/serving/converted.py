@@ -76,7 +76,8 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
       How far the converted model drifts.
 
     Raises:
-      ValueError: If the directory is not empty, the format unknown, or a package missing.
+      ValueError: If the directory is not empty, the format unknown, a package missing, or an output
+        of the converted model NaN or infinite: then nothing is written.
     """
     directory = os.fspath(directory)
     check_format(file_format)
@@ -167,9 +168,11 @@ def _drift(served: ServedModel, runner: runtimes.Runner) -> Drift:
     largest, values = 0.0, []
     for share in _PROBE_LENGTHS:
         shape = [_PROBE_ROWS] * (served.feature_rank - 1) + [max(8, int(longest * share))]
+        mask = np.ones(shape, np.int32)
+        mask[-1, ..., max(8, shape[-1] * 3 // 4) :] = 0  # The last row has padding.
         features = {
             "input_ids": random.integers(0, config.vocab_size, shape, np.int32),
-            "input_mask": np.ones(shape, np.int32),
+            "input_mask": mask,
             "segment_ids": np.broadcast_to(np.arange(shape[-1]) >= shape[-1] // 2, shape).astype(
                 np.int32
             ),
@@ -179,7 +182,17 @@ def _drift(served: ServedModel, runner: runtimes.Runner) -> Drift:
             right = expected[name].numpy()
             if right.dtype.kind == "f":
                 # Scores where no answer can be mean nothing: they are about -1e30.
-                is_score = right > _NO_SCORE
+                is_score = ~(right <= _NO_SCORE)  # NaN is one, too.
+                _check_finite(name, right[is_score], value[is_score])
                 largest = max(largest, float(np.abs(value - right).max(where=is_score, initial=0)))
                 values.append(right[is_score])
     return Drift(largest, float(np.concatenate(values).std()))
+
+
+def _check_finite(name: str, right: np.ndarray, converted: np.ndarray) -> None:
+    for what, scores in (("the model's", right), ("the converted model's", converted)):
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"{what} outputs are NaN or infinite ({name}): its weights are damaged, or too "
+                "large; use another checkpoint or `format`"
+            )

@@ -6,6 +6,7 @@ Not seen here: how far the weights in 8 bits of a trained model drift, which exp
 from __future__ import annotations
 
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -80,6 +81,19 @@ def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, vocab
     drift = converted.save(served, tmp_path / "model", "tflite")
     assert drift.largest < tolerances.OUTPUT
     assert 0.1 < drift.spread < 100
+
+
+def test_numbers_that_are_not_finite_leave_nothing(tmp_path, served, monkeypatch):
+    def run(features):
+        whole = features["input_mask"].all(axis=1, keepdims=True)
+        return {"logits": np.where(whole, np.zeros(3, "f"), np.nan)}
+
+    runner = types.SimpleNamespace(run=run)
+    monkeypatch.setattr(converted, "_tflite", lambda function, is_int8: b"")
+    monkeypatch.setattr(converted.runtimes, "loader", lambda is_onnx: lambda content: runner)
+    with pytest.raises(ValueError, match="the converted model's outputs are NaN .*logits"):
+        converted.save(served, tmp_path / "model", "tflite")
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.peers
