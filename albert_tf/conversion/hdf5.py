@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 
 _DEPTH = 32
@@ -67,6 +68,14 @@ def _read_group(
             _read_group(member, path, values, names, seen, depth + 1)
         elif isinstance(member, h5py.Dataset) and member.dtype.kind == "f":
             values[where] = _read_dataset(member, path, where)
+        elif isinstance(member, h5py.Dataset) and _is_bfloat16(member):
+            values[where] = _read_dataset(member, path, where).view(ml_dtypes.bfloat16)
+
+
+def _is_bfloat16(dataset: h5py.Dataset) -> bool:
+    """Whether these are two bytes each that Keras marks as bfloat16, which HDF5 doesn't have."""
+    mark = dataset.attrs.get("dtype")
+    return dataset.dtype == np.dtype("V2") and isinstance(mark, str) and mark == "bfloat16"
 
 
 def _read_dataset(dataset: h5py.Dataset, path: str, where: str) -> np.ndarray:

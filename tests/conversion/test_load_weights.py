@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint, conversion
-from albert_tf.conversion import names
+from albert_tf.conversion import keras_files, names
 from tests import goldens
 
 GROUP = "bert/encoder/transformer/group_{}/inner_group_{}"
@@ -227,6 +227,13 @@ def test_a_head_is_left_out_as_a_whole(tmp_path):
     with_own_head(tmp_path / "model.keras")
     model = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
     np.testing.assert_array_equal(model.classifier.output_bias, [0, 0])
+
+
+def test_bfloat16_of_keras_is_read(tmp_path):
+    head = with_own_head(tmp_path / "model.keras", dtype="bfloat16")
+    weights = keras_files.read_weights(str(tmp_path / "model.keras"))
+    expected = keras.ops.convert_to_numpy(head.kernel).astype("float32")
+    np.testing.assert_array_equal(weights["output_weights"], expected)
 
 
 def test_a_checkpoint_may_have_no_pooler_at_all(tmp_path):

@@ -228,6 +228,19 @@ def test_bfloat16_is_near_float32(base):
         assert_close(outputs[name], goldens.outputs("base")[name], tolerances.BFLOAT16_OUTPUT)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_weights_are_float32_whatever_is_computed_in(base, dtype, tmp_path):
+    model = encoder("base", dtype=dtype)
+    assert {variable.dtype for variable in model.weights} == {"float32"}
+    pooled = model(encoder_inputs("base"))["pooled_output"]
+    assert keras.backend.standardize_dtype(pooled.dtype) == dtype
+    assert_close(pooled, goldens.outputs("base")["pooled_output"], tolerances.BFLOAT16_OUTPUT)
+    model.save(tmp_path / "model.keras")
+    again = albert_tf.AlbertModel.from_weights(tmp_path / "model.keras")
+    for mine, stored in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(mine, stored)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_get_config_round_trip(dtype):
     model = albert_tf.AlbertModel(SMALL, recompute=True, dtype=dtype)
