@@ -116,13 +116,19 @@ class Preprocessor:
         """Writes vocabulary and labels beside a saved model, where `from_weights` finds them.
 
         Raises:
-          FileExistsError: If another vocabulary is there.
+          FileExistsError: If another vocabulary is there, or labels, and these are none.
           ValueError: If labels are not distinct strings.
         """
         labels_file.check_names(self.labels)  # Before anything is written.
         directory = os.fspath(directory)
         if not files.is_remote(directory):
             os.makedirs(directory, exist_ok=True)
+        stale = os.path.join(directory, labels_file.LABELS_FILE)
+        if not self.labels and files.exists(stale):
+            raise FileExistsError(
+                f"{stale} would name the classes of a model without labels: save to a new "
+                "directory, or remove it"
+            )
         found = vocabulary.find(directory)
         if found is None:
             vocabulary.copy(self.vocabulary, directory)

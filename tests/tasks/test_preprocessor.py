@@ -235,6 +235,13 @@ def test_another_vocabulary_is_kept(preprocess, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([before.name, "other"])
 
 
+def test_labels_of_another_model_do_not_stay(preprocess, tmp_path):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
+    named.save(tmp_path)
+    with pytest.raises(FileExistsError, match="labels.jsonl would name the classes of a model w"):
+        preprocess.save(tmp_path)
+
+
 def test_labels_that_can_not_be_saved_leave_nothing(preprocess, tmp_path):
     named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
     named.labels = (0, 1)
