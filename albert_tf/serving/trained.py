@@ -75,6 +75,7 @@ def serve(
         if "labels" not in options:
             options["labels"] = labels.find(stored.path, count)
     model = model_class(config, **sizes)
+        _check_outputs(stored.path, run, count)
     lacking = stored.fill(model, classes)
     if task == "fill_mask":
         found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
@@ -118,4 +119,20 @@ def _check_task(task: str, path: str, run: RunRecord | None) -> None:
         raise ValueError(
             f"{path} is not trained for choose, which needs a head of one output, not of "
             f"{outputs}: set `task` to classify or tag"
+        )
+
+
+def _check_outputs(path: str, run: RunRecord | None, outputs: int) -> None:
+    """Checks that a head has the outputs that its problem_type is served with.
+
+    Raises:
+      ValueError: If it is a regression of several outputs, or has several labels and one output.
+    """
+    kind = run.problem_type if run else ""
+    wrong = {run_record.REGRESSION: outputs > 1, run_record.MULTI_LABEL: outputs == 1}
+    if wrong.get(kind):
+        raise ValueError(
+            f"the problem_type of {path} is {kind}, for which its head must have "
+            f"{'one output' if outputs > 1 else 'several outputs'}, not {outputs}: correct the "
+            f"problem_type in its config.json or {run_record.RECORD_FILE}"
         )

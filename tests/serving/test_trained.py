@@ -109,6 +109,17 @@ def test_labels_in_another_order_than_stored_are_refused(store):
     assert served.labels == options["labels"]
 
 
+@pytest.mark.parametrize(
+    ("problem_type", "outputs"), [(run_record.REGRESSION, 3), (run_record.MULTI_LABEL, 1)]
+)
+def test_a_problem_type_of_another_head_is_refused(problem_type, outputs, store):
+    folder = store(outputs, run_record.RunRecord("a", problem_type, "", ""))
+    with pytest.raises(
+        ValueError, match=f"problem_type of .* is {problem_type}, .* outputs?, not {outputs}: c"
+    ):
+        trained.serve("classify", Stored(str(folder)), {"max_seq_length": 16})
+
+
 def test_a_damaged_record_is_refused(store):
     run = run_record.RunRecord("mrpc", "", "", "", serving={"max_seq_length": "16"})
     with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
