@@ -28,7 +28,9 @@ def export_saved_model(
       directory: A new or empty directory.
       **options: Further arguments of the class that serves the model, for example `threshold` of
         serving.classifying.Classifier. `multilabel` is by default whether a model with several
-        outputs was compiled with Keras' binary cross-entropy.
+        outputs was compiled with Keras' binary cross-entropy. For an AlbertForPreTraining whose
+        sentence-order head was not trained, `without=("swapped",)`; a pooler that was not, either:
+        `without=("pooled", "swapped")`.
 
     Raises:
       ValueError: If Keras is not on TensorFlow, the directory holds something, the model is of
