@@ -82,7 +82,16 @@ class ConfiguredModel(keras.Model):
         """Writes a SavedModel that takes features by name; see keras.Model.export.
 
         It answers what the model returns, except the list `all_encoder_layers`.
+
+        Raises:
+          ValueError: If Keras is not on TensorFlow.
         """
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            raise ValueError(
+                f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save the model, "
+                "load it on TensorFlow, and export it there"
+            )
         inputs = self.symbolic_inputs()
         outputs = self(inputs)
         if isinstance(outputs, dict):

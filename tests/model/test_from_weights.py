@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -98,3 +99,10 @@ def test_export_needs_no_call_before(model_class, tmp_path):
     assert set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-6)
+
+
+def test_export_on_another_backend_is_refused(tmp_path, monkeypatch):
+    model = albert_tf.AlbertModel(runs.config(num_hidden_layers=1))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="on TensorFlow, but Keras runs on jax: save the model, l"):
+        model.export(tmp_path / "exported")
