@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.serving import choices
@@ -118,6 +119,18 @@ def check_none(args: argparse.Namespace) -> None:
             )
 
 
+def check_applies(flag: str, tasks: Sequence[str], task: str) -> None:
+    """Checks that an argument that is given is one for the task.
+
+    Raises:
+      ValueError: If it applies only to other tasks.
+    """
+    if task not in tasks:
+        raise ValueError(
+            f"--{flag} applies only to {' and '.join(tasks)}, not to {task}: leave it out"
+        )
+
+
 def _flag(name: str) -> str:
     return "threshold_to_export" if name == "threshold" else name
 
@@ -127,11 +140,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         name: getattr(args, name) for name in choices.TASKS_OF if getattr(args, name) is not None
     }
     for name in given:
-        if args.task not in choices.TASKS_OF[name]:
-            raise ValueError(
-                f"--{_flag(name)} applies only to {' and '.join(choices.TASKS_OF[name])}, not to "
-                f"{args.task}: leave it out"
-            )
+        check_applies(_flag(name), choices.TASKS_OF[name], args.task)
     if given.get("windows") == "none":
         given["windows"] = None
     if "labels" in given:

@@ -66,6 +66,9 @@ def _evaluation(args: argparse.Namespace, served: ServedModel) -> scores.Evaluat
         raise ValueError(f"--{given[0]} names a column of --eval_file: set that too")
     if not args.eval_file:
         return None
+    for name in given:
+        tasks = ("choose",) if name == "choice_columns" else ("classify", "choose")
+        arguments.check_applies(name, tasks, args.task)
     text, pair, label = (getattr(args, name) or default for name, (default, _) in _COLUMNS.items())
     endings = tuple(args.choice_columns.split(",")) if args.choice_columns else ()
     return scores.read(served, args.eval_file, TableColumns(text, pair, label, endings))

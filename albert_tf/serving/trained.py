@@ -65,23 +65,27 @@ def serve(
     run = run_record.find(stored.path)
     _check_task(task, stored.path, run)
     config, words = stored.config(), stored.vocabulary()
-    options = {**_as_trained(task, stored.path, run), **options}
+    given, options = options, {**_as_trained(task, stored.path, run), **options}
+    if task == "classify" and "doc_stride" in given and not options.get("windows"):
+        raise ValueError(
+            "`doc_stride` applies to classify only with `windows`: leave it out, or set that too"
+        )
     sizes = {name: options[name] for name in BEAM if name in options}
     options = {name: value for name, value in options.items() if name not in BEAM}
     if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.
         count = labels.count(stored.path) or 1
+        _check_outputs(stored.path, run, count)
         sizes = {"num_labels": count}
         if "labels" not in options:
             options["labels"] = labels.find(stored.path, count)
+        elif not classes:  # With them the rows are put into their order.
+            labels.check_order(options["labels"], stored.path)
     model = model_class(config, **sizes)
-        _check_outputs(stored.path, run, count)
     lacking = stored.fill(model, classes)
     if task == "fill_mask":
         found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
         options["without"] = {output for part in found for output in _DISPENSABLE[part]}
-        elif not classes:  # With them the rows are put into their order.
-            labels.check_order(options["labels"], stored.path)
         lacking = [name for name in lacking if not name.startswith(tuple(found))]
     if lacking:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")

@@ -120,6 +120,14 @@ def test_a_problem_type_of_another_head_is_refused(problem_type, outputs, store)
         trained.serve("classify", Stored(str(folder)), {"max_seq_length": 16})
 
 
+def test_a_stride_needs_windows(store):
+    run = run_record.RunRecord("a", "", "", "", serving={"windows": "mean", "doc_stride": 4})
+    folder, given = store(3, run), {"max_seq_length": 16, "doc_stride": 8}
+    assert trained.serve("classify", Stored(str(folder)), given).doc_stride == 8
+    with pytest.raises(ValueError, match="`doc_stride` applies to classify only with `windows`"):
+        trained.serve("classify", Stored(str(folder)), {**given, "windows": None})
+
+
 def test_a_damaged_record_is_refused(store):
     run = run_record.RunRecord("mrpc", "", "", "", serving={"max_seq_length": "16"})
     with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
