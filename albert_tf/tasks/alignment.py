@@ -3,6 +3,9 @@
 Normalisation drops, adds and changes characters, so the two texts are aligned by a longest common
 subsequence within a band around the diagonal. Which of several equally long ones is chosen decides
 where an answer begins, so the release's order of preference is kept.
+
+The release compares character by character, which fails where one normalises to several (a Hangul
+syllable) or to none (a combining mark). Texts that it gives up on are compared letter by letter.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.text.sentence_piece import preprocess_text
-from albert_tf.text.word_starts import SPACE_MARK
+from albert_tf.text.word_piece import UNKNOWN
+from albert_tf.text.word_starts import CONTINUATION_MARK, SPACE_MARK
 
-_UNALIGNED = -1
-# A text of which a smaller fraction of characters can be aligned is dropped.
+# A text of which a smaller fraction of letters can be aligned is dropped.
 _LEAST_ALIGNED = 0.8
 # Stands for a letter that normalises to none or to several.
 _NO_LETTER = -2
+# Stands for a word that is unknown to WordPiece, whose letters are lost.
+_NO_TEXT = "\0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,34 +52,37 @@ def align(text: str, tokens: Sequence[str], lower: bool) -> Alignment | None:
 
     Args:
       text: Raw text of N characters.
-      tokens: T pieces, with ▁ for a space.
+      tokens: T pieces, of SentencePiece with ▁ for a space; if none has a ▁, of WordPiece.
       lower: Whether the text was lower-cased.
 
     Returns:
-      The alignment; None if fewer than 80 % of the characters can be aligned.
+      The alignment; None if fewer than 80 % of the letters can be aligned. Spaces are letters, but
+      not for WordPiece, which drops them.
 
     Source: squad_utils.py, convert_examples_to_features (_lcs_match, _convert_index).
+    Differs: the release knows no WordPiece, and drops texts that only _by_letters can align.
     """
-    pieces = [token.replace(SPACE_MARK, " ") for token in tokens]
+    has_spaces = any(SPACE_MARK in token for token in tokens)
+    if has_spaces:
+        pieces = [token.replace(SPACE_MARK, " ") for token in tokens]
+    else:
+        pieces = [_word_piece_text(token) for token in tokens]
     joined = "".join(pieces)
     if not text or not joined:
         return None
-    letters, joined_letters = _letters(text, lower), _codes(joined)
-    pairs = _prefixed(letters, joined_letters)
+    pairs = _by_characters(text, joined, lower) if has_spaces else None
     if pairs is None:
-        pairs = _common_subsequence(letters, joined_letters)
+        pairs = _by_letters(text, joined, lower, has_spaces)
     if pairs is None:
         return None
-    of_text = np.full(len(text), _UNALIGNED)
-    of_joined = np.full(len(joined), _UNALIGNED)
-    of_text[pairs[0]], of_joined[pairs[1]] = pairs[1], pairs[0]
 
     piece_ends = np.cumsum([len(piece) for piece in pieces]) - 1
     piece_starts = np.concatenate([[0], piece_ends[:-1] + 1])
     piece_of = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
-    starts, ends = _filled(of_joined, len(text))
+    of_text, of_joined = pairs
+    starts, ends = _filled(of_joined, of_text, len(joined), len(text))
     # In this direction nothing follows the last aligned character.
-    answer_starts, answer_ends = _filled(of_text, int(pairs[1].max()) + 1)
+    answer_starts, answer_ends = _filled(of_text, of_joined, len(text), int(of_joined.max()) + 1)
     return Alignment(
         starts=starts[piece_starts].astype(np.int32),
         ends=ends[piece_ends].astype(np.int32),
@@ -87,16 +95,57 @@ def _codes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
 
 
+def _word_piece_text(token: str) -> str:
+    if token == UNKNOWN:
+        return _NO_TEXT
+    return token.removeprefix(CONTINUATION_MARK) or token
+
+
+def _by_characters(text: str, joined: str, lower: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns matching positions in both texts by the release's rule; None if too few match."""
+    letters, joined_letters = _letters(text, lower), _codes(joined)
+    pairs = _prefixed(letters, joined_letters)
+    return _common_subsequence(letters, joined_letters) if pairs is None else pairs
+
+
+def _by_letters(
+    text: str, joined: str, lower: bool, has_spaces: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Does the same for all the letters that the characters of both texts normalise to.
+
+    A character of several letters may be matched several times.
+    """
+    sides = []
+    for side in (text, joined):
+        table = _normalised(side, lower)
+        plain = [table[char] if has_spaces else table[char].strip() for char in side]
+        owners = np.repeat(np.arange(len(side)), [len(letters) for letters in plain])
+        sides.append((_codes("".join(plain)), owners))
+    (letters, owners), (joined_letters, joined_owners) = sides
+    if not len(letters) or not len(joined_letters):
+        return None
+    pairs = _common_subsequence(letters, joined_letters)
+    return None if pairs is None else (owners[pairs[0]], joined_owners[pairs[1]])
+
+
 def _letters(text: str, lower: bool) -> np.ndarray:
     """Returns each character's code after normalising it on its own."""
-    table = {}
-    for char in set(text):
-        # On its own, white space would vanish: here only what NFKD turns into a space is one.
-        plain = (
-            unicodedata.normalize("NFKD", char) if char.isspace() else preprocess_text(char, lower)
-        )
-        table[char] = ord(plain) if len(plain) == 1 else _NO_LETTER
+    table = {
+        char: ord(plain) if len(plain) == 1 else _NO_LETTER
+        for char, plain in _normalised(text, lower).items()
+    }
     return np.array([table[char] for char in text], np.int64)
+
+
+def _normalised(text: str, lower: bool) -> dict[str, str]:
+    """Returns what each character of a text is after normalising it on its own."""
+    # On its own, white space would vanish: here only what NFKD turns into a space is one.
+    return {
+        char: unicodedata.normalize("NFKD", char)
+        if char.isspace()
+        else preprocess_text(char, lower)
+        for char in set(text)
+    }
 
 
 def _prefixed(letters: np.ndarray, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -193,20 +242,27 @@ class _Band:
         return matched[:, 0], matched[:, 1]
 
 
-def _filled(index: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+def _filled(
+    places: np.ndarray, partners: np.ndarray, length: int, limit: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Fills in unaligned positions with the start and end of the gap between their neighbours.
 
     Args:
-      index: `<int>[N]`, each position's partner in [0, limit), ascending, or _UNALIGNED.
+      places: `<int>[P]`, aligned positions in [0, length); one may occur several times.
+      partners: `<int>[P]`, their partners in [0, limit), in the same order as they.
+      length: Number of positions N.
       limit: Number of partners.
 
     Returns:
       `<int>[N]` twice: the partner as a start and as an end.
     """
-    aligned = index != _UNALIGNED
-    front = np.maximum.accumulate(np.where(aligned, index, -1))
-    rear = np.minimum.accumulate(np.where(aligned, index, limit)[::-1])[::-1]
+    first, last = np.full(length, limit), np.full(length, -1)
+    np.minimum.at(first, places, partners)
+    np.maximum.at(last, places, partners)
+    aligned = last >= 0
+    front = np.maximum.accumulate(last)
+    rear = np.minimum.accumulate(first[::-1])[::-1]
     gap = rear > front + 1
-    starts = np.where(aligned, index, np.where(gap, front + 1, np.minimum(rear, limit - 1)))
-    ends = np.where(aligned, index, np.where(gap, rear - 1, np.maximum(front, 0)))
+    starts = np.where(aligned, first, np.where(gap, front + 1, np.minimum(rear, limit - 1)))
+    ends = np.where(aligned, last, np.where(gap, rear - 1, np.maximum(front, 0)))
     return starts, ends

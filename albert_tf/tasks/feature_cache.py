@@ -18,7 +18,7 @@ from albert_tf import files
 from albert_tf.tasks.feature_table import FeatureTable
 
 # Increment this whenever the same examples and settings give other features than before.
-FORMAT = 3
+FORMAT = 4
 _LOG_EVERY = 10_000
 # The array that holds the names of the others.
 _NAMES = "names"

@@ -12,6 +12,7 @@ from albert_tf.text.word_starts import CONTINUATION_MARK
 
 # A longer word is unknown.
 MAX_WORD_CHARS = 200
+UNKNOWN = "[UNK]"
 
 
 class WordPiece:
@@ -26,7 +27,7 @@ class WordPiece:
       ValueError: If the file is not UTF-8 text.
     """
 
-    special_pieces = (("[PAD]",), ("[UNK]",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
+    special_pieces = (("[PAD]",), (UNKNOWN,), ("[CLS]",), ("[SEP]",), ("[MASK]",))
     words_are_apart = True
 
     def __init__(self, content: bytes, path: str, do_lower_case: bool):
@@ -88,7 +89,7 @@ class WordPiece:
                 break
             pieces.append(mark + word[start:end])
             start = end
-        return pieces if start == len(word) else ["[UNK]"]
+        return pieces if start == len(word) else [UNKNOWN]
 
     def join(self, pieces: list[str]) -> str:
         """Returns the text of pieces, with a space between words."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import unicodedata
 
 import numpy as np
 import pytest
@@ -129,7 +130,51 @@ def test_letters_are_compared_case_and_all():
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"), [("", ["▁a"]), ("\u0301", []), ("abcdefghij", ["▁zzzzzdefghij"])]
+    ("text", "tokens", "lower", "expected"),
+    [
+        # WordPiece drops spaces and marks what continues a word.
+        ("A cat sat on it", ["a", "cat", "sa", "##t", "on", "it"], True, "A|cat|sa|t|on|it"),
+        ("Ah, 山水！ B#", ["ah", ",", "山", "水", "！", "b", "#"], True, "Ah|,|山|水|！|B|#"),
+        # An unknown word has no letters of its own: not those of [UNK], either.
+        (
+            "A [un]kempt xyz stood on a hill",
+            ["a", "[", "un", "]", "kempt", "[UNK]", "stood", "on", "a", "hill"],
+            True,
+            "A|[|un|]|kempt| xyz |stood|on|a|hill",
+        ),
+        ("Zoë ging", ["zoe", "ging"], True, "Zoë|ging"),
+        ("Zoë ging", ["Zoë", "ging"], False, "Zoë|ging"),
+        # A Hangul syllable is two or three letters of which a piece may hold some.
+        ("한국어 책", ["▁한국", "어", "▁책"], True, "한국|어| 책"),
+        ("한국어 책", ["▁한", "국어", "▁책"], False, "한|국어| 책"),
+        ("한국어 책", ["▁하", "ᆫ국어", "▁책"], True, "한|한국어| 책"),
+        ("한국어 책", ["한", "##국어", "책"], True, "한|국어|책"),
+        ("한국어 책", ["한국", "##어", "책"], False, "한국|어|책"),
+        # Half of these characters are combining marks.
+        ("éà ô", ["▁ea", "▁o"], True, "éa| o"),
+    ],
+)
+def test_pieces_of_other_scripts_and_of_wordpiece_are_aligned(text, tokens, lower, expected):
+    if tokens[0].startswith("▁"):
+        tokens = [unicodedata.normalize("NFKD", token) for token in tokens]
+    assert spans(text, tokens, lower) == expected.split("|")
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_an_answer_in_korean_finds_its_pieces(form):
+    text = unicodedata.normalize(form, "서울은 한국의 수도이다.")
+    tokens = unicodedata.normalize("NFKD", "▁서울|은|▁한국|의|▁수도|이다|.").split("|")
+    aligned = alignment.align(text, tokens, lower=True)
+    answer = unicodedata.normalize(form, "한국")
+    start = text.index(answer)
+    assert aligned.piece_starts[start] == 2
+    assert aligned.piece_ends[start + len(answer) - 1] == 2
+    assert text[aligned.starts[2] : aligned.ends[2] + 1].strip() == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("", ["▁a"]), ("\u0301", []), ("abcdefghij", ["▁zzzzzdefghij"]), ("\u0301\u0301", ["▁"])],
 )
 def test_what_cannot_be_aligned_gives_none(text, tokens):
     assert alignment.align(text, tokens, lower=True) is None

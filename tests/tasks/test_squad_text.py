@@ -182,6 +182,24 @@ def test_what_gives_no_window_is_counted(golden, caplog):
     assert "1 questions are left out: their paragraph can't be aligned" in caplog.text
 
 
+def test_wordpiece_reads_text_with_spaces(tmp_path):
+    """More than a fifth of the characters are spaces, of which WordPiece has none."""
+    text = "I was born in 1950 in a small town in the north of the state."
+    words = [word for word in text[:-1].lower().split() if word != "born"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "bo", "##rn", *words]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
+    tokenizer = Tokenizer(vocab_file=tmp_path / "vocab.txt")
+    (window,) = squad_text.squad_windows(
+        [example(text, answer="small town")], tokenizer, 64, 20, 12, True
+    )
+    pairs = zip(window.char_starts, window.char_ends, strict=True)
+    pieces = [text[start : end + 1] for start, end in pairs]
+    expected = "I was bo rn in 1950 in a small town in the north of the state ."
+    assert " ".join(pieces) == expected
+    places = np.array([window.start_position, window.end_position]) - window.doc_offset
+    assert [pieces[place] for place in places] == ["small", "town"]
+
+
 def test_an_answer_is_needed_to_train_only(golden):
     no_answer = squad_text.SquadExample("q7", "what?", "Cats sleep.", (), False)
     with pytest.raises(ValueError, match="question q7 has no answer to train on"):
