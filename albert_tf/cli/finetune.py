@@ -272,8 +272,13 @@ def combine(values: flags.FlagValues) -> None:
     }
     checks.make_output_dir(values.output_dir)
     source = f"the ensemble of {', '.join(values.ensemble_dirs)}"
+    scores: dict[str, float] = {}
     for split, predictions in found.items():
-        write_predictions(task, values.output_dir, source, split, examples[split], predictions)
+        if scores and examples[split] != examples["dev"]:
+            predictions = task.tuned(predictions, scores)
+        scores = write_predictions(
+            task, values.output_dir, source, split, examples[split], predictions
+        )
 
 
 def main(values: flags.FlagValues) -> None:

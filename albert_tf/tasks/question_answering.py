@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -189,16 +190,25 @@ class SquadV2Task(SquadTask):
         return {**super().example_losses(outputs, features), "answerability_loss": loss}
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
-        """Returns the answers; "" if null odds reach the threshold with the best F1 on the set.
+        """Returns the answers; "" if null odds reach the threshold.
 
-        For a set without labels that threshold is unknown, and 0 (even odds) is used.
+        It is the one that `tuned` was told or, as in the release, the one with the best F1 on the
+        set itself. For a set without labels that is unknown, and 0 (even odds) is used.
         """
-        threshold = 0.0
-        if is_labelled(examples):
+        threshold = predictions.null_threshold
+        if threshold is None and is_labelled(examples):
             threshold = self.scores(examples, predictions)["best_f1_thresh"]
-        else:
+        elif threshold is None:
             logging.info("there are no answers to find the best null threshold with: 0 is used")
+            threshold = 0.0
         return squad_predictions.apply_null_threshold(predictions, threshold)
+
+    def tuned(self, predictions: Predictions, dev_scores: Mapping[str, float]) -> Predictions:
+        """Returns predictions with the null threshold that gave the best F1 on "dev"."""
+        threshold = dev_scores.get("best_f1_thresh")
+        if threshold is not None:
+            logging.info("null threshold: %g, the best of the file to evaluate on", threshold)
+        return dataclasses.replace(predictions, null_threshold=threshold)
 
     def scores(
         self, examples: Sequence[SquadExample], predictions: Predictions
@@ -206,7 +216,7 @@ class SquadV2Task(SquadTask):
         """Returns the official evaluator's scores of predictions.json, in percent, and more.
 
         These are `exact` and `f1`, also for the questions with and without an answer;
-        `best_exact`, `best_f1` and the null thresholds at which they are reached.
+        `best_exact`, `best_f1` and the null thresholds at which they are reached on this set.
 
         Source: squad_utils.py, evaluate_v2.
         Differs: the release treats null odds above 1 as "no answer", whatever the threshold.
@@ -215,7 +225,10 @@ class SquadV2Task(SquadTask):
             return {}
         answers, odds = _answers(examples), predictions.null_odds
         result = metrics.squad_v2_scores(predictions.texts, odds, answers)
-        texts = squad_predictions.apply_null_threshold(predictions, result["best_f1_thresh"])
+        threshold = predictions.null_threshold
+        if threshold is None:
+            threshold = result["best_f1_thresh"]
+        texts = squad_predictions.apply_null_threshold(predictions, threshold)
         final = metrics.squad_v2_scores(texts, odds, answers)
         return {name: (result if name.startswith("best_") else final)[name] for name in result}
 

@@ -51,11 +51,14 @@ class Predictions:
       nbest: The n best answers to each, as dicts of `text`, `probability` (normalised over them),
         `start_log_prob` and `end_log_prob`.
       null_odds: Null odds (score of "no answer"); empty for SQuAD 1.1.
+      null_threshold: Null odds from which a question counts as one without an answer, if they were
+        found on another set; None if this set's own labels say which are best.
     """
 
     texts: dict[str, str]
     nbest: dict[str, list[dict[str, Any]]]
     null_odds: dict[str, float]
+    null_threshold: float | None = None
 
 
 def predict_v1(

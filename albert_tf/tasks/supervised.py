@@ -116,6 +116,15 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     def scores(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
         """Returns metrics by name, including `key_metric`; none if the examples have no labels."""
 
+    def tuned(self, predictions: Predictions, dev_scores: Mapping[str, float]) -> Predictions:
+        """Returns predictions of another set with what `scores` found to be best on "dev", if any.
+
+        Args:
+          predictions: Predictions of the other set.
+          dev_scores: The scores of the same weights on "dev"; empty if unknown.
+        """
+        return predictions
+
     @abc.abstractmethod
     def write(
         self, directory: str, split: str, examples: Sequence[Example], predictions: Predictions

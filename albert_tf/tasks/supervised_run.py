@@ -62,6 +62,10 @@ class SupervisedRun:
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
         self._dev_predictions: Any = None
+        # Of the weights to predict with: scores on "dev" if evaluate_best made them, and the step
+        # if they are a checkpoint.
+        self._dev_scores: dict[str, float] = {}
+        self._step = -1
 
     def train(
         self,
@@ -142,10 +146,12 @@ class SupervisedRun:
         Raises:
           ValueError: If the initial weights lack the task's head, or have other classes.
         """
-        self._predict_and_write("dev")
+        self._dev_scores = self._predict_and_write("dev")
 
     def predict_best(self) -> None:
         """Predicts "test" with the best checkpoint; writes predictions and, if labelled, scores.
+
+        What the task tunes is as it was best on "dev", unless that has the same examples.
 
         Raises:
           ValueError: If the initial weights lack the task's head, or have other classes.
@@ -166,7 +172,7 @@ class SupervisedRun:
         trains = self.trainer.optimizer is not None
         saved = checkpoint.to_use(directory, evaluates="dev" in self.splits or not trains)
         if saved:
-            self.trainer.restore(saved)
+            self._step = self.trainer.restore(saved)
             return saved
         report = conversion.load_weights(
             self.trainer.model,
@@ -190,18 +196,18 @@ class SupervisedRun:
         examples = self.splits["dev"].examples
         self.task.write(self.trainer.output_dir, "dev", examples, self._dev_predictions)
 
-    def _predict_and_write(self, name: str) -> None:
+    def _predict_and_write(self, name: str) -> dict[str, float]:
         source = self.restore_best()
         predictions = self.predict(name)
-        if self.trainer.devices.is_chief:
-            write_predictions(
-                self.task,
-                self.trainer.output_dir,
-                source,
-                name,
-                self.splits[name].examples,
-                predictions,
-            )
+        if not self.trainer.devices.is_chief:
+            return {}
+        directory, examples = self.trainer.output_dir, self.splits[name].examples
+        if name == "test" and not (
+            "dev" in self.splits and self.splits["dev"].examples == examples
+        ):
+            known = self._dev_scores or eval_results.read(directory, self._step)
+            predictions = self.task.tuned(predictions, known)
+        return write_predictions(self.task, directory, source, name, examples, predictions)
 
 
 def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
@@ -219,7 +225,7 @@ def write_predictions(
     split: str,
     examples: Sequence[Any],
     predictions: Any,
-) -> None:
+) -> dict[str, float]:
     """Writes predictions and, if the examples have labels, appends their scores to a file.
 
     Args:
@@ -229,6 +235,9 @@ def write_predictions(
       split: "dev" or "test".
       examples: The split's examples.
       predictions: Predictions for them.
+
+    Returns:
+      The scores.
     """
     task.write(directory, split, examples, predictions)
     scores = task.scores(examples, predictions)
@@ -238,3 +247,4 @@ def write_predictions(
     logging.info(
         "predictions of %s for %d examples were written to %s", source, len(examples), directory
     )
+    return scores

@@ -1,8 +1,7 @@
-"""run_finetune.py on tables of one's own: several labels, questions, and how the best is found."""
+"""run_finetune.py on tables of one's own: several labels, and how the best is found."""
 
 from __future__ import annotations
 
-import json
 import pathlib
 
 import numpy as np
@@ -18,7 +17,7 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
 from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
-from albert_tf.tasks.squad_text import Answer, SquadExample, read_squad
+from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs as runs
 from tests import tolerances
@@ -69,130 +68,6 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     flags = {**files, "max_seq_length": 8, "export_dir": tmp_path / "cut"}
     runs.main(runs.command("multilabel", tmp_path, do_predict=True, **flags))
     assert description.read(str(tmp_path / "cut" / "serving.json"))[2].get("windows") is None
-
-
-# --- questions ------------------------------------------------------------------------------
-
-
-def flat(version: str, split: str) -> list[dict]:
-    """Rows of questions as in Hugging Face's data sets, from SQuAD's JSON."""
-    content = json.loads((runs.GOLDEN / f"features/squad_{version}_{split}.json").read_text())
-    rows = []
-    for paragraph in (each for article in content["data"] for each in article["paragraphs"]):
-        for question in paragraph["qas"]:
-            answers = question.get("answers", [])
-            lists = {name: [each[name] for each in answers] for name in ("text", "answer_start")}
-            row = {"id": question["id"], "title": "", "question": question["question"]}
-            rows.append({**row, "context": paragraph["context"], "answers": lists})
-    return rows
-
-
-def write_lines(path: pathlib.Path, rows: list[dict]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-@pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("split", ["train", "dev"])
-def test_flat_questions_are_those_of_squad(tmp_path, version, split):
-    rows = flat(version, split)
-    expected = read_squad(runs.GOLDEN / f"features/squad_{version}_{split}.json")
-    assert read_squad(write_lines(tmp_path / "t.jsonl", rows)) == expected
-
-
-def test_flat_questions_in_parquet(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", reason="needs the package of albert_tf[parquet]")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    rows = flat("v2", "dev")
-    path = str(tmp_path / "t.parquet")
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    assert read_squad(path) == read_squad(runs.GOLDEN / "features/squad_v2_dev.json")
-    without = [{name: row[name] for name in ("id", "question", "context")} for row in rows]
-    parquet.write_table(pyarrow.Table.from_pylist(without), path)
-    unlabelled = read_squad(path)
-    assert len(unlabelled) == len(rows)
-    assert not any(each.answers or each.is_impossible for each in unlabelled)
-
-
-GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": None}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"id": None}, "t.jsonl:2: expected an object whose 'id' is a string or an integer"),
-        ({"id": 1}, "t.jsonl: question 1 occurs twice"),
-        ({"question": 5}, "question 2: expected an object whose 'question' is a string, got 5"),
-        ({"context": None}, "t.jsonl:2: expected an object whose 'context' is a string, got not"),
-        ({"answers": ["cat"]}, "t.jsonl:2: expected an object whose 'text' is a list, got"),
-        (
-            {"answers": {"text": ["a"], "answer_start": []}},
-            ":2: expected as many answer_start as text, got 0 and 1",
-        ),
-        ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is an integer"),
-        ({"answers": {"text": ["cat"], "answer_start": [4]}}, "the answer 'cat' at character 4 is"),
-    ],
-)
-def test_bad_questions_are_named(tmp_path, change, message):
-    path = write_lines(tmp_path / "t.jsonl", [GOOD, {**GOOD, "id": 2, **change}])
-    with pytest.raises(ValueError, match=message):
-        read_squad(path)
-
-
-def test_questions_of_a_table_train_either_model(tmp_path):
-    files = {
-        "train_file": write_lines(tmp_path / "train.jsonl", flat("v2", "train")),
-        "predict_file": write_lines(tmp_path / "dev.jsonl", flat("v2", "dev")),
-    }
-    changes = {**files, "data_dir": None, "train_step": 1, "warmup_step": None}
-    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
-    with pytest.raises(SystemExit, match="has no answer, but question_.*: set --allow_no_answer$"):
-        runs.main([*command, "--do_train"])
-    runs.main([*command, "--do_train", "--do_predict", "--allow_no_answer"])
-    out = tmp_path / "out"
-    assert list(json.loads((out / "null_odds.json").read_text())) == [
-        row["id"] for row in flat("v2", "dev")
-    ]
-    assert not (out / "eval_results.txt").exists()  # The file to predict chooses no checkpoint.
-    assert "best_f1_thresh = " in (out / "test_scores.txt").read_text()
-    with pytest.raises(
-        SystemExit, match="--allow_no_answer applies only to --task_name=question_ans"
-    ):
-        runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
-
-
-def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
-    """Batches are as long as that, at the least."""
-    rows = [
-        {"id": str(i), "question": "Who?", "context": "A cat.", "answers": answers}
-        for i, answers in enumerate(
-            [{"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [2]}]
-        )
-    ]
-    files = {"train_file": write_lines(tmp_path / "a.jsonl", rows), "data_dir": None}
-    changes = {**files, "predict_file": files["train_file"], "train_step": 1, "train_batch_size": 2}
-    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
-    more = ["--allow_no_answer", "--static_lengths=6", "--start_n_top=20", "--end_n_top=20"]
-    runs.main([*command, "--do_train", "--do_predict", *more])
-    assert set(json.loads((tmp_path / "out/null_odds.json").read_text())) == {"0", "1"}
-
-
-def test_defaults_are_those_of_the_model():
-    mine = runs.parse(["--task_name=question_answering"])
-    runs.finetune_flags.set_task_defaults(mine)
-    assert (mine.static_lengths, mine.dropout_prob, mine.max_seq_length) == (1, 0.0, 384)
-    mine = runs.parse(["--task_name=question_answering", "--allow_no_answer", "--do_predict"])
-    runs.finetune_flags.set_task_defaults(mine)
-    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, False)
-
-
-@pytest.mark.parametrize("own", [[], ["--eval_file=dev.jsonl"]])
-def test_the_best_is_not_chosen_by_your_own_file_to_predict(own):
-    """The release chooses SQuAD's by it."""
-    for task, expected in (("squad_v1", True), ("question_answering", bool(own))):
-        mine = runs.parse([f"--task_name={task}", "--do_predict", "--predict_file=a.json", *own])
-        runs.finetune_flags.set_task_defaults(mine)
-        assert mine.do_eval == expected
 
 
 # --- weights of classes, the key metric, early stopping -----------------------------------------

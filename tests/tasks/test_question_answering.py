@@ -109,6 +109,19 @@ def test_scores_of_v2_are_those_of_predictions_json():
     assert (scores["f1"], scores["HasAns_f1"], scores["NoAns_f1"]) == (50, 0, 100)
 
 
+def test_a_threshold_found_elsewhere_is_kept():
+    """Not the best of these questions, 3.0; what would be best is still told."""
+    task = task_of("v2")
+    predictions = Predictions({"x": "cat", "y": "sat"}, {}, {"x": 3.0, "y": 5.0})
+    tuned = task.tuned(predictions, {"best_f1_thresh": 6.0, "f1": 7.0})
+    assert task.texts(EXAMPLES, tuned) == {"x": "cat", "y": "sat"}
+    scores = task.scores(EXAMPLES, tuned)
+    assert (scores["f1"], scores["HasAns_f1"], scores["NoAns_f1"]) == (50, 100, 0)
+    assert (scores["best_f1"], scores["best_f1_thresh"]) == (100, 3.0)
+    assert task.tuned(predictions, {}) == predictions
+    assert task_of("v1").tuned(predictions, {"f1": 7.0}) == predictions
+
+
 def test_without_labels_the_threshold_is_zero():
     unlabelled = [SquadExample(name, "Who?", "The cat.", (), False) for name in "xy"]
     predictions = Predictions({"x": "cat", "y": "The"}, {}, {"x": -0.5, "y": 0.5})

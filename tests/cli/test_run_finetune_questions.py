@@ -1,0 +1,163 @@
+"""run_finetune.py on questions of one's own: what it reads, which model, which null threshold."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from albert_tf import eval_results
+from albert_tf.tasks.squad_text import read_squad
+from tests import finetune_runs as runs
+
+
+def flat(version: str, split: str) -> list[dict]:
+    """Rows of questions as in Hugging Face's data sets, from SQuAD's JSON."""
+    content = json.loads((runs.GOLDEN / f"features/squad_{version}_{split}.json").read_text())
+    rows = []
+    for paragraph in (each for article in content["data"] for each in article["paragraphs"]):
+        for question in paragraph["qas"]:
+            answers = question.get("answers", [])
+            lists = {name: [each[name] for each in answers] for name in ("text", "answer_start")}
+            row = {"id": question["id"], "title": "", "question": question["question"]}
+            rows.append({**row, "context": paragraph["context"], "answers": lists})
+    return rows
+
+
+def write_lines(path: pathlib.Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_flat_questions_are_those_of_squad(tmp_path, version, split):
+    rows = flat(version, split)
+    expected = read_squad(runs.GOLDEN / f"features/squad_{version}_{split}.json")
+    assert read_squad(write_lines(tmp_path / "t.jsonl", rows)) == expected
+
+
+def test_flat_questions_in_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the package of albert_tf[parquet]")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = flat("v2", "dev")
+    path = str(tmp_path / "t.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    assert read_squad(path) == read_squad(runs.GOLDEN / "features/squad_v2_dev.json")
+    without = [{name: row[name] for name in ("id", "question", "context")} for row in rows]
+    parquet.write_table(pyarrow.Table.from_pylist(without), path)
+    unlabelled = read_squad(path)
+    assert len(unlabelled) == len(rows)
+    assert not any(each.answers or each.is_impossible for each in unlabelled)
+
+
+GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": None}, "t.jsonl:2: expected an object whose 'id' is a string or an integer"),
+        ({"id": 1}, "t.jsonl: question 1 occurs twice"),
+        ({"question": 5}, "question 2: expected an object whose 'question' is a string, got 5"),
+        ({"context": None}, "t.jsonl:2: expected an object whose 'context' is a string, got not"),
+        ({"answers": ["cat"]}, "t.jsonl:2: expected an object whose 'text' is a list, got"),
+        (
+            {"answers": {"text": ["a"], "answer_start": []}},
+            ":2: expected as many answer_start as text, got 0 and 1",
+        ),
+        ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is an integer"),
+        ({"answers": {"text": ["cat"], "answer_start": [4]}}, "the answer 'cat' at character 4 is"),
+    ],
+)
+def test_bad_questions_are_named(tmp_path, change, message):
+    path = write_lines(tmp_path / "t.jsonl", [GOOD, {**GOOD, "id": 2, **change}])
+    with pytest.raises(ValueError, match=message):
+        read_squad(path)
+
+
+def test_questions_of_a_table_train_either_model(tmp_path):
+    files = {
+        "train_file": write_lines(tmp_path / "train.jsonl", flat("v2", "train")),
+        "predict_file": write_lines(tmp_path / "dev.jsonl", flat("v2", "dev")),
+    }
+    changes = {**files, "data_dir": None, "train_step": 1, "warmup_step": None}
+    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
+    with pytest.raises(SystemExit, match="has no answer, but question_.*: set --allow_no_answer$"):
+        runs.main([*command, "--do_train"])
+    runs.main([*command, "--do_train", "--do_predict", "--allow_no_answer"])
+    out = tmp_path / "out"
+    assert list(json.loads((out / "null_odds.json").read_text())) == [
+        row["id"] for row in flat("v2", "dev")
+    ]
+    assert not (out / "eval_results.txt").exists()  # The file to predict chooses no checkpoint.
+    assert "best_f1_thresh = " in (out / "test_scores.txt").read_text()
+    with pytest.raises(
+        SystemExit, match="--allow_no_answer applies only to --task_name=question_ans"
+    ):
+        runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
+
+
+def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path):
+    """Any answer is right there, and wrong in the file to predict, whose own choice were 0."""
+    questions = ["who sat there?", "the cat", "when?", "it was a house of the king", "why not"]
+    plain = [{"id": text, "question": text, "context": "cat"} for text in questions]
+    none, right = {"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [0]}
+    dev = write_lines(tmp_path / "dev.jsonl", [{**row, "answers": right} for row in plain])
+    test = write_lines(tmp_path / "test.jsonl", [{**row, "answers": none} for row in plain])
+    changes = {"train_file": dev, "eval_file": dev, "predict_file": test, "data_dir": None}
+    changes |= {"train_step": 1, "warmup_step": None, "allow_no_answer": True, "do_eval": True}
+    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
+    command.append("--do_predict")
+    out = tmp_path / "out"
+
+    def check() -> None:
+        threshold = eval_results.read(str(out), 1)["best_f1_thresh"]
+        odds = json.loads((out / "null_odds.json").read_text())
+        answered = {name for name in questions if odds[name] < threshold}
+        assert answered != {name for name in questions if odds[name] < 0}
+        texts = json.loads((out / "predictions.json").read_text())
+        assert texts == {name: "cat" if name in answered else "" for name in questions}
+
+    runs.main([*command, "--do_train"])
+    check()
+    assert "best_f1_thresh = 0.0\n" in (out / "test_scores.txt").read_text()
+    # A later command knows it from eval_results.txt.
+    new = write_lines(tmp_path / "new.jsonl", plain)
+    runs.main([*command, "--do_eval=false", "--eval_file=", f"--predict_file={new}"])
+    check()
+
+
+def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
+    """Batches are as long as that, at the least."""
+    rows = [
+        {"id": str(i), "question": "Who?", "context": "A cat.", "answers": answers}
+        for i, answers in enumerate(
+            [{"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [2]}]
+        )
+    ]
+    files = {"train_file": write_lines(tmp_path / "a.jsonl", rows), "data_dir": None}
+    changes = {**files, "predict_file": files["train_file"], "train_step": 1, "train_batch_size": 2}
+    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
+    more = ["--allow_no_answer", "--static_lengths=6", "--start_n_top=20", "--end_n_top=20"]
+    runs.main([*command, "--do_train", "--do_predict", *more])
+    assert set(json.loads((tmp_path / "out/null_odds.json").read_text())) == {"0", "1"}
+
+
+def test_defaults_are_those_of_the_model():
+    mine = runs.parse(["--task_name=question_answering"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.static_lengths, mine.dropout_prob, mine.max_seq_length) == (1, 0.0, 384)
+    mine = runs.parse(["--task_name=question_answering", "--allow_no_answer", "--do_predict"])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, False)
+
+
+@pytest.mark.parametrize("own", [[], ["--eval_file=dev.jsonl"]])
+def test_the_best_is_not_chosen_by_your_own_file_to_predict(own):
+    """The release chooses SQuAD's by it."""
+    for task, expected in (("squad_v1", True), ("question_answering", bool(own))):
+        mine = runs.parse([f"--task_name={task}", "--do_predict", "--predict_file=a.json", *own])
+        runs.finetune_flags.set_task_defaults(mine)
+        assert mine.do_eval == expected
