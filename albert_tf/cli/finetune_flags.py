@@ -233,8 +233,9 @@ def set_task_defaults(values: flags.FlagValues) -> None:
     if model:
         # Prediction first finds the best checkpoint, as in the release on the file to predict; of
         # your own questions that is no file to choose by.
-        has_own = bool(values.eval_file) or name != "question_answering"
-        defaults["do_eval"] = values.do_predict and has_own
+        defaults["do_eval"] = values.do_predict
+        if name == "question_answering":
+            defaults["do_eval"] = bool(values.eval_file) and (values.do_train or values.do_predict)
     if values.ensemble_dirs:
         # The predictions already exist.
         defaults |= {"do_train": False, "do_eval": False}

@@ -107,7 +107,7 @@ def _define_evaluation(values: flags.FlagValues) -> None:
         "do_eval",
         False,
         "Evaluate each checkpoint and keep the best one. True by default for race, for SQuAD "
-        "with do_predict and, if there is an eval_file, too, for question_answering.",
+        "with do_predict, and for question_answering if there is an eval_file.",
     )
     group.string(
         "key_metric",

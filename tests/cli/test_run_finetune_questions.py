@@ -161,3 +161,18 @@ def test_the_best_is_not_chosen_by_your_own_file_to_predict(own):
         mine = runs.parse([f"--task_name={task}", "--do_predict", "--predict_file=a.json", *own])
         runs.finetune_flags.set_task_defaults(mine)
         assert mine.do_eval == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--do_train", "--eval_file=dev.jsonl"], True),
+        (["--do_train"], False),
+        (["--eval_file=dev.jsonl"], False),
+        (["--do_train", "--eval_file=dev.jsonl", "--do_eval=false"], False),
+    ],
+)
+def test_a_file_to_evaluate_on_is_read(more, expected):
+    mine = runs.parse(["--task_name=question_answering", *more])
+    runs.finetune_flags.set_task_defaults(mine)
+    assert mine.do_eval == expected
