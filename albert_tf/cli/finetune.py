@@ -18,6 +18,7 @@ from albert_tf.cli import (
     finetune_export,
     finetune_flags,
     finetune_records,
+    finetune_run_flags,
     finetune_tasks,
     shared_flags,
 )
@@ -178,6 +179,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.class_weights:
         finetune_tasks.weigh_classes(values, task, examples["train"])
     num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
+    digests = {name: feature_cache.digest(split) for name, split in examples.items()}
+    shaping = finetune_records.shaping(values, config, num_train_steps)
     finetune_export.check_free(values, task, num_train_steps)
     chief = devices.is_chief
     if chief:
@@ -185,15 +188,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         held.enter_context(run_lock.hold(values.output_dir))
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob, values.dropout_prob)
     logging.info("%s; dropout: hidden %g, attention %g, head %g", checks.describe(devices), *rates)
-    trainer = Trainer(
-        task,
-        devices,
-        values.output_dir,
-        functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
-        seed=values.random_seed,
-        jit_compile=values.jit_compile and not values.use_tpu,
-        accumulation_steps=values.gradient_accumulation_steps,
-    )
+    trainer = _make_trainer(values, task, devices, num_train_steps)
     initial = finetune_flags.initial_weights(values)
     resumes = values.do_train and trainer.initialise(initial)
     run = SupervisedRun(task, trainer, initial)
@@ -208,8 +203,25 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
             evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
-        finetune_records.write(values, task, words, given, examples, resumes)
+        data = {name: digest for name, digest in digests.items() if name != "test"}
+        begun = finetune_records.record(values, task, given)
+        begun = dataclasses.replace(begun, data=data, shaping=shaping)
+        finetune_records.write(values, words, begun, resumes)
     return run, num_train_steps
+
+
+def _make_trainer(
+    values: flags.FlagValues, task: SupervisedTask, devices: Devices, num_train_steps: int
+) -> Trainer:
+    return Trainer(
+        task,
+        devices,
+        values.output_dir,
+        functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
+        seed=values.random_seed,
+        jit_compile=values.jit_compile and not values.use_tpu,
+        accumulation_steps=values.gradient_accumulation_steps,
+    )
 
 
 def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:
@@ -230,9 +242,8 @@ def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
 
 
 def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
-    share = values.warmup_proportion
-    num_warmup_steps = values.warmup_step if share is None else int(share * num_train_steps)
-    flag = "warmup_step" if share is None else "warmup_proportion"
+    num_warmup_steps = finetune_run_flags.num_warmup_steps(values, num_train_steps)
+    flag = "warmup_step" if values.warmup_proportion is None else "warmup_proportion"
     checks.warn_of_warmup(flag, num_warmup_steps, num_train_steps)
     return optimizers.create_optimizer(
         values.learning_rate,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from albert_tf import scripts
-from albert_tf.cli import checks
-from albert_tf.config import AlbertConfig
+from albert_tf.cli import checks, finetune_run_flags
+from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
-from albert_tf.tasks import feature_cache
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
@@ -21,6 +18,12 @@ from albert_tf.tasks.sequence_features import longest_ending
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
+
+# Flags that shape a run's weights; the dropout of the model is its config's.
+_SHAPING = (
+    *("optimizer", "train_batch_size", "random_seed", "class_weights", "dropout_prob"),
+    *("teacher", "distillation_weight", "temperature", "static_lengths", "precision"),
+)
 
 
 def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabulary:
@@ -75,30 +78,18 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
         )
 
 
-def write(
-    values: flags.FlagValues,
-    task: SupervisedTask,
-    words: Vocabulary,
-    initial: str | None,
-    examples: Mapping[str, Sequence[Any]],
-    resumes: bool,
-) -> None:
+def write(values: flags.FlagValues, words: Vocabulary, now: RunRecord, resumes: bool) -> None:
     """Writes the vocabulary and what the run is.
 
     A run that resumes keeps its record, and is warned if it has begun with something else.
 
     Args:
       values: The flags.
-      task: The task.
       words: The vocabulary.
-      initial: The weights that the run starts from, as named.
-      examples: Those of "train" and, if each checkpoint is evaluated, "dev".
+      now: What the run is.
       resumes: Whether the run is in output_dir.
     """
     vocabulary.keep(words, values.output_dir)
-    splits = [name for name in ("train", "dev") if name in examples]
-    data = {name: feature_cache.digest(examples[name]) for name in splits}
-    now = dataclasses.replace(record(values, task, initial), data=data)
     before = run_record.find(values.output_dir) if resumes else None
     if before is None or not before.command:
         now.write(values.output_dir)
@@ -109,13 +100,24 @@ def write(
         "learning_rate": (before.learning_rate, now.learning_rate),
     }
     pairs = {name: pair for name, pair in pairs.items() if all(pair)}
-    if before.serving:  # Earlier versions did not write it.
-        names = {**before.serving, **now.serving}
-        pairs |= {name: (before.serving.get(name), now.serving.get(name)) for name in names}
+    for theirs, ours in ((before.serving, now.serving), (before.shaping, now.shaping)):
+        # Earlier versions did not write them.
+        names = {**theirs, **ours} if theirs else ()
+        pairs |= {name: (theirs.get(name), ours.get(name)) for name in names}
     changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
-    edited = [name for name in data if before.data.get(name, data[name]) != data[name]]
+    edited = [name for name, each in now.data.items() if before.data.get(name, each) != each]
     changed += [f"other {name} examples" for name in edited]
     checks.warn_of_changes(values.output_dir, changed)
+
+
+def shaping(values: flags.FlagValues, config: AlbertConfig, num_train_steps: int) -> dict[str, Any]:
+    """Returns what shapes a run's weights besides its initial weights, data, rate and `reading`."""
+    num_warmup_steps = finetune_run_flags.num_warmup_steps(values, num_train_steps)
+    return {
+        **{name: getattr(values, name) for name in _SHAPING},
+        **{name: getattr(config, name) for name in DROPOUT_FIELDS},
+        **{"train_step": num_train_steps, "warmup_step": num_warmup_steps},
+    }
 
 
 def reading(values: flags.FlagValues, task: SupervisedTask) -> dict[str, Any]:

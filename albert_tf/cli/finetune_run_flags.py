@@ -21,6 +21,12 @@ def define_flags(values: flags.FlagValues) -> None:
     _define_export(values)
 
 
+def num_warmup_steps(values: flags.FlagValues, num_train_steps: int) -> int:
+    """Returns the number of warm-up steps, which may be given as a share of all."""
+    share = values.warmup_proportion
+    return values.warmup_step if share is None else int(share * num_train_steps)
+
+
 def _define_training(values: flags.FlagValues) -> None:
     group = FlagGroup(values, shared_flags.TRAINING)
     group.boolean("do_train", False, "Train the model. True by default for race.")

@@ -44,6 +44,7 @@ class RunRecord:
       learning_rate: The rate; "" if it is not known.
       serving: How it read its texts: options of the class that serves the task.
       data: Digests of the examples that it trains and evaluates on, by split.
+      shaping: What else shapes its weights: numbers of steps, the optimizer, and so on.
     """
 
     task_name: str
@@ -55,6 +56,7 @@ class RunRecord:
     learning_rate: str = ""
     serving: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shaping: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -88,7 +90,7 @@ def find(path: str) -> RunRecord | None:
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
     fields = dataclasses.fields(RunRecord)
-    kinds = {field.name: dict if field.name in ("serving", "data") else str for field in fields}
+    kinds = {f.name: str if f.default_factory is dataclasses.MISSING else dict for f in fields}
     # Earlier versions wrote fewer.
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     names = [name for name in kinds if name in stored or name in needed]

@@ -146,3 +146,34 @@ def test_a_finished_run_keeps_its_record(copy, caplog):
     runs.main(runs.command("mrpc", copy, do_train=True, do_eval=True, **others))
     assert "other dev examples" in caplog.text
     assert (copy / "out" / "run.json").read_bytes() == before
+
+
+def test_a_run_with_other_hyperparameters_is_warned(copy, caplog):
+    """LAMB would go on with AdamW's moments, and another seed with another order of examples."""
+    changes = {
+        "train_batch_size": (3, 4),
+        "train_step": (4, 6),
+        "optimizer": ("adamw", "lamb"),
+        "random_seed": (12345, 7),
+        "class_weights": (None, "balanced"),
+        "dropout_prob": (0.1, 0.2),
+        "hidden_dropout_prob": (0.1, 0.3),
+    }
+    given = {name: now for name, (_, now) in changes.items()}
+    # As a share of the steps it is what the run began with.
+    given |= {"warmup_step": None, "warmup_proportion": 0.17}
+    path = copy / "out" / "run.json"
+    before = path.read_bytes()
+    runs.main(runs.command("mrpc", copy, do_train=True, **given))
+    (found,) = (line for line in caplog.text.splitlines() if "resuming a run that" in line)
+    _, _, found = found.partition("started with ")
+    found, _, _ = found.partition(": to start")
+    assert set(found.split("; ")) == {f"{name} {a}, not {b}" for name, (a, b) in changes.items()}
+    assert path.read_bytes() == before
+    # Earlier versions did not write them.
+    caplog.clear()
+    stored = json.loads(before)
+    del stored["shaping"]
+    path.write_text(json.dumps(stored))
+    runs.main(runs.command("mrpc", copy, do_train=True, **given))
+    assert "resuming a run that" not in caplog.text
