@@ -178,9 +178,11 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     examples = read_splits(values, read)
     if values.class_weights:
         finetune_tasks.weigh_classes(values, task, examples["train"])
-    num_train_steps = _num_train_steps(values, len(examples["train"])) if values.do_train else 0
+    num_train_steps = finetune_run_flags.num_train_steps(values, len(examples.get("train", ())))
     digests = {name: feature_cache.digest(split) for name, split in examples.items()}
     shaping = finetune_records.shaping(values, config, num_train_steps)
+    reading = finetune_records.reading(values, task)
+    finetune_checks.check_shared(values, devices, task.classes, digests, {**reading, **shaping})
     finetune_export.check_free(values, task, num_train_steps)
     chief = devices.is_chief
     if chief:
@@ -227,18 +229,6 @@ def _make_trainer(
 def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:
     distillation = Distillation(values.distillation_weight, values.temperature)
     return Teacher(values.teacher, task, distillation, values.predict_batch_size)
-
-
-def _num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
-    num_steps = values.train_step
-    if values.num_train_epochs is not None:
-        num_steps = max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
-    if num_steps * values.train_batch_size > length_buckets.MOST_ROWS:
-        raise ValueError(
-            f"{num_steps} steps of {values.train_batch_size} examples exceed a run's maximum of "
-            f"{length_buckets.MOST_ROWS} examples: lower --train_step or --num_train_epochs"
-        )
-    return num_steps
 
 
 def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
 from albert_tf.cli import finetune_export, finetune_flags, finetune_run_flags, shared_flags
+from albert_tf.training.devices import Devices
+
+# What workers must have in common besides data, classes and what shapes the weights: the rate, and
+# what decides how often they call each other.
+_SHARED = (
+    *("learning_rate", "gradient_accumulation_steps", "iterations_per_loop"),
+    *("save_checkpoints_steps", "early_stopping_patience", "eval_batch_size"),
+    *("predict_batch_size", "span_model_dir"),
+)
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -63,6 +74,33 @@ def check_flags(values: flags.FlagValues) -> None:
         if values[name].present and not values.teacher:
             raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
+
+
+def check_shared(
+    values: flags.FlagValues,
+    devices: Devices,
+    classes: Sequence[str],
+    digests: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> None:
+    """Checks that all workers train one model, and call each other equally often.
+
+    Args:
+      values: The flags.
+      devices: The devices of this worker.
+      classes: The task's.
+      digests: Those of the examples, by split.
+      settings: How texts are read, and what shapes the weights.
+
+    Raises:
+      ValueError: If they differ in anything that decides it.
+    """
+    if not devices.agree(classes, digests, settings, [getattr(values, name) for name in _SHARED]):
+        raise ValueError(
+            f"the workers see different examples or classes (this one "
+            f"{', '.join(classes) or 'none'}), or differ in flags, such as --random_seed or "
+            "--train_batch_size: give all the same files and flags"
+        )
 
 
 def _check_exports(values: flags.FlagValues, exports: list[str]) -> None:

@@ -8,6 +8,7 @@ from absl import flags
 
 from albert_tf.cli import shared_flags
 from albert_tf.scripts import FlagGroup
+from albert_tf.training import length_buckets
 
 # Flags that say the same in another unit: only one of a pair can be set.
 SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
@@ -19,6 +20,25 @@ def define_flags(values: flags.FlagValues) -> None:
     _define_objective(values)
     _define_evaluation(values)
     _define_export(values)
+
+
+def num_train_steps(values: flags.FlagValues, num_examples: int) -> int:
+    """Returns the step to train up to, which may be given in epochs; 0 without training.
+
+    Raises:
+      ValueError: If a run can't be that long.
+    """
+    if not values.do_train:
+        return 0
+    num_steps = values.train_step
+    if values.num_train_epochs is not None:
+        num_steps = max(1, int(num_examples / values.train_batch_size * values.num_train_epochs))
+    if num_steps * values.train_batch_size > length_buckets.MOST_ROWS:
+        raise ValueError(
+            f"{num_steps} steps of {values.train_batch_size} examples exceed a run's maximum of "
+            f"{length_buckets.MOST_ROWS} examples: lower --train_step or --num_train_epochs"
+        )
+    return num_steps
 
 
 def num_warmup_steps(values: flags.FlagValues, num_train_steps: int) -> int:

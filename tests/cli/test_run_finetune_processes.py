@@ -7,7 +7,9 @@ import pathlib
 import sys
 
 import numpy as np
+import pytest
 
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import finetune_runs as runs
 from tests import pretraining_runs, tolerances, two_workers
 
@@ -44,6 +46,59 @@ def test_two_workers_change_nothing(tmp_path):
         np.loadtxt(tmp_path / folder / "out/test_results.tsv") for folder in ("alone", "together")
     )
     np.testing.assert_allclose(together, alone, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
+
+
+def test_workers_that_see_different_examples(tmp_path):
+    """Each with a table and a seed of its own: no collective operation would notice."""
+    workers = []
+    for i, environment in enumerate(two_workers.environments()):
+        table = tmp_path / f"train{i}.csv"
+        table.write_text("text,label\nthe cat,a\nthe dog,b\n".replace("a\n", "ay"[i] + "\n"))
+        command = runs.command(
+            "classification",
+            tmp_path,
+            data_dir=None,
+            train_file=table,
+            random_seed=i,
+            train_batch_size=2,
+            do_train=True,
+        )
+        log, main = tmp_path / f"worker{i}.log", runs.main_of_a_process
+        workers.append(pretraining_runs.start(command, log, main=main, env=environment))
+    for worker, classes in zip(workers, ("a, b", "b, y"), strict=True):
+        assert worker.wait() == 1
+        message = f"error: the workers see different examples or classes (this one {classes}), or d"
+        assert message in worker.log and "Traceback" not in worker.log
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_workers_must_have_in_common(tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        TensorFlowDevices, "agree", lambda devices, *values: compared.append(values)
+    )
+    train = tmp_path / "train.csv"
+    train.write_text("text,label\nthe cat,a\na dog,b\n")
+    others = tmp_path / "others.csv"
+    others.write_text("text,label\nthe cat,b\na dog,a\n")
+    for change in (
+        {},
+        {"train_file": others},
+        {"eval_file": others},
+        {"random_seed": 3},
+        {"train_batch_size": 2},
+        {"train_step": 5},
+        {"learning_rate": 0.5},
+        {"max_seq_length": 9},
+        {"gradient_accumulation_steps": 3},
+        {"save_checkpoints_steps": 3},
+        {"early_stopping_patience": 2},
+    ):
+        given = {"data_dir": None, "train_file": train, "eval_file": train, **change}
+        command = runs.command("classification", tmp_path, **given)
+        with pytest.raises(SystemExit, match="^error: the workers see different examples or clas"):
+            runs.main([*command, "--do_train", "--do_eval"])
+    assert len({repr(values) for values in compared}) == len(compared) == 11
 
 
 def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
