@@ -65,6 +65,7 @@ def _lines(
     yield f"Paper: {study.paper}"
     yield ""
     yield f"Scale `{scale.name}`: {scale.about}. {len(run)} of {len(rows)} cells have run."
+    yield from _left_out(study, scale)
     machines = sorted({row.machine for row in run if row.machine})
     if machines:
         yield f"Machine: {'; '.join(machines)}."
@@ -86,6 +87,16 @@ def _lines(
         tokens = sorted({plan.tokens(cell.arm) for cell in plan.cells})
         yield from paper.section(study, verdicts, tokens)
         yield from _rates(study, scale, kept)
+
+
+def _left_out(study: Study, scale: Scale) -> Iterable[str]:
+    """Says so if the scale takes but some of the study."""
+    arms, seeds = min(len(study.arms), scale.most_arms), min(study.seeds, scale.most_seeds)
+    if (arms, seeds) != (len(study.arms), study.seeds):
+        yield (
+            f"The scale takes the first {arms} of the study's {len(study.arms)} arms, and {seeds} "
+            f"of its {study.seeds} seeds."
+        )
 
 
 def _untuned(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:

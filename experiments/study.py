@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,7 +80,7 @@ class Scale:
       name, path: The file's.
       about: In words.
       cells_at_a_time, threads: Cells that run together, and threads of each.
-      most_seeds, most_arms: Bounds on a study's.
+      most_seeds, most_arms: How many of a study's it takes; by default all.
       settings: What all cells have in common.
       tuning: How learning rates are chosen where a study asks for it; None: they keep the scale's.
     """
@@ -151,8 +152,10 @@ def read_scale(name: str) -> Scale:
         about = _take(values, "about", str)
         counts = {
             key: _take(values, key, int)
-            for key in ("cells_at_a_time", "threads", "most_seeds", "most_arms")
+            for key in ("cells_at_a_time", "threads")
         }
+        for key in ("most_seeds", "most_arms"):
+            counts[key] = _take(values, key, int, sys.maxsize)
         tuning = _tuning(values.pop("tuning")) if "tuning" in values else None
         settings = check_settings(values, path.stem)
         for section, flags in _SIZES.items():

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from experiments import steps, study
+from experiments import report, steps, study
 from experiments.plan import Plan
 
 STUDY = """
@@ -44,11 +44,33 @@ def cells(tmp_path, text=STUDY):
 def test_every_study_has_a_plan_at_every_scale(name, scale):
     asked, size = study.read_study(name), study.read_scale(scale)
     plan = Plan(asked, size)
-    arms = min(len(asked.arms), size.most_arms)
-    assert len(plan.cells) == arms * min(asked.seeds, size.most_seeds)
+    arms, seeds = len(asked.arms), asked.seeds
+    if scale == "smoke":
+        arms, seeds = min(arms, 4), min(seeds, 2)
+    assert len(plan.cells) == arms * seeds
     for step in plan.steps.values():
         assert set(step.needs.values()) <= set(plan.steps)
     assert all(step.key == key for key, step in plan.steps.items())
+
+
+def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
+    """Only `smoke` leaves arms and seeds out, and says so."""
+    level = "'{0}' = {{ config = {{ hidden_dropout_prob = {0} }} }}\n"
+    dropouts = "".join(map(level.format, (0, 0.1, 0.2)))
+    level = "r{0} = {{ finetune = {{ learning_rate = {0}e-5 }} }}\n"
+    rates = "".join(map(level.format, range(1, 6)))
+    text = f"""question = "?"\npaper = "-"\nseeds = 10
+[base.finetune]\ntask_name = "rte"\ndata_dir = "glue/"\nfrom_scratch = true
+[factors.dropout]\n{dropouts}[factors.rate]\n{rates}"""
+    asked = read(tmp_path, text)
+    for name, cells, said in (("cpu", 150, False), ("smoke", 8, True)):
+        scale = study.read_scale(name)
+        plan = Plan(asked, scale)
+        assert len(plan.cells) == cells
+        report.write(asked, scale, plan, tmp_path / "kept", tmp_path)
+        text = (tmp_path / "report.md").read_text()
+        assert f"0 of {cells} cells have run" in text
+        assert ("first 4 of the study's 15 arms, and 2 of its 10 seeds" in text) == said
 
 
 @pytest.mark.parametrize(
