@@ -8,6 +8,8 @@ import os
 import socket
 import time
 
+from absl import logging
+
 # How long the others wait for the first process.
 _WAIT_SECONDS = 300.0
 
@@ -87,6 +89,12 @@ def check_first_address() -> None:
                     "it, or correct its address"
                 ) from None
         time.sleep(1)
+
+
+def log_others() -> None:
+    """Says whom this process waits for: until all have started, nothing else is seen."""
+    others = [address for place, address in enumerate(addresses()) if place != index()]
+    logging.info("connecting with the other workers: %s", ", ".join(others))
 
 
 def has_chief() -> bool:

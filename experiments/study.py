@@ -150,10 +150,7 @@ def read_scale(name: str) -> Scale:
     path, values = _read("scales", name)
     try:
         about = _take(values, "about", str)
-        counts = {
-            key: _take(values, key, int)
-            for key in ("cells_at_a_time", "threads")
-        }
+        counts = {key: _take(values, key, int) for key in ("cells_at_a_time", "threads")}
         for key in ("most_seeds", "most_arms"):
             counts[key] = _take(values, key, int, sys.maxsize)
         tuning = _tuning(values.pop("tuning")) if "tuning" in values else None

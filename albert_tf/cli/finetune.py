@@ -164,7 +164,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     checks.check_positions(config, values.max_seq_length)
     checks.check_same_model(config, values.output_dir)
     # Before any other TensorFlow operation: workers can't be connected later.
-    devices = create_devices(values)
+    devices = held.enter_context(create_devices(values))
     finetune_tasks.find_vocabulary(values)
     words = finetune_records.read_vocabulary(values, config)
     task, read = finetune_tasks.make_task(values, config, words.tokenizer)

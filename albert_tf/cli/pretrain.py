@@ -150,7 +150,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
                 _check_initial(values, config)
     paths = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
-    devices = backend.create_devices(values)
+    devices = held.enter_context(backend.create_devices(values))
     pretrain_checks.check_devices(values, devices)
     chief = devices.is_chief
     if chief:

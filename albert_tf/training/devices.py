@@ -49,6 +49,13 @@ class Devices(abc.ABC):
         """Number of processes that train together."""
         return self.input_context.num_input_pipelines
 
+    def __enter__(self) -> Devices:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Ends this process' part in a run; after an error, without waiting for the others."""
+        return
+
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the context in which models and optimizers are made."""
         return contextlib.nullcontext()

@@ -39,6 +39,7 @@ def create_strategy(
     if use_tpu:
         return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
     if cluster.num_workers() > 1:
+        cluster.log_others()
         return tf.distribute.MultiWorkerMirroredStrategy()
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) > 1:

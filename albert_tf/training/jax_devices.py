@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +21,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras import ops
 
-from albert_tf import cluster
 from albert_tf.records.datasets import untuned
+from albert_tf.training import jax_processes
 from albert_tf.training.devices import Devices, InputFn, Run
 from albert_tf.training.jax_gradients import Gradients
 from albert_tf.training.task import Task
@@ -58,6 +57,10 @@ class JaxDevices(Devices):
         self._same = NamedSharding(self._mesh, _SAME)
         self._divided = NamedSharding(self._mesh, _DIVIDED)
         self._shard_optimizer = shard_optimizer
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            jax_processes.leave(error)
 
     def mean_over_processes(self, *values: float) -> list[float]:
         """See Devices."""
@@ -255,13 +258,7 @@ def connect(
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
-    addresses = cluster.addresses()
-    if len(addresses) > 1:
-        # JAX would end the process with the stack of its C++ code.
-        cluster.check_first_address()
-        jax.distributed.initialize(addresses[0], len(addresses), cluster.index())
-        # JAX takes it as a notice, and would go on.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    jax_processes.meet()
     try:
         platform = jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has found one.

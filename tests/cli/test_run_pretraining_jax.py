@@ -5,6 +5,7 @@ Can't see: a GPU, a TPU, several hosts of them.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -100,6 +101,16 @@ def as_script(command: str) -> None:
     runs.main_of_a_process(json.loads(command))
 
 
+def on_a_full_disk(command: str) -> None:
+    """Runs the script; only the first worker writes."""
+
+    def save(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    checkpoint.save = save
+    as_script(command)
+
+
 def go_on(command: str, to_save: str) -> None:
     """Resumes a run as the script does; writes another run's checkpoint as it was read."""
     import contextlib
@@ -193,6 +204,21 @@ def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 # --- tests ----------------------------------------------------------------------------------
+
+
+def test_an_error_of_one_worker_ends_all(folder):
+    command = with_dropout(folder, "full", train_batch_size=24, num_train_steps=10**6)
+    workers = [
+        jax_process.start(on_a_full_disk, json.dumps(command), **environment)
+        for environment in two_workers.environments()
+    ]
+    first = jax_process.finish(workers[0], 1)
+    assert "connecting with the other workers: localhost:" in first
+    assert first.splitlines()[-1].endswith("error: [Errno 28] No space left on device")
+    second, _ = workers[1].communicate(timeout=60)
+    # JAX may notice before the step fails, and ends the process itself.
+    ours = "error: another worker was lost .*: see its log, and start the same command again"
+    assert workers[1].returncode and re.search(f"{ours}|another task died", second)
 
 
 @pytest.mark.parametrize("name", SAME)
