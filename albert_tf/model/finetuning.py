@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import ConfigSource
-from albert_tf.model import dropout
+from albert_tf.model import dropout, functional
 from albert_tf.model.albert import AlbertModel, ConfiguredModel, check_names
 from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
 from albert_tf.types import Array
@@ -277,6 +277,9 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         """Scores a batch; see the class and AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
+        beam = (self.start_n_top, self.end_n_top)
+        if inputs.get("start_positions") is None:
+            sequence, p_mask = functional.with_positions(sequence, p_mask, max(beam))
         start_logits = self.span(sequence, p_mask)
         start_log_probs = ops.log_softmax(start_logits, axis=-1)
         result = {"cls_logits": self.answerability(sequence, start_logits, seed=seed)}
@@ -286,14 +289,12 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
             return {**result, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
         start_top_log_probs, start_top_index = ops.top_k(start_log_probs, self.start_n_top)
         end_logits = self.span.end_logits(sequence, start_top_index, p_mask)
-        end_top_log_probs, end_top_index = ops.top_k(
-            ops.log_softmax(end_logits, axis=-1), self.end_n_top
-        )
-        beam = self.start_n_top * self.end_n_top
+        end_log_probs = ops.log_softmax(end_logits, axis=-1)
+        end_top_log_probs, end_top_index = ops.top_k(end_log_probs, self.end_n_top)
         return {
             **result,
             "start_top_log_probs": start_top_log_probs,
             "start_top_index": start_top_index,
-            "end_top_log_probs": ops.reshape(end_top_log_probs, (-1, beam)),
-            "end_top_index": ops.reshape(end_top_index, (-1, beam)),
+            "end_top_log_probs": ops.reshape(end_top_log_probs, (-1, beam[0] * beam[1])),
+            "end_top_index": ops.reshape(end_top_index, (-1, beam[0] * beam[1])),
         }

@@ -153,3 +153,22 @@ def gather_positions(sequence: Array, positions: Array) -> Array:
     first_rows = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)
     # Not take_along_axis: on TensorFlow that is a gather, and a scatter, of single numbers.
     return ops.take(ops.reshape(sequence, (-1, width)), first_rows + positions, axis=0)
+
+
+def with_positions(sequence: Array, p_mask: Array, least: int) -> tuple[Array, Array]:
+    """Adds positions to short sequences, where no answer can be, as a beam needs them.
+
+    Args:
+      sequence: `<float>[B, S, H]`.
+      p_mask: `<int32>[B, S]`, 1 where no answer can be.
+      least: The least number of positions.
+    """
+    length = ops.shape(sequence)[1]
+    if not isinstance(length, int):
+        lacking = ops.maximum(least - length, 0)
+    elif length < least:
+        lacking = least - length
+    else:
+        return sequence, p_mask
+    sequence = ops.pad(sequence, [[0, 0], [0, lacking], [0, 0]])
+    return sequence, ops.pad(p_mask, [[0, 0], [0, lacking]], constant_values=1)

@@ -88,7 +88,6 @@ class QuestionAnswerer(ServedModel):
                     "`start_n_top` and `end_n_top` must be from 1 to "
                     f"{self.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
                 )
-            self.widest_beam = max(beam)
 
     def answer(self, features: Features) -> Features:
         """Scores positions; see the model."""
@@ -98,9 +97,6 @@ class QuestionAnswerer(ServedModel):
         """See ServedModel; the segments tell where an answer may be."""
         if not self.may_be_impossible:
             return self.apply(features)
-        # A beam needs as many positions as it is wide: shorter sequences are padded.
-        lacking = tf.maximum(self.widest_beam - tf.shape(features["input_ids"])[1], 0)
-        features = {k: tf.pad(values, [[0, 0], [0, lacking]]) for k, values in features.items()}
         ids, keep = features["input_ids"], features["input_mask"]
         is_context = (features["segment_ids"] * keep == 1) & (ids != self.joiner.sep_id)
         may_answer = is_context | (tf.range(tf.shape(ids)[1]) == 0)

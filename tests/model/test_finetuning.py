@@ -126,6 +126,25 @@ def test_the_beam_is_the_releases(compiled):
         check_log_probs(outputs[log_probs], expected[log_probs])
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_may_be_shorter_than_the_beam(known):
+    """Then they get what they get with padding."""
+    model = finetuning.AlbertForQuestionAnsweringV2(config("squad_v2"), start_n_top=6, end_n_top=2)
+    rows = {name: np.ones((2, 4), "int32") for name in ("input_ids", "input_mask", "segment_ids")}
+    rows["p_mask"] = np.array([[0, 1, 0, 0]] * 2, "int32")
+    padded = {name: np.pad(value, [[0, 0], [0, 2]]) for name, value in rows.items()}
+    padded["p_mask"][:, 4:] = 1
+    call = model
+    if not known:
+        specs = {name: tf.TensorSpec([None, None], tf.int32) for name in rows}
+        call = tf.function(model, input_signature=[specs], autograph=False)
+    outputs, expected = call(rows), model(padded)
+    assert outputs["end_top_index"].shape == (2, 12)
+    for name, values in expected.items():  # Three starts are possible, each with two ends.
+        real = 6 if name.startswith("end") else 3
+        check(outputs[name][..., :real], values[..., :real])
+
+
 def test_ends_given_the_true_start_are_the_releases():
     outputs = pretrained("squad_v2")(inputs("squad_v2"))
     expected = goldens.arrays(FOLDER / "squad_v2" / "outputs_train.npz")
