@@ -238,7 +238,7 @@ class AlbertModel(ConfiguredModel):
         elif dropout_seed is None:
             dropout_seed = self.seed_generator.next()
         if is_packed:
-            wanted = firsts = inputs["cls_positions"]
+            wanted = firsts = ops.cast(inputs["cls_positions"], "int32")
             starts = functional.example_starts(firsts, ops.shape(input_ids)[1])
         else:
             wanted = firsts = ops.zeros_like(input_ids[:, 0])[:, None]
@@ -249,7 +249,8 @@ class AlbertModel(ConfiguredModel):
         outputs, gathered = self.encoder(
             embedding_output, input_mask, wanted, starts, seed=dropout_seed
         )
-        pooled_output = self.pooler(gathered[:, : firsts.shape[1]])
+        slots = ops.shape(firsts)[1]
+        pooled_output = self.pooler(gathered[:, :slots])
         result = {
             "sequence_output": outputs[-1],
             "pooled_output": pooled_output if is_packed else pooled_output[:, 0],
@@ -257,7 +258,7 @@ class AlbertModel(ConfiguredModel):
             "embedding_output": embedding_output,
         }
         if positions is not None:
-            result["gathered_output"] = gathered[:, firsts.shape[1] :]
+            result["gathered_output"] = gathered[:, slots:]
         return result
 
 

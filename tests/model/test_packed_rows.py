@@ -47,6 +47,15 @@ def test_outputs_are_those_of_the_examples_alone(variant):
     check_log_probs(outputs, variant, tolerances.OUTPUT)
 
 
+def test_int64_positions_do_as_well_where_the_length_is_unknown():
+    model, packed = goldens.pretrained("base"), goldens.packed(goldens.inputs("base"))
+    wide = {name: value.astype("int64") for name, value in packed.items() if "weights" not in name}
+    specs = {name: tf.TensorSpec([None, None], tf.int64) for name in wide}
+    call = tf.function(model, input_signature=[specs], autograph=False)
+    outputs = call({name: tf.constant(value) for name, value in wide.items()})
+    check_log_probs(outputs, "base", tolerances.OUTPUT)
+
+
 def test_vectors_are_those_of_the_examples_alone():
     outputs = goldens.pretrained("base").albert(goldens.packed(goldens.inputs("base")))
     expected = goldens.outputs("base")
