@@ -17,6 +17,8 @@ RESULTS_FILE = "eval_results.txt"
 TRIAL_FILE = "best_trial.txt"
 _RULE = "=" * 50 + "\n"
 _STEP = "global_step"
+# The line with the key metric of the best checkpoint so far.
+BEST = "best"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,4 +85,6 @@ def _metrics(path: str) -> dict[str, float]:
     directory, step = os.path.dirname(prefix), prefix.rpartition("-")[2]
     if step == checkpoint.BEST:
         step = str(eval_results.Trial.read(directory).best_step)
-    return eval_results.read(directory, int(step)) if step.isdigit() else {}
+    found = eval_results.read(directory, int(step)) if step.isdigit() else {}
+    # That of the best checkpoint so far is no metric of this one.
+    return {name: value for name, value in found.items() if name != eval_results.BEST}

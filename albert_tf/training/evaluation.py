@@ -118,7 +118,7 @@ def evaluate_saved(
             if is_best:
                 lines += _copy_to_best(prefix)
                 write()
-            lines.append(f"best = {trial.best_value}")
+            lines.append(f"{eval_results.BEST} = {trial.best_value}")
             eval_results.append(os.path.join(directory, eval_results.RESULTS_FILE), lines)
             # Last: a run killed before this point evaluates the checkpoint again.
             trial.write(directory)

@@ -58,6 +58,7 @@ def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
     assert "from random initialisation" in rest and "Classes: `0`, `1`." in rest
     best = (mrpc / "out" / "best_trial.txt").read_text().split(":")
     assert f"| eval_accuracy | {float(best[2]):.4f} |" in rest
+    assert "| best |" not in rest
 
 
 def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
