@@ -105,7 +105,7 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
     The columns, as in Hugging Face's data sets, are `id`, `question`, `context` and, unless the
     file is only to be predicted, `answers`: an object of two lists, `text` and `answer_start`,
-    which are empty if there is no answer.
+    which are empty if there is no answer. All rows have them, or none: null is unknown.
 
     Args:
       path: Path of a .jsonl or .parquet file.
@@ -114,9 +114,17 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
       OSError: If there is no such file.
       ValueError: See read_texts.
     """
+    first = None
     for number, row in table_files.records(path, ("id", "question", "context"), ("answers",)):
         where = f"{path}:{number}"
         answers = None if row.get("answers") is None else _answers(row["answers"], where)
+        is_labelled = answers is not None or row.get("is_impossible") is True
+        first = is_labelled if first is None else first
+        if is_labelled != first:
+            raise ValueError(
+                f"{where}: the question {'has' if is_labelled else 'lacks'} answers, unlike the "
+                "first: label all questions or none (empty lists mean no answer)"
+            )
         question = {"is_impossible": answers == [], **row, "answers": answers or []}
         yield where, json_member(row, "context", where, str), question
 

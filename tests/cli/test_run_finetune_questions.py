@@ -52,7 +52,8 @@ def test_flat_questions_in_parquet(tmp_path):
     assert not any(each.answers or each.is_impossible for each in unlabelled)
 
 
-GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": None}
+NONE, CAT = {"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [2]}
+GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": CAT}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,33 @@ def test_bad_questions_are_named(tmp_path, change, message):
     path = write_lines(tmp_path / "t.jsonl", [GOOD, {**GOOD, "id": 2, **change}])
     with pytest.raises(ValueError, match=message):
         read_squad(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            [{"answers": CAT}, {"answers": NONE}, {}],
+            "t.jsonl:3: the question lacks answers, unlike the first:",
+        ),
+        (
+            [{"answers": None}, {}, {"answers": NONE}],
+            "t.jsonl:3: the question has answers, unlike the first:",
+        ),
+        ([{}, {"is_impossible": True}], "t.jsonl:2: .*: label all questions or none "),
+        ([{"answers": CAT}, {"answers": None, "is_impossible": True}], None),
+        ([{"answers": None}, {}, {"is_impossible": False}], None),
+    ],
+)
+def test_all_questions_have_answers_or_none(tmp_path, changes, message):
+    plain = {"question": "Who?", "context": "A cat."}
+    rows = [{"id": i, **plain, **change} for i, change in enumerate(changes)]
+    path = write_lines(tmp_path / "t.jsonl", rows)
+    if message is None:
+        assert len(read_squad(path)) == len(rows)
+    else:
+        with pytest.raises(ValueError, match=message):
+            read_squad(path)
 
 
 def test_questions_of_a_table_train_either_model(tmp_path):
