@@ -51,12 +51,18 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     Raises:
       OSError: If there is no such file.
       ValueError: If it isn't UTF-8 JSON in SQuAD's format, has a duplicate id, or has an answer
-        outside its paragraph. The message names the question.
+        outside its paragraph, or only some of its rows have answers. The message names the question
+        or the row.
 
     Source: squad_utils.py, read_squad_examples.
     """
     files.check_file(path)
-    if os.path.splitext(path)[1].lower() in FLAT_FORMATS:
+    ending = os.path.splitext(path)[1].lower()
+    if ending in (".csv", ".tsv"):
+        raise ValueError(
+            f"{path}: questions are read from {' and '.join(FLAT_FORMATS)}, and from SQuAD's .json"
+        )
+    if ending in FLAT_FORMATS:
         rows = table.read_questions(os.fspath(path))
         examples = [_example(context, question, where) for where, context, question in rows]
     else:
