@@ -173,7 +173,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.export_dir:
         finetune_export.check(values, task, words)
     teacher = _teacher(values, task) if values.teacher else None
-    if values.do_eval and checkpoint.latest(values.output_dir):
+    chooses = values.do_eval and not finetune_records.is_borrowed(values)
+    if chooses and checkpoint.latest(values.output_dir):
         eval_results.check_key_metric(values.output_dir, task.key_metric)
     examples = read_splits(values, read)
     if values.class_weights:
@@ -257,8 +258,11 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         )
         if not finished:
             return
-    if values.do_eval and not run.evaluate_saved() and not values.do_train:
-        run.evaluate_best()
+    if values.do_eval:
+        # Another task's examples don't choose a run's best checkpoint.
+        chosen = not finetune_records.is_borrowed(values) and run.evaluate_saved()
+        if not chosen and not values.do_train:
+            run.evaluate_best()
     if values.do_predict:
         run.predict_best()
     finetune_export.export_best(values, run)

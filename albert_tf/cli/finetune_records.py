@@ -78,6 +78,12 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
         )
 
 
+def is_borrowed(values: flags.FlagValues) -> bool:
+    """Whether output_dir holds another task's run, as MNLI's for mismnli."""
+    found = run_record.find(values.output_dir)
+    return found is not None and found.task_name != values.task_name
+
+
 def write(values: flags.FlagValues, words: Vocabulary, now: RunRecord, resumes: bool) -> None:
     """Writes the vocabulary and what the run is.
 

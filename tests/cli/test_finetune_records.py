@@ -126,6 +126,20 @@ def test_tasks_that_share_mnlis_directory_leave_its_predictions(tmp_path):
     assert (tmp_path / "out" / "MNLI-mm.tsv").exists()
 
 
+def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog):
+    runs.main(runs.command("mnli", tmp_path, do_train=True))
+    runs.main(runs.command("mismnli", tmp_path, do_eval=True, from_scratch=None))
+    out = tmp_path / "out"
+    assert f"predictions of {out / 'model.ckpt-4'} for " in caplog.text
+    assert not list(out.glob("model.ckpt-best*")) and not (out / "best_trial.txt").exists()
+    results = (out / "eval_results.txt").read_text()
+    assert "\neval_loss = " in results and "global_step" not in results
+    # Of its own task each checkpoint is still to be compared.
+    runs.main(runs.command("mnli", tmp_path, do_eval=True, from_scratch=None))
+    assert (out / "eval_results.txt").read_text().count("global_step = ") == 2
+    assert (out / "best_trial.txt").exists()
+
+
 def test_a_finished_run_keeps_its_record(copy, caplog):
     before = (copy / "out" / "run.json").read_bytes()
     runs.main(runs.command("mrpc", copy, do_train=True))
