@@ -7,9 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
+from absl import flags, logging
 
-from albert_tf.cli import finetune_export, finetune_flags, finetune_run_flags, shared_flags
+from albert_tf.cli import (
+    finetune_export,
+    finetune_flags,
+    finetune_run_flags,
+    finetune_tasks,
+    shared_flags,
+)
 from albert_tf.training.devices import Devices
 
 # What workers must have in common besides data, classes and what shapes the weights: the rate, and
@@ -63,6 +69,8 @@ def check_flags(values: flags.FlagValues) -> None:
         )
     if values.class_weights and not values.do_train:
         raise ValueError("--class_weights applies to the training loss: set --do_train too")
+    if values.key_metric and not values.do_eval:
+        raise ValueError("--key_metric chooses among evaluated checkpoints: set --do_eval too")
     if values.early_stopping_patience and not (values.do_train and values.do_eval):
         raise ValueError(
             "--early_stopping_patience counts evaluations during training: set --do_train and "
@@ -74,6 +82,19 @@ def check_flags(values: flags.FlagValues) -> None:
         if values[name].present and not values.teacher:
             raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
+    _warn_of_unread_files(values)
+
+
+def _warn_of_unread_files(values: flags.FlagValues) -> None:
+    """Warns of files to evaluate on or to predict that nothing reads."""
+    fitted = finetune_export.splits_to_fit(values)
+    # SQuAD's is evaluated on the file to predict.
+    evaluates_it = values.do_eval and finetune_flags.squad_model(values) and not values.eval_file
+    read = {"dev": values.do_eval, "test": values.do_predict or evaluates_it}
+    for split, is_read in read.items():
+        step, flag, _ = finetune_tasks.SPLITS[split]
+        if values[flag].value and not (is_read or split in fitted):
+            logging.warning("--%s is not read without --%s", flag, step)
 
 
 def check_shared(

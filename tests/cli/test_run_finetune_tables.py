@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import checkpoint
+from albert_tf.cli import finetune_checks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
@@ -106,13 +107,18 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
     [
         (
             "classification",
-            {"key_metric": "f2"},
+            {"key_metric": "f2", "do_eval": True},
             "--key_metric of class.* must be one of eval_accuracy, macro_f1, f1, matthew_",
         ),
         (
             "squad_v2",
-            {"key_metric": "x"},
+            {"key_metric": "x", "do_eval": True},
             "--key_metric of squad_v2 must be one of exact, f1, best_exact, bes",
+        ),
+        (
+            "classification",
+            {"key_metric": "macro_f1"},
+            "--key_metric chooses among evaluated checkpoints: set --do_eval too",
         ),
         ("classification", {"class_weights": "c=1"}, "--class_weights must be .* each of a, b"),
         (
@@ -160,6 +166,26 @@ def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):
     changes |= {} if changes["do_train"] else {"do_predict": True}
     with pytest.raises(SystemExit, match=f"^error: .*{message}"):
         runs.main(runs.command(task, tmp_path, **files, **changes))
+
+
+@pytest.mark.parametrize(
+    ("task", "steps", "warned"),
+    [
+        ("classification", ["do_train"], ["eval_file", "predict_file"]),
+        ("classification", ["do_train", "do_eval", "do_predict"], []),
+        ("squad_v2", ["do_train", "do_eval"], ["predict_file"]),
+        ("squad_v2", ["do_train", "do_eval", "eval_file="], []),
+        ("squad_v2", ["span_model_dir=y"], []),
+        ("squad_v2", ["do_train", "span_model_dir=y"], ["eval_file", "predict_file"]),
+    ],
+)
+def test_files_that_nothing_reads_are_warned_of(task, steps, warned, caplog):
+    given = {"from_scratch": None, "eval_file": "a", "predict_file": "b"}
+    command = runs.command(task, pathlib.Path("x"), albert_config_file="c", **given)
+    finetune_checks.check_flags(runs.parse([*command, *(f"--{step}" for step in steps)]))
+    steps = {"eval_file": "do_eval", "predict_file": "do_predict"}
+    expected = [f"--{flag} is not read without --{steps[flag]}" for flag in warned]
+    assert [record.getMessage() for record in caplog.records] == expected
 
 
 def test_every_metric_that_may_be_named_is_reported():
