@@ -15,6 +15,8 @@ from albert_tf.text_files import CARRIAGE_RETURN, JSON_LINES, json_lines, json_m
 _DOCUMENT = "-DOCSTART-"
 # Not all white space: a word may hold a no-break space.
 _SEPARATOR = re.compile("[ \t]+")
+# What no cell of a column can hold.
+_BETWEEN_CELLS = re.compile("[ \t\r\n]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +147,12 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
                 raise ValueError(
                     f"{where}: expected a label for each of {len(words)} tokens, got {len(labels)}"
                 )
+            for label in labels:
+                if _BETWEEN_CELLS.search(label):
+                    raise ValueError(
+                        f"{where}: expected labels without spaces, tabs and line ends, as in "
+                        f"CoNLL's columns, got {label!r}"
+                    )
         yield _Sentence([number] * len(words), words, labels)
 
 

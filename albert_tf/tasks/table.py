@@ -45,14 +45,19 @@ def find_labels(path: str, columns: TableColumns, several: bool = False) -> tupl
       several: See read_texts.
 
     Raises:
-      ValueError: If there are fewer than two; see also read_texts.
+      ValueError: If there are fewer than two, or one has a tab or a line end, which files of
+        predictions could not hold; see also read_texts.
     """
     names = columns.names(labelled=True)
-    cells = (
-        row[columns.label]
-        for _, row in table_files.text_rows(path, names, _of_several(columns, several))
-    )
-    labels = {label for cell in cells for label in (_parts(cell) if several else [cell])}
+    labels: set[str] = set()
+    for number, row in table_files.text_rows(path, names, _of_several(columns, several)):
+        cell = row[columns.label]
+        if any(each in cell for each in "\t\r\n"):
+            raise ValueError(
+                f"{path}:{number}: expected a label without tabs and line ends, which separate "
+                f"cells and rows of predictions.tsv, got {cell!r}"
+            )
+        labels.update(_parts(cell) if several else [cell])
     if len(labels) < 2:
         found = f"only one label: {labels.pop()!r}" if labels else "no label"
         raise ValueError(

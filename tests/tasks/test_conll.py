@@ -85,6 +85,14 @@ def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
             '{"tokens": ["a"], "labels": []}',
             "expected a label for each of 1 tokens, ",
         ),
+        *(
+            (
+                "a.jsonl",
+                json.dumps({"tokens": ["a", "b"], "labels": ["O", f"B-{between}x"]}),
+                "a.jsonl:1: expected labels without spaces, tabs and line ends, .*, got 'B-.+x'$",
+            )
+            for between in " \t\n\r"
+        ),
         (
             "a.jsonl",
             '{"tokens": ["a"], "labels": ["O"]}\n{"tokens": ["a"]}',

@@ -78,10 +78,10 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
     rows = [{"review": "x", "mood": mood} for mood in (10, 9, 2, "9")]
     path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
     assert table.find_labels(path, TEXT) == ("2", "9", "10")
-    rows += [{"review": "x", "mood": mood} for mood in ("ä\n\u2028b", True)]
+    rows += [{"review": "x", "mood": mood} for mood in ("ä\u2028b", True)]
     path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
     found = table.find_labels(path, TEXT)
-    assert found == ("10", "2", "9", "true", "ä\n\u2028b")
+    assert found == ("10", "2", "9", "true", "ä\u2028b")
     for directory in (str(tmp_path), "ram://labels"):
         labels.write(directory, found)
         assert labels.read(directory) == found
@@ -158,6 +158,10 @@ def test_other_mistakes(tmp_path):
         ValueError, match="t.csv: expected several labels in column 'mood', got only one label: 'a'"
     ):
         table.find_labels(path, TEXT)
+    for between in "\t\r\n":
+        path = write(tmp_path, "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n')
+        with pytest.raises(ValueError, match="t.csv:3: expected a label without tabs and line end"):
+            table.find_labels(path, TEXT)
     with pytest.raises(FileNotFoundError, match="none.csv does not exist"):
         table.find_labels(str(tmp_path / "none.csv"), TEXT)
 
