@@ -229,7 +229,8 @@ def _make_trainer(
 
 def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:
     distillation = Distillation(values.distillation_weight, values.temperature)
-    return Teacher(values.teacher, task, distillation, values.predict_batch_size)
+    batch_size = values.predict_batch_size
+    return Teacher(values.teacher, task, distillation, batch_size, values.task_name)
 
 
 def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:

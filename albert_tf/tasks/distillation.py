@@ -20,6 +20,7 @@ from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.conversion.run_record import SINGLE_LABEL, RunRecord
 from albert_tf.tasks import feature_cache, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
 from albert_tf.tasks.stored_predictions import probabilities_file
 from albert_tf.tasks.supervised_run import Split
@@ -38,6 +39,7 @@ class Teacher:
       task: The student's task, which is made to learn from it.
       distillation: How much.
       batch_size: Texts that it predicts at a time, over all replicas.
+      task_name: Names the student's task.
 
     Raises:
       FileNotFoundError: If there is no such model, or no vocabulary beside it.
@@ -45,7 +47,9 @@ class Teacher:
         other classes.
     """
 
-    def __init__(self, path: str, task: Any, distillation: Distillation, batch_size: int) -> None:
+    def __init__(
+        self, path: str, task: Any, distillation: Distillation, batch_size: int, task_name: str
+    ) -> None:
         is_tagger = isinstance(task, TokenClassificationTask)
         if not is_tagger and task.problem_type != SINGLE_LABEL:
             raise ValueError(
@@ -74,7 +78,10 @@ class Teacher:
             )
         kind = "token_classification" if is_tagger else "classification"
         run = run_record.find(self._path)
-        if run and run.is_for_another(RunRecord(kind, task.problem_type, "", "")):
+        if run and (
+            run.is_for_another(RunRecord(kind, task.problem_type, "", ""))
+            or _are_two_of_glue(run.task_name, task_name)
+        ):
             raise ValueError(
                 f"`teacher` {path} was trained for {run.task_name}: give a teacher for this task"
             )
@@ -129,6 +136,13 @@ class Teacher:
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)
+
+
+def _are_two_of_glue(first: str, second: str) -> bool:
+    """Whether two tasks are different ones of GLUE, whose classes may have the same names."""
+    # MNLI's two are one folder's.
+    folders = [GLUE_TASKS[name].folder for name in (first, second) if name in GLUE_TASKS]
+    return len(set(folders)) == 2
 
 
 def _digest_of(weights: Mapping[str, np.ndarray]) -> str:

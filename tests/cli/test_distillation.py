@@ -99,7 +99,7 @@ def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path,
     monkeypatch.setattr(finetune, "Teacher", lambda path, task, *how: made.append((path, *how)))
     values = runs.parse(runs.command("mrpc", tmp_path, do_train=True, teacher=teacher, **given))
     finetune._teacher(values, None)
-    assert made == [(str(teacher), Distillation(*expected), 4)]
+    assert made == [(str(teacher), Distillation(*expected), 4, "mrpc")]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,9 @@ def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path,
         ("mrpc", {"teacher": "nowhere"}, "there is no checkpoint nowhere"),
         ("squad_v1", {}, "--teacher applies only to tasks with one class per text or per word"),
         ("sts-b", {}, "--teacher applies only to tasks with one class per text or per word"),
-        ("mnli", {}, "has the classes 0, 1, but the task has .*: give a teacher for this task"),
+        # Both tasks have the classes 0 and 1.
+        ("wnli", {}, "was trained for mrpc: give a teacher for this task"),
+        ("mnli", {}, "was trained for mrpc: give a teacher for this task"),
     ],
 )
 def test_what_can_not_be_learned_is_one_line(task, changes, message, teacher, tmp_path):
@@ -142,6 +144,14 @@ def test_a_teacher_of_another_kind_is_refused(teacher, tmp_path):
         (other / "run.json").write_text(json.dumps(record))
         with pytest.raises(SystemExit, match=f"^error: --teacher .* was trained for {task}: give"):
             runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=other))
+    # MNLI's two tasks are one: only its classes are others here.
+    record |= {"task_name": "mismnli", "problem_type": "single_label_classification"}
+    (other / "run.json").write_text(json.dumps(record))
+    message = (
+        "^error: --teacher .* has the classes 0, 1, but the task has .*: give a teacher for th"
+    )
+    with pytest.raises(SystemExit, match=message):
+        runs.main(runs.command("mnli", tmp_path, do_train=True, teacher=other))
 
 
 def test_words_get_their_teachers_probabilities(golden):
