@@ -148,9 +148,7 @@ def _token_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTa
 
     def read(split: str) -> list[Any]:
         examples = conll.read_sentences(_file(values, split), classes, split != "test")
-        # A teacher's predictions of the training set are scored, too.
-        is_scored = split != "train" or values.teacher
-        if is_scored and token_classification.is_labelled(examples):
+        if split != "train" and token_classification.is_labelled(examples):
             tag_scores.check_installed(classes)
         return examples
 

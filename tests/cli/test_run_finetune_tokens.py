@@ -9,6 +9,7 @@ import importlib.util
 import json
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -154,22 +155,30 @@ def test_bad_input_ends_before_training(sentences, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("needs_it", ["do_eval", "teacher"])
-def test_without_seqeval_a_run_that_would_need_it_does_not_begin(
-    trained, tmp_path, monkeypatch, needs_it
-):
-    write(tmp_path / "train.conll")
-    write(tmp_path / "dev.conll")
+@pytest.fixture
+def without_seqeval(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "seqeval" else find_spec(name)
     )
+    monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
+
+
+def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, without_seqeval):
+    write(tmp_path / "train.conll")
+    write(tmp_path / "dev.conll")
     with pytest.raises(
         SystemExit, match="^error: the package 'seqeval', which scores entities, is"
     ):
-        value = trained / "out/model.ckpt-best" if needs_it == "teacher" else True
-        runs.main(command(tmp_path, do_train=True, **{needs_it: value}))
+        runs.main(command(tmp_path, do_train=True, do_eval=True))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_student_learns_without_seqeval(trained, tmp_path, without_seqeval):
+    """The teacher's predictions of the training set are not scored."""
+    write(tmp_path / "train.conll")
+    runs.main([*command(tmp_path, do_train=True, teacher=trained / "out"), "--train_step=2"])
+    assert (tmp_path / "out" / "model.ckpt-2.index").exists()
 
 
 def test_hugging_face_gets_a_tagger_with_its_labels(trained, tmp_path):
