@@ -32,7 +32,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     Each word is split into pieces by itself, and its first piece carries its tag; no other position
     counts. Windows end between words, and each word is in one window. A word without pieces, as one
     of control characters alone, gets the default tag. Predictions are the probabilities
-    `<float64>[W, C]` of all words of all sentences.
+    `<float64>[W, C]` of all words of all sentences, 0 for a word without pieces.
 
     Args:
       options: See SupervisedTask.
@@ -115,7 +115,6 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         is_word, words = _words(examples, features)
         count = sum(len(example.words) for example in examples)
         probabilities = np.zeros((count, len(self.classes)))
-        probabilities[:, tags.default(self.classes)] = 1.0
         probabilities[words] = metrics.softmax(outputs[rows[is_word], columns[is_word]])
         return probabilities
 
@@ -130,13 +129,16 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         return dataclasses.replace(features, sequences=sequences)
 
     def scores(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> dict[str, float]:
-        """Returns those of tag_scores, and `eval_loss`, the mean over words."""
+        """Returns those of tag_scores, and `eval_loss`, the mean over words that have pieces."""
         if not is_labelled(examples):
             return {}
         expected = self._expected(examples)
         found = tag_scores.scores(expected, self._tags(examples, predictions), self.classes)
-        labels = [label for example in examples for label in example.labels]
-        return {**found, "eval_loss": metrics.log_loss(labels, predictions)}
+        labels = np.array([label for example in examples for label in example.labels])
+        is_read = _are_read(predictions)
+        # What is stored may be rounded to 0.
+        shares = np.maximum(predictions[is_read], 0.5 * 10.0**-_DIGITS)
+        return {**found, "eval_loss": metrics.log_loss(labels[is_read], shares)}
 
     def write(
         self, directory: str, split: str, examples: Sequence[TokenExample], predictions: np.ndarray
@@ -178,7 +180,10 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
 
     def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:
         """Returns the likeliest tags, by sentence."""
-        found = iter(predictions.argmax(axis=-1).tolist())
+        ids = np.where(
+            _are_read(predictions), predictions.argmax(axis=-1), tags.default(self.classes)
+        )
+        found = iter(ids.tolist())
         return [
             [self.classes[i] for i in itertools.islice(found, len(example.words))]
             for example in examples
@@ -212,6 +217,11 @@ def _words(
     counts = np.array([len(example.words) for example in examples])
     rows = np.repeat(features.scalars["example_index"], features.lengths)[is_word]
     return is_word, (np.cumsum(counts) - counts)[rows] + numbers[is_word] - 1
+
+
+def _are_read(predictions: np.ndarray) -> np.ndarray:
+    """Returns which words `<bool>[W]` have a prediction: those that have pieces."""
+    return predictions.any(axis=-1)
 
 
 def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:

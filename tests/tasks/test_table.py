@@ -83,8 +83,8 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
     found = table.find_labels(path, TEXT)
     assert found == ("10", "2", "9", "true", "ä\u2028b")
     for directory in (str(tmp_path), "ram://labels"):
-        labels.write(directory, found)
-        assert labels.read(directory) == found
+        labels.write(directory, (*found, "a\nb"))
+        assert labels.read(directory) == (*found, "a\nb")
 
 
 @pytest.mark.parametrize(

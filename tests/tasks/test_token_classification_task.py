@@ -96,12 +96,12 @@ def test_predictions_are_of_all_words_in_order(task, examples):
     found = task.predictions(examples, FeatureTable.from_rows(rows), logits)
     words = [pair for each in examples for pair in zip(each.words, each.labels, strict=True)]
     assert found.shape == (len(words), 3)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
     share = np.exp(4) / (np.exp(4) + 2)
     for (word, label), row in zip(words, found, strict=True):
         if word in "\x01\x02":
-            assert row.tolist() == [1, 0, 0], "a word without pieces is outside"
+            assert not row.any(), "nothing is known of a word without pieces"
         else:
+            np.testing.assert_allclose(row.sum(), 1, atol=1e-12)
             assert row[label] == pytest.approx(share)
 
 
@@ -140,6 +140,30 @@ def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
     assert (tmp_path / "dev_confusion.tsv").read_text() == "\tlow\tcap\nlow\t1\t1\ncap\t0\t1\n"
     by_type = (tmp_path / "dev_scores_by_type.tsv").read_text().splitlines()
     assert by_type[1:] == ["cap\t0.5\t1\t0.666667\t1", "low\t1\t0.5\t0.666667\t2"]
+
+
+def test_a_word_without_pieces_is_outside_and_has_no_loss(tokenizer, tmp_path):
+    task = TokenClassificationTask(None, tokenizer, LENGTH, ("B-a", "O"))
+    examples = [example(["In", "\x01", "the"], [1, 0, 1])]
+    predictions = np.array([[0.25, 0.75], [0, 0], [0.5, 0.5]])
+    scores = task.scores(examples, predictions)
+    assert scores["eval_loss"] == pytest.approx(-np.log([0.75, 0.5]).mean())
+    assert scores["accuracy"] == pytest.approx(1 / 3)
+    task.write(str(tmp_path), "dev", examples, predictions)
+    text = (tmp_path / "dev_predictions.conll").read_text()
+    assert text == "In\tO\tO\n\x01\tB-a\tO\nthe\tO\tB-a\n"
+
+
+def test_stored_predictions_score_as_they_did(task, tmp_path):
+    """They are stored with 7 digits, so that the smallest are 0."""
+    examples = [example(["In", "the"], [0, 1])]
+    predictions = np.array([[0.75, 0.25, 0], [1 - 1e-9, 1e-9, 0]])
+    task.write(str(tmp_path), "test", examples, predictions)
+    mean = task.average([str(tmp_path)], "test", examples)
+    assert mean[1, 1] == 0
+    for found in (predictions, mean):
+        loss = task.scores(examples, found)["eval_loss"]
+        assert loss == pytest.approx(-np.log([0.75, 0.5e-7]).mean())
 
 
 def test_what_is_written_can_be_read_again(task, tmp_path):
