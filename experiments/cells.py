@@ -36,16 +36,18 @@ class Cell:
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
         """Returns the keys of the steps to make.
 
-        If the cell is unfinished, or was trained in `work`, results kept from a training elsewhere
-        are made again: a cell's results must all come from one training, and checkpoints are not
-        kept.
+        If the cell is unfinished, or some of its results were made in `work`, those kept from a
+        training elsewhere are made again: a cell's results must all come from one training, and
+        checkpoints are not kept. In fine-tuning that is the fine-tuning; what a start is judged by
+        is shared with the other cells of that start.
         """
-        trained = self.pretrain or self.finetune
-        if self.is_finished(kept) and not _metrics(work, trained).exists():
+        results = () if self.finetune else self.results.values()
+        follow = (self.pretrain or self.finetune, *results, *self.measures.values())
+        foreign = [key for key in follow if not _is_of(work, kept, key)]
+        if self.is_finished(kept) and len(foreign) == len(follow):
             return []
-        follow = (trained, *self.results.values(), *self.measures.values())
         keys = [key for key in self.step_keys() if not _metrics(kept, key).exists()]
-        return keys + [key for key in follow if not _is_of(work, kept, key)]
+        return keys + foreign
 
 
 def _is_of(work: pathlib.Path, kept: pathlib.Path, key: str) -> bool:

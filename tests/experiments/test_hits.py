@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from experiments import hits, outcomes, report, run_step, study
 from experiments.plan import Plan
 from experiments.steps import Step
 from tests import finetune_runs as runs
+from tests.experiments.test_run_step import run_all
 from tests.script_flags import parse
 
 STUDY = """
@@ -133,6 +135,17 @@ def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert "| pre-trained, 3e-4 | 2 of 2 | 0 | 1 | 0 | 0.7150 |" in text
     assert "| from scratch, 3e-4 | 2 of 2 | 0 | 2 | 2 | 0.4150 |" in text
+
+
+def test_a_fine_tuning_is_run_again_alone(tmp_path):
+    """Not those of the same start, nor is the start judged again."""
+    plan = Plan(study.read_study("era"), study.read_scale("smoke"))
+    work, kept = tmp_path / "work", tmp_path / "kept"
+    run_all(plan, work, kept)
+    shutil.rmtree(work)
+    first = plan.cells[0]
+    (kept / first.finetune / "metrics.json").unlink()
+    assert plan.missing(kept, work) == [first.finetune, first.measures[""]]
 
 
 def test_what_was_tuned_elsewhere_is_tuned_again_to_be_measured(tmp_path):

@@ -146,6 +146,26 @@ def test_a_cell_that_is_judged_in_part_has_not_run(plan, tmp_path):
     assert set(plan.missing(kept, tmp_path / "elsewhere")) == again - {cell.pretrain}
 
 
+def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, tmp_path):
+    """In a clone that has metrics alone, for a cell that starts from it."""
+    work, kept, clone = tmp_path / "work", tmp_path / "kept", tmp_path / "clone"
+    run_all(plan, work, kept)
+    old, more, _ = plan.cells
+    shutil.rmtree(kept / more.results["dev"])
+    new = plan.missing(kept, clone)
+    assert set(new) == {more.pretrain, *more.results.values(), *more.measures.values()}
+    shutil.copytree(work, clone)
+    for path in clone.glob("*/metrics.json"):
+        record = json.loads(path.read_text())
+        if path.parent.name in (*new, old.pretrain):
+            path.write_text(json.dumps({**record, "seconds": 9e9}))
+        else:
+            path.unlink()
+    for key in new:
+        shutil.copytree(clone / key, kept / key, dirs_exist_ok=True)
+    assert plan.missing(kept, clone) == []
+
+
 def test_a_gap_has_an_interval_over_both_tests_documents(plan):
     """Of the arms the first has 0.2 more on `dev`; each seed's documents say so alike."""
     claim = claims.Claim("", "gap_loss", "more", "old", 0.05)

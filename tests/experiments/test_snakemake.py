@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 from experiments import run_step, study, tuning
 from experiments.plan import Plan
 from tests.experiments.test_run_step import FAKE, kept_keys, results, run_all
+from tests.experiments.test_study import STUDY
 from tests.experiments.test_tuning import SCALE, TUNED
 
 PYTHON = pathlib.Path(
@@ -133,6 +135,31 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
     plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
     assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
+
+
+def test_a_clone_runs_what_is_missing_once(tmp_path):
+    """Of several fine-tunings of a start one; of a chain of starts the one that is judged."""
+    warm, rates = tmp_path / "warm.toml", tmp_path / "rates.toml"
+    text = STUDY.replace("seeds = 2", "seeds = 1")
+    warm.write_text(text.replace('"with" = {', '"with" = { start = "without",'))
+    text = (study.HERE / "studies/era.toml").read_text().replace("seeds = 5", "seeds = 1")
+    rates.write_text(re.sub('"from scratch" = .*|"1e-3" = .*|(?s:.{2}claims.*)', "", text))
+    for name in (rates, warm):
+        finish(start(tmp_path, name, "--scripts", FAKE), tmp_path)
+        first = stamps(tmp_path)
+        shutil.rmtree(tmp_path / "work")
+        plan = Plan(study.read_study(str(name)), study.read_scale("smoke"))
+        cell = plan.cells[1]
+        lost = cell.results[""] if name == warm else cell.finetune
+        (tmp_path / "results/smoke/cells" / lost / "metrics.json").unlink()
+        # Slower, so that no metrics are those of before to the byte.
+        finish(start(tmp_path, name, "--scripts", FAKE, STEP_SECONDS="0.05"), tmp_path)
+        second = stamps(tmp_path)
+        changed = {path.parent.name for path in second if second[path] != first.get(path)}
+        own = {cell.pretrain, *cell.results.values()} if name == warm else {cell.finetune}
+        assert changed == {*own, *cell.measures.values()}
+        finish(start(tmp_path, name, "--scripts", FAKE), tmp_path)
+        assert stamps(tmp_path) == second
 
 
 def test_results_of_another_training_are_made_again(tmp_path):
