@@ -11,6 +11,23 @@ SECTIONS = (
     *("part", "text", "vocabulary", "extend", "records", "train_records", "dev_records"),
     *("config", "pretrain", "evaluate", "measure", "finetune", "hits"),
 )
+# What the plan sets itself: another value would collapse seeds, or lose a result.
+_RECORDS = ("output_file", "max_seq_length", "max_predictions_per_seq")
+_RUN = ("output_dir", "do_train", "do_eval", "random_seed", "albert_config_file")
+_OF_THE_PLAN = {
+    "part": ("output_dir",),
+    "vocabulary": ("model_prefix", "vocab_size"),
+    "extend": ("init_checkpoint", "spm_model_file", "output_dir"),
+    **dict.fromkeys(("records", "train_records", "dev_records"), _RECORDS),
+    "pretrain": (*_RUN, "input_file"),
+    "evaluate": (*_RUN, "input_file", "num_train_steps", *_RECORDS[1:]),
+    "measure": (*_RUN, "input_file", "documents_file", "measures_file", "probe_train_file"),
+    "finetune": _RUN,
+    "hits": (*_RUN, "measures_file"),
+}
+# What no study can have, whatever the script says: results are of records of one example each, and
+# their masks are in them.
+_ONLY = {"max_examples_per_row": 1, "masking": "static"}
 Settings = dict[str, dict[str, Any]]
 # What only an arm can say: whose weights it starts from, and how long it trains.
 _OWN = ("start", "share_of_steps")
@@ -71,7 +88,12 @@ def check_settings(values: dict[str, Any], where: str) -> Settings:
         require(known, f"{where}.text", "only train and dev", sorted(flags))
         for flag, value in flags.items():
             plain = isinstance(value, (str, int, float))
-            require(plain, f"{where}.{section}.{flag}", "one value", value)
+            where_set = f"{where}.{section}.{flag}"
+            require(plain, where_set, "one value", value)
+            owned = flag in _OF_THE_PLAN.get(section, ())
+            require(not owned, where_set, "no value, as the study's plan sets it", value)
+            only = _ONLY.get(flag, value)
+            require(value == only, where_set, f"{only}, as studies have no other records", value)
     return values
 
 

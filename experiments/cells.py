@@ -11,7 +11,7 @@ class Cell:
     """The steps of an arm and a seed: keys of its training, and by test of what judges it.
 
     In fine-tuning `pretrain` is not set, and results and unigram are of the model that it starts
-    from, if there is one. Records of packed examples get no measures.
+    from, if there is one.
     """
 
     arm: str

@@ -39,6 +39,8 @@ class Plan:
         for arm in list(study.arms)[: scale.most_arms]:
             for seed in [TRIAL_SEED] if trial else seeds:
                 self.cells.append(self._cell(arm, seed))
+        for claim in () if trial else study.claims:
+            self._check_differ(claim.better, claim.worse)
 
     def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
         """Returns the keys of the steps to make; see Cell.missing."""
@@ -62,6 +64,15 @@ class Plan:
         own = flags["num_train_steps"] * flags["train_batch_size"] * flags["max_seq_length"]
         return own + (self.tokens(settings["start"]) if "start" in settings else 0)
 
+    def _check_differ(self, *arms: str) -> None:
+        """Raises ValueError if two arms of a claim are the same cells."""
+        keys = [cell.step_keys() for cell in self.cells if cell.arm in arms and cell.seed == 1]
+        if len(keys) == 2 and keys[0] == keys[1]:
+            raise ValueError(
+                f"{self._study.path}: {' and '.join(map(repr, arms))} are the same cells: what "
+                "sets them apart is used nowhere ({part} must be in [text] or a file's flag)"
+            )
+
     def _cell(self, arm: str, seed: int) -> Cell:
         cell, settings = Cell(arm, seed), self.settings(arm)
         if "finetune" in self._study.arms[arm]:
@@ -76,8 +87,7 @@ class Plan:
             judged = {**settings, "records": common["records"]}
             evaluation = self._judge(cell, name, cell.pretrain, settings, seed, judged)
             dev = self.steps[evaluation.needs["dev"]]
-            packed = dev.flags.get("max_examples_per_row", 1) > 1
-            if not (packed or self._trial):
+            if not self._trial:
                 cell.measures[name] = self._measure(evaluation, judged, seed)
             if self._study.per_word:
                 counted = {**dev.flags, "words_file": "{out}/words.json"}

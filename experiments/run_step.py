@@ -179,7 +179,10 @@ def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
     if step.kind == "finetune":
         run = str(directory / "run")
         best = eval_results.Trial.read(run).best_step
-        return {"metrics": eval_results.read(run, best)}
+        metrics = eval_results.read(run, best)
+        if not metrics:
+            raise RuntimeError(f"{run} has no metrics of its best checkpoint: see its log.txt")
+        return {"metrics": metrics}
     return {}
 
 

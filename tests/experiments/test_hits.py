@@ -77,6 +77,12 @@ def test_examples_are_counted_by_document(tmp_path):
     assert found["documents"] == {"eval_accuracy": [[1, 3], [1, 1]]}
 
 
+def test_a_fine_tuning_without_metrics_is_not_finished(tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RuntimeError, match="run has no metrics of its best checkpoint"):
+        run_step._read_results(Step("finetune", {}, {}), tmp_path)
+
+
 def test_a_regression_has_no_accuracy(tmp_path):
     assert measured(runs.command("sts-b", tmp_path), tmp_path)["documents"] == {}
 

@@ -76,6 +76,13 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
 @pytest.mark.parametrize(
     "old, new, message",
     [
+        ("config = {", "pretrain = { random_seed = 1 }, config = {",
+         "with.pretrain.random_seed: expected no value, as the study's plan sets it, not 1"),
+        ("config = {", "finetune = { do_eval = false }, config = {", "do_eval: expected no value"),
+        ("config = {", "records = { max_seq_length = 32 }, config = {", "expected no value, as"),
+        ("config = {", "dev_records = { max_examples_per_row = 2 }, config = {",
+         "with.dev_records.max_examples_per_row: expected 1, as studies .* not 2"),
+        ("config = {", 'records = { masking = "dynamic" }, config = {', "expected static, as"),
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
         ("config =", "confg =", "with: expected only part, .* not 'confg'"),
         ('worse = "with"', 'worse = "without"', "expected two arms, not 'without'"),
@@ -200,6 +207,15 @@ def test_seeds_of_an_arm_share_records_and_differ_in_seed_only(tmp_path):
         *("text", "vocabulary", "records", "unigram", "pretrain", "evaluate"),
         *("documents", "measure"),
     }
+
+
+def test_arms_that_are_the_same_cells_are_refused(tmp_path):
+    """A part of the text that no flag reads changes nothing."""
+    text = STUDY.replace("config = { hidden_dropout_prob = 0.1 }", "part = { share = 0.25 }")
+    with pytest.raises(ValueError, match="own.toml: 'without' and 'with' are the same cells"):
+        cells(tmp_path, text)
+    read_it = '[base.text]\ntrain = "{part}/train.txt"\n[base.vocabulary]\n'
+    cells(tmp_path, text.replace("[arms]", f'{read_it}input_file = "{{text}}/train.txt"\n[arms]'))
 
 
 def test_a_changed_claim_changes_no_step(tmp_path):
