@@ -78,7 +78,7 @@ def _lines(
     yield ""
     yield "![Curves and differences](figure.png)"
     yield ""
-    yield from _claims(study, verdicts)
+    yield from _claims(study, verdicts, rows)
     if any(cell.finetune for cell in plan.cells):
         yield from _finetuning(study, rows)
         yield from paper.section(study, verdicts)
@@ -118,7 +118,7 @@ def _untuned(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
         )
 
 
-def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
+def _claims(study: Study, verdicts: Sequence[Verdict], cells: Sequence[Row]) -> Iterable[str]:
     yield "## Claims"
     yield ""
     yield (
@@ -148,8 +148,10 @@ def _claims(study: Study, verdicts: Sequence[Verdict]) -> Iterable[str]:
         interval = markdown.interval(None if found.low is None else (found.low, found.high))
         arms = f"{claim.better} {'=' if claim.equal else 'better than'} {claim.worse}"
         intervals = [interval, markdown.interval(found.over_documents)]
+        failed = [row for row in cells if row.failed and row.arm in (claim.better, claim.worse)]
+        lost = len({row.seed for row in failed})
         seen = [
-            found.pairs,
+            f"{found.pairs}, {lost} diverged" if lost else found.pairs,
             markdown.number(found.gain, "+.4f"),
             *intervals,
             markdown.number(found.least, ".4f"),
@@ -250,8 +252,12 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
             at_chance = sum(each["eval_accuracy"] <= each["eval_majority"] for each in told)
             range_of = ["", "", ""]
             if values:
-                medians[arm] = statistics.median(values)
-                range_of = [f"{x:.4f}" for x in (medians[arm], min(values), max(values))]
+                # A run that diverged is worse than any other.
+                worst = -sign_of(metric) * math.inf
+                medians[arm] = statistics.median([*values, *[worst] * failed])
+                known = math.isfinite(medians[arm])
+                median = f"{medians[arm]:.4f}" if known else "diverged"
+                range_of = [median, *(f"{x:.4f}" for x in (min(values), max(values)))]
             run = len(values) + failed
             learned = sum(row.learned and row.is_finished for row in cells)
             counts = [f"{run} of {len(cells)}", failed, learned, at_chance if told else ""]
@@ -267,7 +273,7 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
             "Highest",
         ]
         yield from markdown.table(heads, table)
-        if medians:
+        if any(map(math.isfinite, medians.values())):
             best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])
             yield f"Best median, selected on the same runs: {best}."
             yield ""

@@ -193,6 +193,35 @@ def test_a_report_on_fine_tuning_names_the_best(plan, tmp_path, metric, best):
     assert f"Best median, selected on the same runs: {best}." in text
 
 
+@pytest.mark.parametrize("metric", ["eval_loss", "eval_accuracy"])
+def test_a_rate_at_which_most_runs_diverge_is_not_the_best(tmp_path, metric):
+    """Three of five: its median is that of a run that diverged."""
+    text = 'question = "?"\npaper = "-"\nseeds = 5\n[arms]\n'
+    arms = "{ finetune = { from_scratch = true, learning_rate = %s } }"
+    text += f"high = {arms % '1e-3'}\nlow = {arms % '1e-5'}\n"
+    text += f'[[claims]]\ntext = ""\nmetric = "{metric}"\n'
+    text += 'better = "high"\nworse = "low"\neffect = 1\n'
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    asked, scale = study.read_study(str(path)), study.read_scale("cpu")
+    plan = Plan(asked, scale)
+    for cell in plan.cells:
+        diverged = cell.arm == "high" and cell.seed > 2
+        value = {"high": 0.9, "low": 0.7}[cell.arm] * (-1 if metric.endswith("loss") else 1)
+        record = {"metrics": {} if diverged else {metric: value + 0.01 * cell.seed}, "seconds": 1}
+        record["failed"] = "step 1 is not finite" if diverged else None
+        for key in cell.step_keys():
+            (tmp_path / key).mkdir()
+            found = record if key == cell.finetune else {"metrics": {}, "failed": record["failed"]}
+            (tmp_path / key / "metrics.json").write_text(json.dumps(found))
+    report.write(asked, scale, plan, tmp_path, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "Best median, selected on the same runs: low." in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| high | 5 of 5 | 3 |")]
+    assert row.split(" | ")[5] == "diverged"
+    assert f"| `{metric}` | 2, 3 diverged |" in text
+
+
 def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
     """The unigram loss is 7: a curve below 6.7 has learned."""
     kept = shutil.copytree(done[1], tmp_path / "kept")
