@@ -119,6 +119,8 @@ def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:
     require(claim.better != claim.worse, f"claim {claim.text!r}", "two arms", claim.worse)
     right = isinstance(claim.effect, (int, float)) and claim.effect > 0
     require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
+    right = isinstance(claim.equal, bool)
+    require(right, f"claim {claim.text!r}: equal", "true or false", claim.equal)
     if claim.paper:
         numbers = _numbers(claim.paper, f"claim {claim.text!r}: paper")
         right = claim.equal or numbers[0] > numbers[1]

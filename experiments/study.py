@@ -134,8 +134,8 @@ def read_study(name: str) -> Study:
             _check_tuned(arms)
         if not any("finetune" in level for level in arms.values()):
             claims.check_metrics(claimed, tests, study.probe, study.per_word, study.gap)
-            for claim in claimed:
-                _check_judged_alike(claim, arms, tests)
+        for claim in claimed:
+            _check_judged_alike(claim, study)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return study
@@ -212,25 +212,50 @@ def _tuning(values: dict[str, Any]) -> Tuning:
     return Tuning(tuple(map(float, rates)), share)
 
 
-def _check_judged_alike(
-    claim: claims.Claim, arms: Mapping[str, dict[str, Any]], tests: Mapping[str, Any]
-) -> None:
-    def judged_on(arm: str) -> list[Any]:
-        level = arms[arm]
-        sizes = [level.get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
-        part = {k: v for k, v in level.get("part", {}).items() if k.startswith("judged_")}
-        text = [level.get("text", {}).get("dev"), part]
-        return [text, level.get("dev_records", {}), sizes, tests or level.get("records", {})]
-
+def _check_judged_alike(claim: claims.Claim, study: Study) -> None:
+    arms, tests = study.arms, study.tests
     if claim.worse == claims.MAJORITY:
         return
-    alike = judged_on(claim.better) == judged_on(claim.worse)
+    if "finetune" in arms[claim.better]:
+        alike = _tuned_for(arms[claim.better]) == _tuned_for(arms[claim.worse])
+        require(alike, f"claim {claim.text!r}", "arms of one task, judged on the same files", None)
+        return
+    test = claim.metric.rpartition(".")[0]
+    # Those of a gap are two.
+    own = [tests[test]] if test in tests else [*tests.values()]
+    alike = _judged_on(arms[claim.better], own) == _judged_on(arms[claim.worse], own)
     expected = "arms judged on the same text, with records of the same flags, or [tests]"
     require(alike, f"claim {claim.text!r}", expected, None)
     if claim.metric.rpartition(".")[2] in claims.BY_PIECE:
         alike = _pieces_of(arms, claim.better) == _pieces_of(arms, claim.worse)
         expected = "arms of one vocabulary, or per_word and word_loss"
         require(alike, f"claim {claim.text!r}", expected, None)
+
+
+def _judged_on(level: Mapping[str, Any], tests: list[dict[str, Any]]) -> list[Any]:
+    """Returns what an arm's held-out records follow from, and how many of them count."""
+    dev = level.get("text", {}).get("dev")
+    sizes = [level.get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
+    part = _part_of(level, [dev, *(flags.get("input_file") for flags in tests)])
+    flags = [level.get("dev_records", {}), tests or level.get("records", {})]
+    return [dev, part, sizes, flags, level.get("evaluate", {})]
+
+
+def _tuned_for(level: Mapping[str, Any]) -> list[Any]:
+    """Returns what a fine-tuning arm's examples to evaluate on follow from."""
+    flags = level.get("finetune", {})
+    named = [flags.get(name) for name in ("task_name", "data_dir", "eval_file", "label_column")]
+    return [named, _part_of(level, named)]
+
+
+def _part_of(level: Mapping[str, Any], files: list[str | None]) -> dict[str, Any]:
+    """Returns what an arm's part sets that changes such files; see part.py."""
+    found = level.get("part", {})
+    # Their years are the judged ones.
+    judged = ("/dev.txt", "/passages_dev.jsonl")
+    if any(name and "{part}" in name and not name.endswith(judged) for name in files):
+        return found
+    return {name: value for name, value in found.items() if name.startswith("judged_")}
 
 
 def _pieces_of(arms: Mapping[str, dict[str, Any]], arm: str) -> list[Any]:

@@ -83,6 +83,8 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         ("config = {", "dev_records = { max_examples_per_row = 2 }, config = {",
          "with.dev_records.max_examples_per_row: expected 1, as studies .* not 2"),
         ("config = {", 'records = { masking = "dynamic" }, config = {', "expected static, as"),
+        ("effect = 0.05", 'effect = 0.05\nequal = "false"', "equal: expected true or false"),
+        ("config = {", "evaluate = { max_eval_steps = 9 }, config = {", "judged on the same text"),
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
         ("config =", "confg =", "with: expected only part, .* not 'confg'"),
         ('worse = "with"', 'worse = "without"', "expected two arms, not 'without'"),
@@ -169,6 +171,27 @@ def test_a_file_with_a_name_of_ours_is_refused(tmp_path, folder, read_file):
     with pytest.raises(ValueError, match=f"{name} is in experiments/{folder}, .*another name"):
         read_file(str(path))
     assert read_file(str(study.HERE / folder / f"{name}.toml"))
+
+
+def test_a_test_on_a_part_of_the_text_needs_arms_of_one_part(tmp_path):
+    tests = '[tests]\ndev = {}\ntrain = { input_file = "{part}/train.txt" }\n[arms]'
+    text = STUDY.replace("[arms]", tests).replace(
+        "config = {", "part = { share = 0.5 }, config = {"
+    )
+    read(tmp_path, text.replace("masked_lm_loss", "dev.masked_lm_loss"))
+    with pytest.raises(ValueError, match="arms judged on the same text"):
+        read(tmp_path, text.replace("masked_lm_loss", "train.masked_lm_loss"))
+
+
+@pytest.mark.parametrize("flag", ["eval_file", "data_dir", "task_name"])
+def test_fine_tunings_are_compared_on_the_same_files(tmp_path, flag):
+    text = STUDY.replace(
+        "config = { hidden_dropout_prob = 0.1 }", "finetune = { learning_rate = 1e-4 }"
+    )
+    text = text.replace("[arms]", "[base.finetune]\nfrom_scratch = true\n[arms]")
+    read(tmp_path, text)
+    with pytest.raises(ValueError, match="arms of one task, judged on the same files"):
+        read(tmp_path, text.replace("learning_rate = 1e-4", f'{flag} = "other"'))
 
 
 def test_tests_have_what_all_arms_have_in_common(tmp_path):
