@@ -83,6 +83,19 @@ def check_flags(values: flags.FlagValues) -> None:
             raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
     _warn_of_unread_files(values)
+    _warn_of_windows(values)
+
+
+def _warn_of_windows(values: flags.FlagValues) -> None:
+    """Warns of windows on texts that don't overlap."""
+    room = values.max_seq_length - 2
+    if values.windows and values.doc_stride >= room:
+        logging.warning(
+            "--doc_stride %d: windows of %d tokens (--max_seq_length without [CLS] and [SEP]) do "
+            "not overlap: set --doc_stride to half of that",
+            values.doc_stride,
+            room,
+        )
 
 
 def _warn_of_unread_files(values: flags.FlagValues) -> None:

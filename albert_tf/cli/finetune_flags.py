@@ -154,7 +154,7 @@ def _define_text(values: flags.FlagValues) -> None:
         "windows",
         None,
         ["mean", "max"],
-        "Read texts longer than max_seq_length in overlapping windows, doc_stride apart, for "
+        "Read texts longer than max_seq_length in windows, doc_stride apart, for "
         "classification, multilabel and regression: the probabilities of a text are the mean or "
         "the maximum over its windows. By default such a text is cut.",
     )
@@ -210,7 +210,8 @@ def _define_squad(values: flags.FlagValues) -> None:
             "doc_stride",
             128,
             "Distance in tokens between the starts of successive windows on a "
-            "long paragraph or text.",
+            "long paragraph or text. Those on texts overlap only if it is less than "
+            "max_seq_length - 2.",
         ),
         ("max_query_length", 64, "Maximum length of a question in tokens; longer ones are cut."),
         ("max_answer_length", 30, "Maximum length of an answer in tokens."),

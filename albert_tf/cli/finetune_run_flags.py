@@ -139,8 +139,8 @@ def _define_evaluation(values: flags.FlagValues) -> None:
         "key_metric",
         None,
         "The metric by which checkpoints are compared, any that the task reports, such as "
-        "macro_f1; or eval_loss, whose smallest value is the best. By default the task's main "
-        "metric.",
+        "macro_f1; or eval_loss, whose smallest value is the best. f1 of two classes is that of "
+        "the second class in labels.jsonl. By default the task's main metric.",
     )
     group.boolean(
         "do_predict",

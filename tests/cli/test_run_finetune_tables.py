@@ -188,6 +188,15 @@ def test_files_that_nothing_reads_are_warned_of(task, steps, warned, caplog):
     assert [record.getMessage() for record in caplog.records] == expected
 
 
+@pytest.mark.parametrize(("windows", "stride"), [("mean", 126), ("max", 125), (None, 128)])
+def test_windows_that_do_not_overlap_are_warned_of(windows, stride, caplog):
+    given = {"windows": windows, "doc_stride": stride, "max_seq_length": 128, "do_train": True}
+    command = runs.command("classification", pathlib.Path("x"), albert_config_file="c", **given)
+    finetune_checks.check_flags(runs.parse(command))
+    assert ("126: windows of 126 tokens" in caplog.text) == (windows == "mean")
+    assert ("do not overlap" in caplog.text) == (windows == "mean")
+
+
 def test_every_metric_that_may_be_named_is_reported():
     texts = [TextExample(str(i), "a", None, label) for i, label in enumerate((0, 1, 1))]
     several = [TextExample(str(i), "a", None, labels) for i, labels in enumerate(((0,), (), (1,)))]
