@@ -262,16 +262,8 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
             learned = sum(row.learned and row.is_finished for row in cells)
             counts = [f"{run} of {len(cells)}", failed, learned, at_chance if told else ""]
             table.append([arm, *counts, *range_of])
-        heads = [
-            "Arm",
-            "Run",
-            "Diverged",
-            "In verdicts",
-            "At chance",
-            "Median",
-            "Lowest",
-            "Highest",
-        ]
+        heads = ["Arm", "Run", "Diverged", "In verdicts", "At chance"]
+        heads += ["Median", "Lowest", "Highest"]
         yield from markdown.table(heads, table)
         if any(map(math.isfinite, medians.values())):
             best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])

@@ -51,7 +51,9 @@ class AlbertLayer(keras.layers.Layer):
 
     def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
         # No autocast: layers do their own casts, so that a weight is cast once per pass.
-        return self.add_weight(shape, initializer, "float32", autocast=False, name=name)
+        return self.add_weight(
+            name=name, shape=shape, initializer=initializer, dtype="float32", autocast=False
+        )
 
 
 class Embeddings(AlbertLayer):

@@ -221,7 +221,7 @@ def _words(
 
 def _are_read(predictions: np.ndarray) -> np.ndarray:
     """Returns which words `<bool>[W]` have a prediction: those that have pieces."""
-    return predictions.any(axis=-1)
+    return predictions.max(axis=-1) > 0
 
 
 def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:

@@ -139,9 +139,10 @@ def test_answers_that_may_be_none(served, tmp_path):
     ],
 )
 def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content, message):
-    (tmp_path / "dev.csv").write_text(content)
+    file = tmp_path / ("dev.json" if task == "answer_v1" else "dev.csv")
+    file.write_text(content)
     with pytest.raises(ValueError, match=message):
-        scores.read(served[task], str(tmp_path / "dev.csv"), columns)
+        scores.read(served[task], str(file), columns)
 
 
 def test_each_question_of_squad_1_has_an_answer(served, tmp_path):

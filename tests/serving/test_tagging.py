@@ -55,6 +55,7 @@ def python_answers(task, sentences, logits_of):
     for i, row in enumerate(rows):
         logits[i, : len(row["input_ids"])] = logits_of(row)
     found = task.predictions(examples, FeatureTable.from_rows(rows), logits)
+    found[~found.any(axis=1), tags.default(task.classes)] = 1.0  # Words without pieces.
     best, probabilities = found.argmax(axis=1), found.max(axis=1)
     answers, first = [], 0
     for text, each in zip(sentences, places, strict=True):
