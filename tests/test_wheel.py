@@ -130,9 +130,9 @@ def test_from_text_to_predictions(commands, tmp_path):
         "--vocab_size=200")  # fmt: skip
     run("albert-create-pretraining-data", "--input_file=text.txt", vocabulary,
         "--output_file=records/all.tfrecord", "--max_seq_length=64", "--dupe_factor=1",
-        "--max_predictions_per_seq=5", "--num_processes=2")  # fmt: skip
+        "--max_predictions_per_seq=10", "--num_processes=2")  # fmt: skip
     run("albert-pretrain", "--albert_config_file=tiny.json", "--input_file=records/all.tfrecord",
-        "--output_dir=pretrained", "--max_seq_length=64", "--max_predictions_per_seq=5",
+        "--output_dir=pretrained", "--max_seq_length=64", "--max_predictions_per_seq=10",
         "--train_batch_size=4", "--num_train_steps=10", "--num_warmup_steps=2")  # fmt: skip
     run("albert-finetune", "--recipe=cola", "--task_name=classification", "--train_file=rows.csv",
         "--eval_file=rows.csv", "--nodo_predict", "--init_checkpoint=pretrained", vocabulary,
