@@ -10,8 +10,8 @@ import time
 
 from absl import logging
 
-# How long the others wait for the first process.
-_WAIT_SECONDS = 300.0
+# How long processes wait for each other.
+WAIT_SECONDS = 300.0
 
 
 def hosts() -> dict[str, list[str]]:
@@ -77,7 +77,7 @@ def check_first_address() -> None:
                     "or give another port"
                 ) from None
         return
-    deadline = time.monotonic() + _WAIT_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
@@ -91,10 +91,14 @@ def check_first_address() -> None:
         time.sleep(1)
 
 
+def others() -> list[str]:
+    """Returns the addresses of the other processes."""
+    return [address for place, address in enumerate(addresses()) if place != index()]
+
+
 def log_others() -> None:
     """Says whom this process waits for: until all have started, nothing else is seen."""
-    others = [address for place, address in enumerate(addresses()) if place != index()]
-    logging.info("connecting with the other workers: %s", ", ".join(others))
+    logging.info("connecting with the other workers: %s", ", ".join(others()))
 
 
 def has_chief() -> bool:

@@ -51,7 +51,7 @@ def test_the_others_reach_it(address, monkeypatch):
     join(1)
     with socket.create_server(place):
         cluster.check_first_address()
-    monkeypatch.setattr(cluster, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(cluster.time, "sleep", lambda seconds: None)
     with pytest.raises(ValueError, match=f"the first process can't be reached at .*:{place[1]} "):
         cluster.check_first_address()
