@@ -7,16 +7,20 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from experiments.arms import merge, require
 from experiments.steps import ROOT, SCRIPTS
 
 if TYPE_CHECKING:  # The project's Python may lack tomllib.
     from experiments.study import Scale, Study
 
+# What weights that a model starts from must have in common with it.
+_SIZES_OF_A_START = ("embedding_size", "hidden_size", "intermediate_size")
 _OF_RECORDS = ("train_records", "dev_records")
 
 
@@ -29,11 +33,15 @@ def check(study: Study, scale: Scale, python: str) -> None:
       python: Of the project's own environment.
 
     Raises:
-      ValueError: If a script has no such flag or does not take its value, or a config is not valid.
+      ValueError: If a script has no such flag or does not take its value, a config is not valid or
+        does not fit what it is used with, or a file is not there.
     """
+    rows = list_settings(study, scale)
+    _check_files(rows)
+    _check_sizes(study, scale)
     process = subprocess.run(
         [python, "-m", "experiments.check_flags"],
-        input=json.dumps(list_settings(study, scale)),
+        input=json.dumps(rows),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -54,6 +62,35 @@ def list_settings(study: Study, scale: Scale) -> list[tuple[str, str, dict[str, 
     for name, flags in study.tests.items():
         rows.append((f"{study.path}: tests.{name}", "records", flags))
     return rows
+
+
+def _check_files(rows: list[tuple[str, str, dict[str, Any]]]) -> None:
+    for where, section, flags in rows:
+        for name, value in flags.items():
+            # A config has names, too: albert_base_v2.
+            is_file = name.endswith("_file") and name != "albert_config_file"
+            if not (is_file or name == "data_dir" or section == "text"):
+                continue
+            for path in filter(None, str(value).split(",")):
+                local = not ("{" in path or "://" in path)
+                there = not local or glob.glob(path, root_dir=ROOT)
+                require(there, f"{where}.{name}", f"a file that exists (seen from {ROOT})", path)
+
+
+def _check_sizes(study: Study, scale: Scale) -> None:
+    """Raises ValueError unless rows fit the models, and models those that they start from."""
+    for arm, level in study.arms.items():
+        own = merge(scale.settings, level)
+        length, config = own["pretrain"]["max_seq_length"], own["config"]
+        most = config.get("max_position_embeddings", length)
+        expected = f"max_seq_length at most the config's max_position_embeddings, {most}"
+        require(length <= most, f"{study.path}: {arm}", expected, length)
+        if "start" in level:
+            theirs = merge(scale.settings, study.arms[level["start"]])["config"]
+            for size in _SIZES_OF_A_START:
+                expected = f"that of its start, {theirs.get(size)}"
+                where = f"{study.path}: {arm}.config.{size}"
+                require(config.get(size) == theirs.get(size), where, expected, config.get(size))
 
 
 def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:

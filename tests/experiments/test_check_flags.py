@@ -53,6 +53,34 @@ def test_a_setting_that_no_script_takes(tmp_path, old, new, message):
     assert found.startswith(f"{tmp_path}/own.toml: {message}") and "\n" not in found
 
 
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("[arms]", '[base.text]\ntrain = "no/such.txt"\n[arms]',
+         "without.text.train: expected a file that exists .*, not 'no/such.txt'"),
+        ("[arms]", '[base.finetune]\ndata_dir = "no/glue"\n[arms]', "data_dir: .*'no/glue'"),
+        ("[arms]", "[base.pretrain]\nmax_seq_length = 128\n[arms]",
+         "without: expected max_seq_length at most .* max_position_embeddings, 64, not 128"),
+        ('"with" = { config = {', '"with" = { start = "without", config = { hidden_size = 64,',
+         "with.config.hidden_size: expected that of its start, 32, not 64"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together(tmp_path, old, new, message):
+    """Found at once, not when the first training starts."""
+    assert old in STUDY
+    asked = read(tmp_path, STUDY.replace(old, new))
+    with pytest.raises(ValueError, match=f"own.toml: .*{message}"):
+        check_flags.check(asked, study.read_scale("smoke"), sys.executable)
+
+
+@pytest.mark.parametrize("name", study.names("studies"))
+def test_the_studies_here_fit_together(name):
+    for scale in map(study.read_scale, study.names("scales")):
+        asked = study.read_study(name)
+        check_flags._check_files(check_flags.list_settings(asked, scale))
+        check_flags._check_sizes(asked, scale)
+
+
 def test_a_scales_own_settings_are_checked(tmp_path):
     path = tmp_path / "own.toml"
     text = (study.HERE / "scales/smoke.toml").read_text()
