@@ -35,9 +35,7 @@ def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
     """Compiles a step in this process and returns its figures."""
     with tempfile.TemporaryDirectory() as dump:
         os.environ["XLA_FLAGS"] = f"--xla_dump_to={dump} --xla_dump_hlo_module_re=.*micro_step.*"
-        step = _make_step(layers, form, recompute, jit_compile=True)
-        start = time.perf_counter()
-        step.get_concrete_function()
+        step, trace_seconds = _make_step(layers, form, recompute, jit_compile=True)
         traced = time.perf_counter()
         step().numpy()
         compiled = time.perf_counter()
@@ -46,7 +44,7 @@ def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
         (before,) = Path(dump).glob("*before_optimizations.txt")
         (report,) = Path(dump).glob("*memory-usage-report.txt")
         return {
-            "trace_seconds": traced - start,
+            "trace_seconds": trace_seconds,
             # The first step compiles and runs.
             "compile_seconds": (compiled - traced) - (ran - compiled),
             "instructions": len(re.findall(r"^\s+(?:ROOT )?\S+ = ", before.read_text(), re.M)),
@@ -56,7 +54,7 @@ def compile_one(layers: int, form: str, recompute: bool) -> dict[str, Any]:
 
 def run_in_turns(layers: int, recompute: bool) -> dict[str, float]:
     """Returns, by form, the median seconds of a step without XLA."""
-    steps = {form: _make_step(layers, form, recompute, jit_compile=False) for form in FORMS}
+    steps = {form: _make_step(layers, form, recompute, jit_compile=False)[0] for form in FORMS}
     seconds: dict[str, list[float]] = {form: [] for form in FORMS}
     for step in steps.values():
         step()
@@ -69,7 +67,10 @@ def run_in_turns(layers: int, recompute: bool) -> dict[str, float]:
     return {form: statistics.median(values) for form, values in seconds.items()}
 
 
-def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Callable[[], Any]:
+def _make_step(
+    layers: int, form: str, recompute: bool, jit_compile: bool
+) -> tuple[Callable[[], Any], float]:
+    """Returns a step, and how many seconds its tracing took."""
     import tensorflow as tf
     from base_model import CONFIG_FILE
 
@@ -98,8 +99,9 @@ def _make_step(layers: int, form: str, recompute: bool, jit_compile: bool) -> Ca
     step = tf.function(lambda: train_step(features))
     chosen = unroll if form == "unrolled" else loop
     albert_tf.model.encoder.unroll = albert_tf.model.encoder.loop = chosen
+    start = time.perf_counter()
     step.get_concrete_function()
-    return step
+    return step, time.perf_counter() - start
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
