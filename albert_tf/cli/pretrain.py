@@ -160,6 +160,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
             if does:
                 held.enter_context(run_lock.hold(values.output_dir, work))
     pretrain_checks.warn(values)
+    if not values.do_train:
+        pretrain_record.follow(values)
     # The chief makes the directory: other workers may be earlier.
     has_cache = chief or files.is_dir(values.output_dir)
     cache = os.path.join(values.output_dir, "input_files.json") if has_cache else None

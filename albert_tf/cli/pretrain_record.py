@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf import files
 from albert_tf.cli import checks
@@ -20,6 +20,8 @@ _FLAGS = (
     *("max_seq_length", "max_predictions_per_seq", "max_examples_per_row", "masking"),
     *("masked_lm_budget", "ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
 )
+# Those that an evaluation depends on: its last step, and its loss.
+_EVALUATIONS = ("num_train_steps", "sentence_order_weight")
 
 
 def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> None:
@@ -43,3 +45,24 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
         if before.get(name, now[name]) != now[name]
     ]
     checks.warn_of_changes(values.output_dir, changed)
+
+
+def follow(values: flags.FlagValues) -> None:
+    """Gives an evaluation the values of the run in output_dir; warns if others were given."""
+    path = os.path.join(values.output_dir, _RECORD_FILE)
+    if not files.is_file(path):
+        return
+    run = read_json_object(path)
+    changed = []
+    for name in _EVALUATIONS:
+        recorded = run.get(name, values[name].value)
+        if not values[name].present:
+            values[name].value = recorded
+        elif values[name].value != recorded:
+            changed.append(f"--{name}={recorded}, not {values[name].value}")
+    if changed:
+        logging.warning(
+            "%s: evaluating a run that was started with %s: give the same, or leave it out",
+            values.output_dir,
+            "; ".join(changed),
+        )

@@ -47,7 +47,8 @@ def evaluate_checkpoints(
         prefix = checkpoint.latest(trainer.output_dir)
         if prefix in (None, evaluated):
             what = "a new" if prefix else "the first"
-            waiting_since = _remind(f"{what} checkpoint in {trainer.output_dir}", waiting_since)
+            what += f" checkpoint in {trainer.output_dir}, up to step {last_step}"
+            waiting_since = _remind(what, waiting_since)
             time.sleep(poll_seconds)
             continue
         try:

@@ -186,6 +186,23 @@ def test_records_without_any_mask_are_evaluated(folder, copy, tmp_path):
     assert results["loss"] == results["sentence_order_loss"] > 0
 
 
+def test_an_evaluation_goes_by_what_the_run_was_started_with(folder, copy, monkeypatch, caplog):
+    monkeypatch.setattr(
+        "albert_tf.training.evaluation.time.sleep", lambda _: pytest.fail("no later one comes")
+    )
+    evaluation = {"do_train": False, "do_eval": True, "output_dir": copy}
+    runs.main(runs.command(folder, **evaluation, num_train_steps=None))
+    alone = eval_results.read_last(copy)
+    assert alone["global_step"] == 3 and "evaluating a run" not in caplog.text
+    changes = {"num_train_steps": 2, "sentence_order_weight": 0.5}
+    runs.main(runs.command(folder, **evaluation, **changes))
+    (line,) = (line for line in caplog.text.splitlines() if "evaluating a run" in line)
+    assert line.endswith(
+        "started with --num_train_steps=3, not 2; --sentence_order_weight=1.0, not 0.5: give the "
+        "same, or leave it out"
+    )
+
+
 # --- where it goes on -----------------------------------------------------------------------
 
 
