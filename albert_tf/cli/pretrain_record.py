@@ -19,6 +19,7 @@ _FLAGS = (
     *("poly_power", "train_batch_size", "random_seed", "sentence_order_weight", "precision"),
     *("max_seq_length", "max_predictions_per_seq", "max_examples_per_row", "masking"),
     *("masked_lm_budget", "ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
+    "gradient_accumulation_steps",  # Dropout's masks.
 )
 # Those that an evaluation depends on: its last step, and its loss.
 _EVALUATIONS = ("num_train_steps", "sentence_order_weight")

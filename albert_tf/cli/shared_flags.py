@@ -158,7 +158,8 @@ def _define_speed(values: flags.FlagValues) -> None:
         "gradient_accumulation_steps",
         1,
         "Number of parts into which each device splits its share of a batch, to process them one "
-        "after the other. More parts need less memory; the result is the same.",
+        "after the other. More parts need less memory; the result is the same but for dropout's "
+        "masks.",
         lower_bound=1,
     )
     group.boolean(

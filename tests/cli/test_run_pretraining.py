@@ -262,12 +262,13 @@ def test_a_resumed_run_is_warned_of_other_values(folder, copy, caplog):
     runs.main(runs.command(folder, output_dir=copy, num_train_steps=3))
     assert "resuming a run" not in caplog.text
     changes = {"train_batch_size": 6, "random_seed": 5, "num_train_steps": 3}
+    changes["gradient_accumulation_steps"] = 2
     changes["input_file"] = folder / "other"
     shutil.copy(folder / "a.tfrecord", folder / "other")
     runs.main(runs.command(folder, output_dir=copy, **changes))
     (found,) = (line for line in caplog.text.splitlines() if "resuming a run" in line)
     assert "train_batch_size " in found and ", not 6; random_seed " in found
-    assert "other records: to start a new one" in found
+    assert "gradient_accumulation_steps 1, not 2; other records: to start a new one" in found
     assert (copy / "pretraining.json").read_bytes() == before
 
 
