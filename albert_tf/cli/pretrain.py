@@ -31,6 +31,11 @@ from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
+# What decides how often workers call each other, besides pretrain_record.FLAGS.
+_SHARED = (
+    *("iterations_per_loop", "save_checkpoints_steps", "shard_optimizer_state"),
+    *("do_eval", "eval_batch_size", "max_eval_steps"),
+)
 # Seed of an evaluation's masks: the same for every --random_seed.
 _EVALUATION_SEED = -1
 
@@ -103,10 +108,12 @@ def check_records(
 def _check_shared(values: flags.FlagValues, records: Records, devices: Devices) -> None:
     # Each worker takes its part of an order that it works out itself.
     names = list(map(os.path.basename, records.files))
-    if not devices.agree(names, records.counts, values.random_seed, values.train_batch_size):
+    given = [getattr(values, name) for name in (*pretrain_record.FLAGS, *_SHARED)]
+    if not devices.agree(names, records.counts, given):
         raise ValueError(
             f"the workers see different records (this one {sum(records.counts)} in {len(names)} "
-            "files), or differ in --random_seed or --train_batch_size: give all the same"
+            "files), or differ in flags, such as --random_seed or --save_checkpoints_steps: give "
+            "all the same files and flags"
         )
 
 

@@ -245,14 +245,29 @@ def test_an_evaluation_beside_a_training_that_evaluates(folder, tmp_path):
     assert not list(tmp_path.glob("model.ckpt*"))
 
 
-def test_workers_that_see_different_records(folder, tmp_path, monkeypatch):
+def test_workers_that_see_different_records_or_flags(folder, tmp_path, monkeypatch):
+    """Else they would train different models, or wait for each other for ever."""
     compared = []
     monkeypatch.setattr(
         TensorFlowDevices, "agree", lambda devices, *values: compared.append(values)
     )
-    with pytest.raises(SystemExit, match="the workers see different records .this one 31 in 1 fi"):
-        runs.main(runs.command(folder, output_dir=tmp_path, random_seed=3, train_batch_size=4))
-    assert compared == [(["a.tfrecord"], [31], 3, 4)]
+    same = [{}, {"recompute": True}]
+    different = [
+        {"random_seed": 3},
+        {"train_batch_size": 4},
+        {"num_train_steps": 9},
+        {"save_checkpoints_steps": 7},
+        {"iterations_per_loop": 2},
+        {"gradient_accumulation_steps": 2},
+        {"do_eval": True},
+        {"max_eval_steps": 7},
+    ]
+    message = "the workers see different records .this one 31 in 1 files., or differ in flags"
+    for changes in (*same, *different):
+        with pytest.raises(SystemExit, match=message):
+            runs.main(runs.command(folder, output_dir=tmp_path, **changes))
+    assert compared[0][:2] == (["a.tfrecord"], [31])
+    assert [values == compared[0] for values in compared[1:]] == [True] + [False] * len(different)
 
 
 def test_a_tpus_name_without_use_tpu_is_ignored(folder, tmp_path, caplog):
