@@ -31,7 +31,7 @@ from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-# What decides how often workers call each other, besides pretrain_record.FLAGS.
+# What decides how often workers call each other, besides pretrain_record.RECORDED.
 _SHARED = (
     *("iterations_per_loop", "save_checkpoints_steps", "shard_optimizer_state"),
     *("do_eval", "eval_batch_size", "max_eval_steps"),
@@ -108,7 +108,7 @@ def check_records(
 def _check_shared(values: flags.FlagValues, records: Records, devices: Devices) -> None:
     # Each worker takes its part of an order that it works out itself.
     names = list(map(os.path.basename, records.files))
-    given = [getattr(values, name) for name in (*pretrain_record.FLAGS, *_SHARED)]
+    given = [getattr(values, name) for name in (*pretrain_record.RECORDED, *_SHARED)]
     if not devices.agree(names, records.counts, given):
         raise ValueError(
             f"the workers see different records (this one {sum(records.counts)} in {len(names)} "

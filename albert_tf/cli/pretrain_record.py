@@ -14,7 +14,7 @@ from albert_tf.text_files import read_json_object
 
 _RECORD_FILE = "pretraining.json"
 # All that shapes the weights of a run, besides its model and its records.
-FLAGS = (
+RECORDED = (
     *("optimizer", "learning_rate", "num_train_steps", "num_warmup_steps", "start_warmup_step"),
     *("poly_power", "train_batch_size", "random_seed", "sentence_order_weight", "precision"),
     *("max_seq_length", "max_predictions_per_seq", "max_examples_per_row", "masking"),
@@ -33,7 +33,7 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
       counts: Number of records by file.
       resumes: Whether the run is in output_dir.
     """
-    now = {name: getattr(values, name) for name in FLAGS}
+    now = {name: getattr(values, name) for name in RECORDED}
     now["records"] = {os.path.basename(path): count for path, count in counts.items()}
     path = os.path.join(values.output_dir, _RECORD_FILE)
     if not resumes or not files.is_file(path):
@@ -41,7 +41,7 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
         return
     before = read_json_object(path)
     changed = [
-        f"{name} {before[name]}, not {now[name]}" if name in FLAGS else "other records"
+        f"{name} {before[name]}, not {now[name]}" if name in RECORDED else "other records"
         for name in now
         if before.get(name, now[name]) != now[name]
     ]
