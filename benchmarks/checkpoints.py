@@ -20,6 +20,7 @@ from pathlib import Path
 import keras
 from base_model import CONFIGS
 from contestants import LEARNING_RATE
+from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.pretraining import PretrainingTask
@@ -38,12 +39,24 @@ def measure(model: str, directory: str, rounds: int) -> tuple[list[float], list[
     trainer = Trainer(PretrainingTask(config), _devices(), directory, make_optimizer)
     copied, written = [], []
     for _ in range(rounds):
+        _renew(trainer)
         start = time.perf_counter()
         trainer.save(keep_max=1)
         copied.append(time.perf_counter() - start)
         trainer.wait_until_saved()
         written.append(time.perf_counter() - start)
     return copied, written, next(Path(directory).glob("*.data-*")).stat().st_size
+
+
+def _renew(trainer: Trainer) -> None:
+    """Gives each variable a new array, as a step does: JAX keeps copies of those it has fetched."""
+    variables = [*trainer.model.variables, *trainer.optimizer.variables]
+    for variable in variables:
+        variable.assign(ops.copy(variable.value))
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.block_until_ready([variable.value for variable in variables])
 
 
 def _devices() -> Devices:
