@@ -137,29 +137,29 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     assert sorted(trained) == sorted(cell.pretrain for cell in plan.cells if cell.arm == "with")
 
 
-def test_a_clone_runs_what_is_missing_once(tmp_path):
+@pytest.mark.parametrize("kind", ["rates of a start", "a warm start"])
+def test_a_clone_runs_what_is_missing_once(tmp_path, kind):
     """Of several fine-tunings of a start one; of a chain of starts the one that is judged."""
-    warm, rates = tmp_path / "warm.toml", tmp_path / "rates.toml"
+    path = tmp_path / "own.toml"
     text = STUDY.replace("seeds = 2", "seeds = 1")
-    warm.write_text(text.replace('"with" = {', '"with" = { start = "without",'))
-    text = (study.HERE / "studies/era.toml").read_text().replace("seeds = 5", "seeds = 1")
-    rates.write_text(re.sub('"from scratch" = .*|"1e-3" = .*|(?s:.{2}claims.*)', "", text))
-    for name in (rates, warm):
-        finish(start(tmp_path, name, "--scripts", FAKE), tmp_path)
-        first = stamps(tmp_path)
-        shutil.rmtree(tmp_path / "work")
-        plan = Plan(study.read_study(str(name)), study.read_scale("smoke"))
-        cell = plan.cells[1]
-        lost = cell.results[""] if name == warm else cell.finetune
-        (tmp_path / "results/smoke/cells" / lost / "metrics.json").unlink()
-        # Slower, so that no metrics are those of before to the byte.
-        finish(start(tmp_path, name, "--scripts", FAKE, STEP_SECONDS="0.05"), tmp_path)
-        second = stamps(tmp_path)
-        changed = {path.parent.name for path in second if second[path] != first.get(path)}
-        own = {cell.pretrain, *cell.results.values()} if name == warm else {cell.finetune}
-        assert changed == {*own, *cell.measures.values()}
-        finish(start(tmp_path, name, "--scripts", FAKE), tmp_path)
-        assert stamps(tmp_path) == second
+    text = text.replace('"with" = {', '"with" = { start = "without",')
+    if kind == "rates of a start":
+        text = (study.HERE / "studies/era.toml").read_text().replace("seeds = 5", "seeds = 1")
+        text = re.sub('"from scratch" = .*|"1e-3" = .*|(?s:.{2}claims.*)', "", text)
+    path.write_text(text)
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    first = stamps(tmp_path)
+    shutil.rmtree(tmp_path / "work")
+    cell = Plan(study.read_study(str(path)), study.read_scale("smoke")).cells[1]
+    own = [cell.finetune] if cell.finetune else [*cell.results.values(), cell.pretrain]
+    (tmp_path / "results/smoke/cells" / own[0] / "metrics.json").unlink()
+    # Slower, so that no metrics are those of before to the byte.
+    finish(start(tmp_path, path, "--scripts", FAKE, STEP_SECONDS="0.05"), tmp_path)
+    second = stamps(tmp_path)
+    changed = {path.parent.name for path in second if second[path] != first.get(path)}
+    assert changed == {*own, *cell.measures.values()}
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    assert stamps(tmp_path) == second
 
 
 def test_results_of_another_training_are_made_again(tmp_path):
