@@ -7,12 +7,15 @@ import uuid
 from collections.abc import Sequence
 
 import tensorflow as tf
-from absl import logging
+from absl import flags, logging
 
 from albert_tf import checkpoint, files
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import layouts
 from albert_tf.training.devices import Devices
+
+# Flags of both scripts that decide how often workers call each other.
+CALLS_OF_WORKERS = ("iterations_per_loop", "save_checkpoints_steps", "eval_batch_size")
 
 
 def write_config(config: AlbertConfig, output_dir: str) -> None:
@@ -159,6 +162,28 @@ def warn_of_changes(output_dir: str, changes: Sequence[str]) -> None:
             "--output_dir",
             output_dir,
             "; ".join(changes),
+        )
+
+
+def check_workers_agree(
+    values: flags.FlagValues, devices: Devices, what: str, names: Sequence[str], *others: object
+) -> None:
+    """Checks that all workers train one model, and call each other equally often.
+
+    Args:
+      values: The flags.
+      devices: The devices of this worker.
+      what: Names what may differ besides flags, and this worker's, to people.
+      names: The flags that they must have in common.
+      *others: What else they must.
+
+    Raises:
+      ValueError: If they differ in any of it.
+    """
+    if not devices.agree(*others, [getattr(values, name) for name in names]):
+        raise ValueError(
+            f"the workers see different {what}, or differ in flags, such as --random_seed or "
+            "--save_checkpoints_steps: give all the same files and flags"
         )
 
 

@@ -277,14 +277,12 @@ def combine(values: flags.FlagValues) -> None:
         split: task.average(values.ensemble_dirs, split, examples[split]) for split in examples
     }
     checks.make_output_dir(values.output_dir)
-    source = f"the ensemble of {', '.join(values.ensemble_dirs)}"
+    to = task, values.output_dir, f"the ensemble of {', '.join(values.ensemble_dirs)}"
     scores: dict[str, float] = {}
     for split, predictions in found.items():
         if scores and examples[split] != examples["dev"]:
             predictions = task.tuned(predictions, scores)
-        scores = write_predictions(
-            task, values.output_dir, source, split, examples[split], predictions
-        )
+        scores = write_predictions(*to, split, examples[split], predictions)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf.cli import (
+    checks,
     finetune_export,
     finetune_flags,
     finetune_run_flags,
@@ -21,9 +22,9 @@ from albert_tf.training.devices import Devices
 # What workers must have in common besides data, classes and what shapes the weights: the rate, and
 # what decides how often they call each other.
 _SHARED = (
-    *("learning_rate", "gradient_accumulation_steps", "iterations_per_loop"),
-    *("save_checkpoints_steps", "early_stopping_patience", "eval_batch_size"),
-    *("predict_batch_size", "span_model_dir"),
+    *checks.CALLS_OF_WORKERS,
+    *("learning_rate", "gradient_accumulation_steps"),
+    *("early_stopping_patience", "predict_batch_size", "span_model_dir"),
 )
 
 
@@ -129,12 +130,8 @@ def check_shared(
     Raises:
       ValueError: If they differ in anything that decides it.
     """
-    if not devices.agree(classes, digests, settings, [getattr(values, name) for name in _SHARED]):
-        raise ValueError(
-            f"the workers see different examples or classes (this one "
-            f"{', '.join(classes) or 'none'}), or differ in flags, such as --random_seed or "
-            "--train_batch_size: give all the same files and flags"
-        )
+    what = f"examples or classes (this one {', '.join(classes) or 'none'})"
+    checks.check_workers_agree(values, devices, what, _SHARED, classes, digests, settings)
 
 
 def _check_exports(values: flags.FlagValues, exports: list[str]) -> None:

@@ -32,10 +32,7 @@ from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # What decides how often workers call each other, besides pretrain_record.RECORDED.
-_SHARED = (
-    *("iterations_per_loop", "save_checkpoints_steps", "shard_optimizer_state"),
-    *("do_eval", "eval_batch_size", "max_eval_steps"),
-)
+_SHARED = (*checks.CALLS_OF_WORKERS, "shard_optimizer_state", "do_eval", "max_eval_steps")
 # Seed of an evaluation's masks: the same for every --random_seed.
 _EVALUATION_SEED = -1
 
@@ -108,13 +105,9 @@ def check_records(
 def _check_shared(values: flags.FlagValues, records: Records, devices: Devices) -> None:
     # Each worker takes its part of an order that it works out itself.
     names = list(map(os.path.basename, records.files))
-    given = [getattr(values, name) for name in (*pretrain_record.RECORDED, *_SHARED)]
-    if not devices.agree(names, records.counts, given):
-        raise ValueError(
-            f"the workers see different records (this one {sum(records.counts)} in {len(names)} "
-            "files), or differ in flags, such as --random_seed or --save_checkpoints_steps: give "
-            "all the same files and flags"
-        )
+    what = f"records (this one {sum(records.counts)} in {len(names)} files)"
+    flags_of_all = (*pretrain_record.RECORDED, *_SHARED)
+    checks.check_workers_agree(values, devices, what, flags_of_all, names, records.counts)
 
 
 def _check_row_format(

@@ -259,12 +259,8 @@ class FeedForward(Sublayer):
 
     def read(self) -> SublayerWeights:
         """Returns the weights, cast."""
-        matrices = (
-            self.intermediate_kernel,
-            self.intermediate_bias,
-            self.output_kernel,
-            self.output_bias,
-        )
+        inner = (self.intermediate_kernel, self.intermediate_bias)
+        matrices = (*inner, self.output_kernel, self.output_bias)
         return SublayerWeights(
             *(ops.cast(weight, self.compute_dtype) for weight in matrices),
             *(ops.cast(weight, "float32") for weight in self.norm),

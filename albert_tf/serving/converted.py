@@ -77,7 +77,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
 
     Raises:
       ValueError: If the directory is not empty, the format unknown, a package missing, or an output
-        of the converted model NaN or infinite: then nothing is written.
+        of the model or the converted one NaN or infinite: then nothing is written.
     """
     directory = os.fspath(directory)
     check_format(file_format)
