@@ -17,6 +17,7 @@ from albert_tf.cli import (
     finetune_tasks,
     shared_flags,
 )
+from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.training.devices import Devices
 
 # What workers must have in common besides data, classes and what shapes the weights: the rate, and
@@ -100,7 +101,20 @@ def _warn_of_windows(values: flags.FlagValues) -> None:
 
 
 def _warn_of_unread_files(values: flags.FlagValues) -> None:
-    """Warns of files to evaluate on or to predict that nothing reads."""
+    """Warns of data that nothing reads."""
+    if values.task_name in (*GLUE_TASKS, "race"):
+        for _, flag, _ in finetune_tasks.SPLITS.values():
+            if values[flag].value:
+                logging.warning(
+                    "--%s is not read: --task_name=%s reads --data_dir", flag, values.task_name
+                )
+        return
+    if values.data_dir:
+        logging.warning(
+            "--data_dir is not read: --task_name=%s reads --train_file, --eval_file and "
+            "--predict_file",
+            values.task_name,
+        )
     fitted = finetune_export.splits_to_fit(values)
     # SQuAD's is evaluated on the file to predict.
     evaluates_it = values.do_eval and finetune_flags.squad_model(values) and not values.eval_file

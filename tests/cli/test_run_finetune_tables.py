@@ -180,12 +180,30 @@ def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):
     ],
 )
 def test_files_that_nothing_reads_are_warned_of(task, steps, warned, caplog):
-    given = {"from_scratch": None, "eval_file": "a", "predict_file": "b"}
+    given = {"from_scratch": None, "data_dir": "", "eval_file": "a", "predict_file": "b"}
     command = runs.command(task, pathlib.Path("x"), albert_config_file="c", **given)
     finetune_checks.check_flags(runs.parse([*command, *(f"--{step}" for step in steps)]))
     steps = {"eval_file": "do_eval", "predict_file": "do_predict"}
     expected = [f"--{flag} is not read without --{steps[flag]}" for flag in warned]
     assert [record.getMessage() for record in caplog.records] == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "warned"),
+    [
+        ("race", {"train_file": "a"}, ["--train_file is not read: --task_name=race reads"]),
+        ("mnli", {"predict_file": "a"}, ["--predict_file is not read: --task_name=mnli reads"]),
+        ("rte", {}, []),
+        ("classification", {"train_file": "a"}, ["--data_dir is not read: --task_name=class"]),
+    ],
+)
+def test_data_of_another_kind_of_task_are_warned_of(task, given, warned, caplog):
+    given = {"do_train": True, "from_scratch": None, "data_dir": "d", **given}
+    command = runs.command(task, pathlib.Path("x"), albert_config_file="c", **given)
+    finetune_checks.check_flags(runs.parse(command))
+    found = [record.getMessage() for record in caplog.records]
+    assert len(found) == len(warned)
+    assert all(message.startswith(start) for message, start in zip(found, warned, strict=True))
 
 
 @pytest.mark.parametrize(("windows", "stride"), [("mean", 126), ("max", 125), (None, 128)])
