@@ -97,7 +97,7 @@ def others() -> list[str]:
 
 
 def log_others() -> None:
-    """Says whom this process waits for: until all have started, nothing else is seen."""
+    """Logs whom this process waits for: until all have started, it logs nothing else."""
     logging.info("connecting with the other workers: %s", ", ".join(others()))
 
 

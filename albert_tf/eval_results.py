@@ -112,7 +112,7 @@ def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
 
 
 def is_scheduled(step: int, save_steps: int) -> bool:
-    """Whether an undisturbed run saves a checkpoint there; a signal asks for others."""
+    """Whether an undisturbed run saves a checkpoint there; a stopped run saves others, too."""
     return step % save_steps == 0
 
 

@@ -34,13 +34,13 @@ _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 def import_tensorflow(for_keras: bool = False) -> None:
     """Imports TensorFlow with oneDNN's operations, unless it already has been imported.
 
-    Args:
-      for_keras: Whether Keras is to run on it, whatever KERAS_BACKEND says: what only TensorFlow
-        does also takes models that were trained on JAX.
-
     The user's TF_CPP_MIN_LOG_LEVEL and TF_ENABLE_ONEDNN_OPTS take precedence; with level 0 all of
     TensorFlow's notes appear. Ends the process with one line if KERAS_BACKEND, which Keras reads
     next, names no package that is there.
+
+    Args:
+      for_keras: Whether Keras is to run on it, whatever KERAS_BACKEND says: what only TensorFlow
+        does also takes models that were trained on JAX.
     """
     if for_keras:
         os.environ["KERAS_BACKEND"] = "tensorflow"

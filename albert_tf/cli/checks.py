@@ -173,7 +173,7 @@ def check_workers_agree(
     Args:
       values: The flags.
       devices: The devices of this worker.
-      what: Names what may differ besides flags, and this worker's, to people.
+      what: What may differ besides flags, in words, for the message.
       names: The flags that they must have in common.
       *others: What else they must.
 

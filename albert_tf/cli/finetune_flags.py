@@ -146,8 +146,8 @@ def _define_text(values: flags.FlagValues) -> None:
     group.integer(
         "max_seq_length",
         512,
-        "Maximum length of a sequence in tokens, with [CLS] and [SEP]; longer text is cut. 512 is "
-        "the release's; 384 for SQuAD.",
+        "Maximum length of a sequence in tokens, with [CLS] and [SEP]; longer text is truncated. "
+        "512 is the release's; 384 for SQuAD.",
         lower_bound=4,
     )
     group.enum(
@@ -156,7 +156,7 @@ def _define_text(values: flags.FlagValues) -> None:
         ["mean", "max"],
         "Read texts longer than max_seq_length in windows, doc_stride apart, for "
         "classification, multilabel and regression: the probabilities of a text are the mean or "
-        "the maximum over its windows. By default such a text is cut.",
+        "the maximum over its windows. By default such a text is truncated.",
     )
     group.integer(
         "static_lengths",
@@ -213,7 +213,7 @@ def _define_squad(values: flags.FlagValues) -> None:
             "long paragraph or text. Those on texts overlap only if it is less than "
             "max_seq_length - 2.",
         ),
-        ("max_query_length", 64, "Maximum length of a question in tokens; longer ones are cut."),
+        ("max_query_length", 64, "Maximum length of a question in tokens; longer is truncated."),
         ("max_answer_length", 30, "Maximum length of an answer in tokens."),
         ("n_best_size", 20, "Number of answers per question in nbest_predictions.json."),
         ("start_n_top", 5, "Beam size of squad_v2: number of answer starts considered."),

@@ -170,7 +170,7 @@ _MAKERS = {
 
 
 def find_vocabulary(values: flags.FlagValues) -> None:
-    """Sets the vocabulary's flags, but for the file if one is named: the weights', or the run's.
+    """Sets the vocabulary's flags to those of the weights or the run; a file that is named stays.
 
     Raises:
       ValueError: If several lie there, or it is damaged.

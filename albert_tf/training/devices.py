@@ -28,7 +28,7 @@ class Devices(abc.ABC):
     calls the weights are the values of Keras' variables, wherever the devices keep them.
 
     Attributes:
-      name: Names them to people.
+      name: Their name in messages.
       is_chief: Whether this process is the one that writes files.
       input_context: Which part of the input this process feeds to its replicas.
       static_shapes: Whether a step is compiled for the shapes of its batch, even of short ones.

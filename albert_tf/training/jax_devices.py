@@ -232,7 +232,7 @@ class JaxDevices(Devices):
 def _values(
     variables: Sequence[keras.Variable], shardings: Sequence[NamedSharding]
 ) -> list[jax.Array]:
-    """Returns the variables' values, put where they shall lie."""
+    """Returns the variables' values, placed with these shardings."""
     for variable, sharding in zip(variables, shardings, strict=True):
         if variable.value.sharding != sharding:
             variable.assign(jax.device_put(np.asarray(variable.value), sharding))

@@ -19,7 +19,7 @@ from albert_tf.types import Array, Features
 class Gradients:
     """The losses of a global batch and their gradients; each replica calls it on its share.
 
-    The results are the same on all replicas; see TrainStep, whose equal it is up to the update.
+    The results are the same on all replicas; it does what TrainStep does, up to the update.
 
     Args:
       task: Defines the losses.

@@ -274,6 +274,6 @@ class Trainer:
 
 
 def _quick_enough(most: int, step_seconds: float | None) -> int:
-    """Returns how many steps a loop shall have."""
+    """Returns how many steps to run in one loop."""
     # A single step first: it triggers compilation and gives the step time.
     return min(most, max(1, int(_LOOP_SECONDS / step_seconds))) if step_seconds else 1
