@@ -65,7 +65,8 @@ def _draw_curves(axes, rows: Sequence[Row]) -> None:
         axes.axhline(loss, color="grey", linestyle=":")
     axes.set_xlabel("million tokens, without those of a start; dotted: the unigram loss")
     axes.set_ylabel("masked-LM training loss")
-    axes.legend(fontsize=8)
+    # Losses fall, so that corner is free; to find it by itself can take Matplotlib a second.
+    axes.legend(fontsize=8, loc="upper right")
 
 
 def _draw_cells(axes, study: Study, rows: Sequence[Row]) -> None:
