@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import queue
 import random
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Mapping
+from concurrent import futures
 
 from tools.campaign import outcomes, processes, programs
 from tools.campaign.outcomes import Outcome, Tally
@@ -71,27 +70,16 @@ def run(tally: Tally, names: list[str], count: int, seed: int, folder: pathlib.P
       folder: An empty folder.
     """
     chosen = [program for program in programs.PROGRAMS if program.name in names]
-    lives: queue.SimpleQueue[tuple[Undisturbed, int]] = queue.SimpleQueue()
     expected = [undisturbed(program, folder / program.name) for program in chosen]
-    for number in range(-(-count // _KILLS_OF_A_LIFE)):
-        lives.put((expected[number % len(expected)], number))
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            try:
-                one, number = lives.get_nowait()
-            except queue.Empty:
-                return
-            for outcome in _Life(one, number, seed).outcomes():
-                with lock:
-                    tally.add(f"kills, {one.program.name}", outcome, f"(life {number})")
-
-    threads = [threading.Thread(target=work) for _ in range(len(os.sched_getaffinity(0)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    lives = [
+        (expected[number % len(expected)], number)
+        for number in range(-(-count // _KILLS_OF_A_LIFE))
+    ]
+    with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = pool.map(lambda life: _Life(*life, seed).outcomes(), lives)
+        for (one, number), of_life in zip(lives, found, strict=True):
+            for outcome in of_life:
+                tally.add(f"kills, {one.program.name}", outcome, f"(life {number})")
 
 
 class _Life:

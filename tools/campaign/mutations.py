@@ -9,8 +9,8 @@ import queue
 import re
 import resource
 import shutil
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
 from multiprocessing.connection import Connection
 
 from tools.campaign import (
@@ -54,18 +54,25 @@ def run(tally: Tally, names: Sequence[str], count: int, seed: int, folder: pathl
       seed: Seed of all draws.
       folder: Where the files are.
     """
-    work: queue.SimpleQueue[tuple[str, range]] = queue.SimpleQueue()
-    for name, numbers in _shares(names, count):
-        work.put((name, numbers))
-    lock = threading.Lock()
-    threads = [
-        threading.Thread(target=_work, args=(work, tally, lock, seed, folder / str(i)))
-        for i in range(len(os.sched_getaffinity(0)))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    batches = list(_shares(names, count))
+    idle: queue.SimpleQueue[Watched] = queue.SimpleQueue()
+
+    def attempt(batch: tuple[str, range]) -> list[tuple[str, Outcome]]:
+        name, numbers = batch
+        watched = idle.get()
+        try:
+            return [watched.attempt(name, number) for number in numbers]
+        finally:
+            idle.put(watched)
+
+    with contextlib.ExitStack() as processes:
+        workers = len(os.sched_getaffinity(0))
+        for i in range(workers):
+            idle.put(processes.enter_context(contextlib.closing(Watched(folder / str(i), seed))))
+        with futures.ThreadPoolExecutor(workers) as pool:
+            for (name, _), found in zip(batches, pool.map(attempt, batches), strict=True):
+                for how, outcome in found:
+                    tally.add(name, outcome, f"({how})")
 
 
 def _shares(names: Sequence[str], count: int) -> Iterator[tuple[str, range]]:
@@ -77,23 +84,6 @@ def _shares(names: Sequence[str], count: int) -> Iterator[tuple[str, range]]:
         for begin in range(done, until, _BATCH):
             yield name, range(begin, min(begin + _BATCH, until))
         done = until
-
-
-def _work(
-    work: queue.SimpleQueue,
-    tally: Tally,
-    lock: threading.Lock,
-    seed: int,
-    folder: pathlib.Path,
-) -> None:
-    watched = Watched(folder, seed)
-    with contextlib.closing(watched), contextlib.suppress(queue.Empty):
-        while True:
-            name, numbers = work.get_nowait()
-            for number in numbers:
-                how, outcome = watched.attempt(name, number)
-                with lock:
-                    tally.add(name, outcome, f"({how})")
 
 
 class Watched:
