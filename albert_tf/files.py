@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import io
 import json
 import os
 import stat
@@ -131,9 +132,10 @@ def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
 
     Raises:
       ValueError: See `check_regular`.
+      OSError: If it can't be opened; one with a scheme is opened when it is first read.
     """
     check_regular(path)
-    return _gfile().GFile(path, "rb") if is_remote(path) else open(path, "rb")
+    return io.BufferedReader(_RemoteFile(path)) if is_remote(path) else open(path, "rb")
 
 
 def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
@@ -256,6 +258,38 @@ def load_sealed(text: bytes) -> dict[str, Any]:
 
 def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+class _RemoteFile(io.RawIOBase):
+    """A tf.io.gfile file, open for reading, with the interface of Python's io."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = _gfile().GFile(path, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def readall(self) -> bytes:
+        return self._file.read()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _gfile() -> ModuleType:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any
 
 from albert_tf import files
 
@@ -55,8 +54,7 @@ class ParquetFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._pyarrow = import_pyarrow()
-        stored = files.open_bytes(path)
-        self._stored = _SeekableFile(stored) if files.is_remote(path) else stored
+        self._stored = files.open_bytes(path)
         try:
             # Without these two a column of a row group is read as a whole.
             self._file = self._pyarrow.parquet.ParquetFile(
@@ -157,32 +155,3 @@ class ParquetFile:
             f"{self.path} is not a .parquet file, or is damaged after row {number} ({reason}): "
             "copy or write it again"
         )
-
-
-class _SeekableFile(io.RawIOBase):
-    """A tf.io.gfile file with the interface of Python's io."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self.tell()
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()

@@ -39,7 +39,8 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     Raises:
       ValueError: If a required package is not installed, or a file is of another format (at once);
         if the text is not UTF-8 or not in its format (when it is reached).
-      OSError: If a file can't be read or decompressed (when it is reached).
+      OSError: If a local file can't be opened (at once); if one can't be read or decompressed (when
+        it is reached).
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """

@@ -108,22 +108,23 @@ class TextFile(TextSource):
 
     Raises:
       ValueError: If the compression's package is not installed.
+      OSError: If it can't be opened.
     """
 
     def __init__(self, path: str, errors: str) -> None:
         super().__init__(path, errors)
-        self._stored = _StoredFile(path)
+        zstd = import_zstd() if path.endswith(".zst") else None
+        self._stored = files.open_bytes(path)
         self._failures: tuple[type[Exception], ...] = files.errors(EOFError, zlib.error)
         raw: Any = self._stored
         if path.endswith(".gz"):
             raw = gzip.GzipFile(fileobj=self._stored)
         elif path.endswith(".bz2"):
             raw = bz2.BZ2File(self._stored)
-        elif path.endswith(".zst"):
-            zstd = import_zstd()
+        elif zstd:
             self._failures += (zstd.ZstdError,)
             raw = zstd.ZstdFile(self._stored)
-        self._text = io.BufferedReader(raw, _BUFFER_BYTES)
+        self._text = raw if raw is self._stored else io.BufferedReader(raw, _BUFFER_BYTES)
 
     def __enter__(self) -> TextFile:
         return self
@@ -133,7 +134,7 @@ class TextFile(TextSource):
 
     def consumed_bytes(self) -> int:
         """Returns the stored bytes up to here, a decompressor's read-ahead included."""
-        return (self._text if self._text.raw is self._stored else self._stored).tell()
+        return self._stored.tell()
 
     def lines(self) -> Iterator[str]:
         """Yields one line after another, long ones in parts of at most MAX_LINE_BYTES.
@@ -165,7 +166,7 @@ class TextFile(TextSource):
             for number, line in numbered_lines:
                 self.number = number
                 yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-            if self._text.raw is not self._stored and not self._stored.tell():
+            if self._text is not self._stored and not self._stored.tell():
                 # Even compressed empty text has bytes; gzip accepts none.
                 raise EOFError("it is empty, which a compressed file never is")
         except self._failures as error:
@@ -187,33 +188,6 @@ def import_zstd() -> ModuleType:
             "pip install 'albert_tf[data]'"
         ) from error
     return zstd
-
-
-class _StoredFile(io.RawIOBase):
-    """A tf.io.gfile file, read sequentially, with the interface of Python's io."""
-
-    def __init__(self, path: str):
-        files.check_regular(path)
-        import tensorflow as tf
-
-        self._file = tf.io.gfile.GFile(path, "rb")
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        self._position += len(content)
-        return len(content)
-
-    def tell(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -101,18 +101,24 @@ def test_bytes_that_are_not_utf8_are_an_error_or_left_out(tmp_path):
     assert _sentences(path, mode="rb") == [["One.", "Two."]]
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
-    with pytest.raises(OSError, match="can't read .*gone.txt after line 0"):
-        _read(tmp_path / "gone.txt")
+def test_a_file_that_cannot_be_opened_is_found_at_once(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.txt"):
+        documents.read_documents([str(tmp_path / "gone.txt")], TextSettings())
 
 
-def test_missing_packages_are_found_at_once(monkeypatch):
+def test_a_file_with_a_scheme_that_cannot_be_read_is_an_error():
+    with pytest.raises(OSError, match="can't read ram://gone.txt after line 0"):
+        _read("ram://gone.txt")
+
+
+def test_missing_packages_are_found_at_once(monkeypatch, tmp_path):
+    (tmp_path / "a.txt").touch()
     for name in ("sentencex", "backports"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match="'sentencex', .* is not installed"):
         documents.read_documents(["gone"], TextSettings(input_format="paragraphs"))
     with pytest.raises(ValueError, match="'backports.zstd', .* is not installed"):
-        documents.read_documents(["gone", "gone.zst"], TextSettings())
+        documents.read_documents([str(tmp_path / "a.txt"), "gone.zst"], TextSettings())
 
 
 def test_a_file_of_another_format_is_found_at_once(tmp_path):
