@@ -9,7 +9,7 @@ from absl import flags
 
 from albert_tf import directories, errors, files, hub
 from albert_tf.conversion import convert
-from albert_tf.conversion.source import add_pieces
+from albert_tf.conversion.source import add_pieces, read
 from albert_tf.generator import sentencepiece
 from albert_tf.generator.text_flags import read_text_settings
 from albert_tf.text import vocabulary
@@ -36,7 +36,7 @@ def _extend(values: flags.FlagValues) -> str:
         )
     lower = old.tokenizer.do_lower_case
     model = ExtensibleModel(files.read_bytes(old.path), old.path)
-    source = convert.read(path, values.albert_config_file, old.path, do_lower_case=lower)
+    source = read(path, values.albert_config_file, old.path, do_lower_case=lower)
     domain = sentencepiece.train(
         texts,
         settings,

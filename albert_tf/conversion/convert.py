@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import keras
 from absl import logging
 
-from albert_tf import conversion, directories, hub
+from albert_tf import conversion, directories
 from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import (
     bundles,
@@ -21,7 +20,6 @@ from albert_tf.conversion import (
     model_card,
     run_record,
 )
-from albert_tf.conversion import source as sources
 from albert_tf.conversion.layouts import LAYOUTS
 from albert_tf.conversion.names import (
     CLASSIFIER_HEAD,
@@ -30,7 +28,7 @@ from albert_tf.conversion.names import (
     SPAN_HEAD,
     SQUAD_V2_HEADS,
 )
-from albert_tf.conversion.source import Source
+from albert_tf.conversion.source import Source, read
 from albert_tf.model import albert, finetuning, heads, tagging
 from albert_tf.text import vocabulary
 
@@ -105,25 +103,6 @@ def _lost(directory: str, source: Source) -> list[str]:
     if serving and (kept is None or kept.serving != serving):
         lost.append(f"how texts were read ({', '.join(serving)})")
     return lost
-
-
-def read(
-    path: str,
-    config_file: str | None = None,
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
-    drop: Sequence[str] = (),
-) -> Source:
-    """Reads a stored model with all that belongs to it; see `convert` for arguments and errors."""
-    path = hub.local(path)
-    source = sources.read(path, config_file, drop)
-    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
-    if words:
-        words.check(source.config)
-    names = labels.find(path, source.num_labels)
-    run = run_record.find(path)
-    return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
 
 
 def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:

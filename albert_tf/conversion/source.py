@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from albert_tf import conversion
+from albert_tf import conversion, hub
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import layouts
+from albert_tf.conversion import labels, layouts, run_record
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.model import finetuning, heads
+from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 
 
@@ -33,9 +34,9 @@ class Source:
     path: str
     config: AlbertConfig
     weights: Mapping[str, np.ndarray]
-    vocabulary: Vocabulary | None
-    labels: tuple[str, ...]
-    run: RunRecord | None
+    vocabulary: Vocabulary | None = None
+    labels: tuple[str, ...] = ()
+    run: RunRecord | None = None
 
     @property
     def num_labels(self) -> int:
@@ -71,24 +72,44 @@ def add_pieces(source: Source, vocabulary: Vocabulary, replaced: Sequence[Sequen
     return dataclasses.replace(source, config=config, weights=weights, vocabulary=vocabulary)
 
 
-def read(path: str, config_file: str | None, drop: Sequence[str]) -> Source:
-    """Reads config and weights of a stored model; see convert.convert for arguments and errors."""
+def read(
+    path: str,
+    config_file: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    drop: Sequence[str] = (),
+) -> Source:
+    """Reads a stored model with all that belongs to it.
+
+    See convert.convert for arguments and errors.
+    """
+    path = hub.local(path)
     layout = layouts.find(path)
     if config_file:
         config = AlbertConfig.from_json_file(config_file)
         layouts.check_config(config, layout, path, replace=True)
     else:
         config = layout.read_config(path)
-    weights = layout.read_weights(path)
+    source = Source(path, config, _without(layout.read_weights(path), drop, path))
+    _check(source)
+    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
+    if words:
+        words.check(config)
+    names, run = labels.find(path, source.num_labels), run_record.find(path)
+    return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
+
+
+def _without(
+    weights: Mapping[str, np.ndarray], drop: Sequence[str], path: str
+) -> Mapping[str, np.ndarray]:
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
         if not dropped:
             raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
         logging.warning("dropped: %s", ", ".join(dropped))
         weights = {name: value for name, value in weights.items() if name not in dropped}
-    source = Source(path, config, weights, None, (), None)
-    _check(source)
-    return source
+    return weights
 
 
 def _check(source: Source) -> None:
