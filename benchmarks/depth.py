@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from workers import in_process
 
 FORMS = ("loop", "unrolled")
 SHAPE = "4x128"
@@ -116,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for layers in args.layers:
         for recompute in (False, True):
             for form in args.forms:
-                figures = _in_process("compile_one", layers, form, recompute)
+                figures = in_process(
+                    "depth.compile_one", layers, form, recompute, backend="tensorflow"
+                )
                 print(
                     f"{layers:6} {form:<9} {'yes' if recompute else 'no':<9}"
                     f" {figures['trace_seconds']:5.1f} s {figures['compile_seconds']:6.1f} s"
@@ -124,24 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     flush=True,
                 )
             if args.run:
-                seconds = _in_process("run_in_turns", layers, recompute)
+                seconds = in_process("depth.run_in_turns", layers, recompute, backend="tensorflow")
                 told = ", ".join(f"{form} {value:.3f} s" for form, value in seconds.items())
                 print(f"{layers:6} one step, not compiled: {told}", flush=True)
-
-
-def _in_process(function: str, *arguments: Any) -> dict[str, Any]:
-    code = f"import depth, json; print(json.dumps(depth.{function}(*{arguments!r})))"
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parent,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if process.returncode:
-        sys.exit(process.stderr[-3000:])
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -15,14 +15,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from base_model import CONFIGS
@@ -33,6 +28,7 @@ from contestants import (
     hugging_face_inputs,
     step_gflop,
 )
+from workers import in_process
 
 from albert_tf.costs import Shape
 from albert_tf.tasks.step_time import synthetic_batch
@@ -93,9 +89,9 @@ def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str
 CONTESTANTS = {"albert_tf, JAX": albert_tf, "Hugging Face, torch.compile": hugging_face}
 
 
-def measure(name: str, model: str, shape: Shape, steps: int) -> dict[str, Any]:
+def measure(name: str, model: str, size: str, steps: int) -> dict[str, Any]:
     """Returns a contestant's figures, measured in this process."""
-    step, peak, device = CONTESTANTS[name](model, shape)
+    step, peak, device = CONTESTANTS[name](model, _shape(size))
     start = time.perf_counter()
     for _ in range(WARM_UP_STEPS):
         step()
@@ -124,11 +120,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{'':46} {'examples/s':>10} {'tokens/s':>9} {'MFU':>5} {'memory':>9} {'first':>7}")
     for model in args.models:
         for size in args.shapes:
-            shape = Shape(*map(int, re.split("x", size)))
+            shape = _shape(size)
             for name in CONTESTANTS:
                 if args.only in name:
-                    figures = _in_process(name, model, shape, args.steps)
+                    figures = in_process(
+                        "gpu.measure", name, model, size, args.steps, backend="jax"
+                    )
                     print(f"{model:<11} {size:<10} {name:<28} {_row(model, shape, figures)}")
+
+
+def _shape(size: str) -> Shape:
+    return Shape(*map(int, size.split("x")))
 
 
 def _row(model: str, shape: Shape, figures: dict[str, Any]) -> str:
@@ -140,24 +142,6 @@ def _row(model: str, shape: Shape, figures: dict[str, Any]) -> str:
         f"{shape.batch / seconds:7.1f} {shape.tokens / seconds:9.0f} {mfu}"
         f" {figures['bytes'] / 2**30:5.1f} GiB {figures['ready']:5.0f} s  {device}"
     )
-
-
-def _in_process(name: str, model: str, shape: Shape, steps: int) -> dict[str, Any]:
-    code = (
-        "import json, gpu; from contestants import Shape; "
-        f"print(json.dumps(gpu.measure({name!r}, {model!r}, {shape!r}, {steps})))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parent,
-        env={"PYTHONPATH": str(CONFIGS.parent), **os.environ, "KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if process.returncode:
-        sys.exit(f"{name}: {process.stderr[-3000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

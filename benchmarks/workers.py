@@ -1,4 +1,4 @@
-"""A contestant in its own process: it answers each line of JSON with a line of JSON."""
+"""Contestants in processes of their own, which answer in JSON: once, or a line for each line."""
 
 from __future__ import annotations
 
@@ -63,3 +63,28 @@ def serve(answer: Callable[..., dict[str, Any]]) -> None:
             print(json.dumps(answer(**json.loads(line))), file=answers)
     except Exception as error:  # The parent reports which contestant failed, and how.
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers)
+
+
+def in_process(function: str, *arguments: Any, backend: str) -> dict[str, Any]:
+    """Calls a function in a new process and returns what it returns; ends this one if it fails.
+
+    Args:
+      function: Its name, after that of its script in this folder: "depth.compile_one".
+      *arguments: Numbers and texts.
+      backend: Keras's there.
+    """
+    module = function.partition(".")[0]
+    folder = Path(__file__).resolve().parent
+    environment = {"PYTHONPATH": str(folder.parent), **os.environ}
+    code = f"import json, {module}; print(json.dumps({function}(*{arguments!r})))"
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**environment, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        sys.exit(f"{function}{arguments}: {process.stderr[-3000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
