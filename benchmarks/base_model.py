@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 CONFIG_FILE = CONFIGS / "albert_base_v2.json"
 
 
-def hugging_face_sizes() -> dict[str, float]:
-    """Returns the sizes and dropout of the base model, under the names of Hugging Face."""
-    config = json.loads(CONFIG_FILE.read_text())
-    names = (
-        "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads "
-        "intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
-    )
-    return {name: config[name] for name in names.split()}
+def hugging_face_config(config_file: Path = CONFIG_FILE, **options: Any) -> Any:
+    """Returns a model's config as Hugging Face's AlbertConfig.
+
+    Args:
+      config_file: The config.
+      **options: Arguments of AlbertConfig beyond those that our config has.
+    """
+    import transformers
+
+    known = transformers.AlbertConfig().to_dict()
+    config = json.loads(config_file.read_text())
+    sizes = {name: value for name, value in config.items() if name in known}
+    # The release's "gelu" is the tanh approximation.
+    return transformers.AlbertConfig(**{**sizes, "hidden_act": "gelu_new", **options})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base_model import CONFIG_FILE, hugging_face_sizes
+from base_model import CONFIG_FILE, hugging_face_config
 
 from albert_tf import costs
 from albert_tf.config import AlbertConfig
@@ -59,8 +59,7 @@ def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
     import torch
     import transformers
 
-    config = transformers.AlbertConfig(**hugging_face_sizes(), hidden_act="gelu_new")
-    model = transformers.AlbertForPreTraining(config).train()
+    model = transformers.AlbertForPreTraining(hugging_face_config()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
     inputs = hugging_face_inputs(synthetic_batch(shape, VOCAB_SIZE))
     forward = torch.compile(model) if compiled else model
@@ -83,14 +82,14 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
     import keras_hub
     import tensorflow as tf
 
-    sizes = hugging_face_sizes()
+    config = AlbertConfig.from_json_file(CONFIG_FILE)
     backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=sizes["vocab_size"],
-        num_layers=sizes["num_hidden_layers"],
-        num_heads=sizes["num_attention_heads"],
-        embedding_dim=sizes["embedding_size"],
-        hidden_dim=sizes["hidden_size"],
-        intermediate_dim=sizes["intermediate_size"],
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        embedding_dim=config.embedding_size,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
         dropout=0.0,
         dtype={"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from base_model import CONFIG_FILE, hugging_face_sizes
+from base_model import CONFIG_FILE, hugging_face_config
 
 from albert_tf import quiet
 
@@ -139,9 +139,7 @@ def hugging_face(
 
 
 def _hugging_face_update(transformers, torch):
-    config = transformers.AlbertConfig(
-        **hugging_face_sizes(), hidden_act="gelu_new", classifier_dropout_prob=0.0
-    )
+    config = hugging_face_config(classifier_dropout_prob=0.0)
     model = transformers.AlbertForSequenceClassification(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 

@@ -14,13 +14,12 @@ access to a GPU.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from base_model import CONFIGS
+from base_model import CONFIGS, hugging_face_config
 from contestants import (
     CLIP_NORM,
     LEARNING_RATE,
@@ -61,12 +60,7 @@ def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str
     import transformers
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    sizes = json.loads((CONFIGS / f"albert_{model}.json").read_text())
-    known = transformers.AlbertConfig().to_dict()
-    sizes = {name: value for name, value in sizes.items() if name in known}
-    config = transformers.AlbertConfig(
-        **(sizes | {"hidden_act": "gelu_new"}), attn_implementation="sdpa"
-    )
+    config = hugging_face_config(CONFIGS / f"albert_{model}.json", attn_implementation="sdpa")
     network = transformers.AlbertForPreTraining(config).to(device).train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, fused=True)
     inputs = hugging_face_inputs(synthetic_batch(shape, config.vocab_size), device)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base_model import CONFIG_FILE
+from base_model import CONFIG_FILE, hugging_face_config
 
 LENGTHS = (8, 256)
 NUM_LABELS = 2
@@ -132,13 +132,7 @@ def hugging_face(folder: str, compiled: bool) -> Answer:
     import torch
     import transformers
 
-    from albert_tf.config import AlbertConfig
-
-    ours = AlbertConfig.from_json_file(str(CONFIG_FILE))
-    names = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
-    names += ("num_attention_heads", "intermediate_size", "max_position_embeddings")
-    sizes = {name: getattr(ours, name) for name in names}
-    config = transformers.AlbertConfig(**sizes, hidden_act="gelu_new", num_labels=NUM_LABELS)
+    config = hugging_face_config(num_labels=NUM_LABELS)
     model = transformers.AlbertForSequenceClassification(config).eval()
     forward = torch.compile(model, dynamic=True) if compiled else model
 
