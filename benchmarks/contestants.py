@@ -25,15 +25,13 @@ Step = Callable[[], float]
 LEARNING_RATE = 1e-4
 CLIP_NORM = 1.0
 VOCAB_SIZE = 30_000
+# Keras's dtype policies.
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 def albert_tf(shape: Shape, dtype: str) -> Step:
     """This project: the step that the Trainer runs."""
-    return training_step(
-        AlbertConfig.from_json_file(CONFIG_FILE),
-        shape,
-        {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
-    )
+    return training_step(AlbertConfig.from_json_file(CONFIG_FILE), shape, _POLICIES[dtype])
 
 
 def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) -> Step:
@@ -45,7 +43,7 @@ def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) 
     from albert_tf.training.optimizers import create_optimizer
 
     config = AlbertConfig.from_json_file(config_file)
-    task = PretrainingTask(config, {"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype])
+    task = PretrainingTask(config, _POLICIES[dtype])
     model = task.build_model()
     optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
     optimizer.build(model.trainable_variables)
@@ -91,7 +89,7 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
         hidden_dim=config.hidden_size,
         intermediate_dim=config.intermediate_size,
         dropout=0.0,
-        dtype={"float32": "float32", "bfloat16": "mixed_bfloat16"}[dtype],
+        dtype=_POLICIES[dtype],
     )
     model = keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None)
     model.compile(
@@ -137,7 +135,7 @@ def step_gflop(shape: Shape, config_file: Path = CONFIG_FILE) -> float:
 
 # By dtype and name, in table order.
 CONTESTANTS: dict[tuple[str, str], Callable[[Shape], Step]] = {}
-for _dtype in ("float32", "bfloat16"):
+for _dtype in _POLICIES:
     for _name, _build in {
         "albert_tf": partial(albert_tf, dtype=_dtype),
         "albert_tf, JAX": partial(albert_tf_on_jax, dtype=_dtype),
