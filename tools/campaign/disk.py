@@ -7,6 +7,7 @@ less: not what becomes of many small files.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
@@ -96,9 +97,7 @@ def _with_small_files(one: kills.Undisturbed, place: pathlib.Path, size: int) ->
     place.mkdir()
     log = place.parent / f"{place.name}.log"
     main = functools.partial(_limited, one.program.main, size)
-    limited = Program(
-        one.program.name, main, one.program.make, one.program.arguments, one.program.results
-    )
+    limited = dataclasses.replace(one.program, main=main)
     first = _run(limited, one, place, log)
     return first if first.what != outcomes.REFUSED else _again(one, place, log, first)
 
