@@ -58,14 +58,14 @@ def _row_measures(model: Any, features: dict[str, Any]) -> dict[str, Any]:
     """Returns sums over each row, with their weights `[B, 2]`; the pooled output; the labels."""
     from keras import ops
 
+    from albert_tf.tasks.pretraining import hits, nll
+
     outputs = model(features, training=False)
 
     def sums(labels: Any, logits: Any, weights: Any) -> list[Any]:
-        losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        hits = ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels)
         return [
             ops.stack([ops.sum(found * weights, axis=1), ops.sum(weights, axis=1)], axis=1)
-            for found in (losses, ops.cast(hits, "float32"))
+            for found in (nll(labels, logits), hits(labels, logits))
         ]
 
     labels = features["sentence_order_labels"]

@@ -64,32 +64,34 @@ class PretrainingTask(Task):
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the negative log-likelihoods, summed over masked pieces and over examples."""
-        nll = _nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
-        sums = {"masked_lm_loss": ops.sum(nll * _piece_weights(features))}
+        pieces = nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
+        sums = {"masked_lm_loss": ops.sum(pieces * _piece_weights(features))}
         if self.sentence_order_weight:
-            nll = _nll(features["sentence_order_labels"], outputs["sentence_order_logits"])
-            order_sum = ops.sum(nll * _order_weights(features))
+            orders = nll(features["sentence_order_labels"], outputs["sentence_order_logits"])
+            order_sum = ops.sum(orders * _order_weights(features))
             sums["sentence_order_loss"] = self.sentence_order_weight * order_sum
         return sums
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
         """Returns sum and weight of the losses and of the accuracies, the release's metrics."""
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
-        pieces = _hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
+        pieces = hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
         sums["masked_lm_accuracy"] = ops.sum(pieces * _piece_weights(features))
         weights["masked_lm_accuracy"] = weights["masked_lm_loss"]
         if self.sentence_order_weight:
-            orders = _hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
+            orders = hits(features["sentence_order_labels"], outputs["sentence_order_logits"])
             sums["sentence_order_accuracy"] = ops.sum(orders * _order_weights(features))
             weights["sentence_order_accuracy"] = weights["sentence_order_loss"]
         return {name: (sums[name], weights[name]) for name in sums}
 
 
-def _nll(labels: Array, logits: Array) -> Array:
+def nll(labels: Array, logits: Array) -> Array:
+    """Returns the negative log-likelihoods `[...]` of labels `[...]` by logits `[..., C]`."""
     return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
-def _hits(labels: Array, logits: Array) -> Array:
+def hits(labels: Array, logits: Array) -> Array:
+    """Returns 1 where the largest of the logits `[..., C]` is the label's `[...]`, 0 elsewhere."""
     return ops.cast(
         ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels), "float32"
     )
