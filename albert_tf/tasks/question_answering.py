@@ -135,8 +135,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
             for example in examples
         }
         nbest = {qas_id: entries[: self.squad.n_best_size] for qas_id, entries in nbest.items()}
-        texts = {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
-        return Predictions(texts, nbest, {})
+        return Predictions(squad_predictions.best_texts(nbest), nbest, {})
 
 
 class SquadV1Task(SquadTask):
@@ -159,7 +158,7 @@ class SquadV1Task(SquadTask):
         """Returns the official `exact_match` and `f1`, in percent."""
         if not is_labelled(examples):
             return {}
-        return metrics.squad_v1_scores(predictions.texts, _answers(examples))
+        return metrics.squad_v1_scores(predictions.texts, answer_texts(examples))
 
 
 class SquadV2Task(SquadTask):
@@ -223,7 +222,7 @@ class SquadV2Task(SquadTask):
         """
         if not is_labelled(examples):
             return {}
-        answers, odds = _answers(examples), predictions.null_odds
+        answers, odds = answer_texts(examples), predictions.null_odds
         result = metrics.squad_v2_scores(predictions.texts, odds, answers)
         threshold = predictions.null_threshold
         if threshold is None:
@@ -250,7 +249,8 @@ def is_labelled(examples: Sequence[SquadExample]) -> bool:
     return any(example.answers or example.is_impossible for example in examples)
 
 
-def _answers(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
+def answer_texts(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
+    """Returns the right answers, by question."""
     return {example.qas_id: [answer.text for answer in example.answers] for example in examples}
 
 

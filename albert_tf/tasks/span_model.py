@@ -20,7 +20,7 @@ from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.model.finetuning import AlbertForQuestionAnsweringV2
 from albert_tf.tasks import metrics, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
+from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, answer_texts
 from albert_tf.tasks.squad_predictions import Predictions
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.tasks.supervised_run import Split, SupervisedRun
@@ -260,7 +260,7 @@ def _answer_scores(
     for name, variable in conversion.named_weights(model).items():
         if name in span_weights:
             variable.assign(span_weights[name])
-    answers = {e.qas_id: [a.text for a in e.answers] for e in split.examples if e.answers}
+    answers = answer_texts([example for example in split.examples if example.answers])
     outputs = (RowOutputs(devices, run.trainer.model), RowOutputs(devices, model))
     before, after = (
         metrics.squad_v1_scores(supervised_run.predict(*pair, split).texts, answers)

@@ -90,7 +90,7 @@ def predict_v1(
     nbest = _nbest(
         examples, windows, tops, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)
     )
-    return Predictions(_best_texts(nbest), nbest, {})
+    return Predictions(best_texts(nbest), nbest, {})
 
 
 def predict_v2(
@@ -122,7 +122,7 @@ def predict_v2(
     for window, logit in zip(windows, outputs["cls_logits"], strict=True):
         qas_id = examples[window.example_index].qas_id
         null_odds[qas_id] = min(null_odds[qas_id], float(logit))
-    return Predictions(_best_texts(nbest), nbest, null_odds)
+    return Predictions(best_texts(nbest), nbest, null_odds)
 
 
 def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
@@ -148,6 +148,11 @@ def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
             totals[entry["text"]] += entry["probability"] / len(nbests)
     ordered = sorted(totals.items(), key=lambda item: item[1], reverse=True)
     return [{"text": text, "probability": probability} for text, probability in ordered]
+
+
+def best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Returns the first of the n best answers to each question."""
+    return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
 
 
 def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
@@ -228,7 +233,3 @@ def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"text": entry["text"], "probability": value / total, **entry}
         for entry, value in zip(entries, exponentials, strict=True)
     ]
-
-
-def _best_texts(nbest: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
-    return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}

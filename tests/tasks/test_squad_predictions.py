@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from albert_tf.tasks import metrics, squad_predictions, squad_text
+from albert_tf.tasks.question_answering import answer_texts
 from tests import goldens, squad_goldens, tolerances
 
 
 def stored(golden, name: str):
     return json.loads((golden / f"squad_eval/{name}.json").read_text())
-
-
-def answers(examples) -> dict[str, list[str]]:
-    return {example.qas_id: [answer.text for answer in example.answers] for example in examples}
 
 
 def predict(golden, version: str, file: str):
@@ -43,7 +40,7 @@ def test_v1_answers_are_the_releases(golden):
     assert predictions.texts == stored(golden, "v1_predictions")
     check_nbest(predictions.nbest, stored(golden, "v1_nbest_predictions"))
     assert predictions.null_odds == {}
-    scores = metrics.squad_v1_scores(predictions.texts, answers(examples))
+    scores = metrics.squad_v1_scores(predictions.texts, answer_texts(examples))
     assert scores == pytest.approx(results["v1"])
 
 
@@ -84,7 +81,7 @@ def test_v2_answers_are_the_releases(golden):
     check_nbest(predictions.nbest, stored(golden, "v2_nbest_predictions"))
     assert predictions.null_odds == stored(golden, "v2_null_odds")
 
-    before, gold = results["v2_before_threshold"], answers(examples)
+    before, gold = results["v2_before_threshold"], answer_texts(examples)
     exact, f1s = metrics.squad_v2_raw_scores(predictions.texts, gold)
     assert exact == before["exact"]
     assert f1s == pytest.approx(before["f1"])
