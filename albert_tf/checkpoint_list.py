@@ -73,4 +73,4 @@ def write(directory: str, names: Sequence[str]) -> None:
 
 def claim(directory: str) -> None:
     """Marks a directory as claimed by a new run, until its first checkpoint is listed."""
-    files.replace(os.path.join(directory, _FILE), f'model_checkpoint_path: "{CLAIM}"\n')
+    write(directory, [CLAIM])
