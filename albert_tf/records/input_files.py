@@ -14,7 +14,15 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import errors
-from albert_tf.files import check_regular, dump_sealed, list_files, load_sealed, replace
+from albert_tf.files import (
+    check_regular,
+    dump_sealed,
+    exists,
+    list_files,
+    load_sealed,
+    read_bytes,
+    replace,
+)
 from albert_tf.records import shard_names
 from albert_tf.records.datasets import untuned
 from albert_tf.records.feature_spec import Feature, FeatureSpec
@@ -201,10 +209,9 @@ def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
 
 
 def _read_cache(cache_file: str | None) -> dict[str, dict]:
-    if not cache_file or not tf.io.gfile.exists(cache_file):
+    if not cache_file or not exists(cache_file):
         return {}
-    with tf.io.gfile.GFile(cache_file, "rb") as file:
-        content = file.read()
+    content = read_bytes(cache_file)
     try:
         return load_sealed(content)["files"]
     except ValueError:
