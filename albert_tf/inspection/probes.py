@@ -89,8 +89,9 @@ def table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: i
     for name, accuracies in found.items():
         test = held_out(data[name], seed)
         sizes = (np.sum(~test), np.sum(test))
+        most_frequent = majority(data[name], seed)
         for layer, pair in enumerate(accuracies):
-            values = (*pair, majority(data[name], seed))
+            values = (*pair, most_frequent)
             rows.append([name, layer, *sizes, *(f"{value:.4f}" for value in values)])
     return tables.csv_text(COLUMNS, rows)
 
