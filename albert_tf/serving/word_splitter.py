@@ -53,7 +53,7 @@ class WordSplitter:
         # A word goes on up to the next one, or to a space, or to the text's end.
         is_word = kinds != Kind.SPACE
         goes_on = is_word & ~begins & (rows == _before(rows, -1))
-        ends = is_word & ~_after(goes_on, False)
+        ends = is_word & ~_after(goes_on)
         characters = raw.with_values(tf.cast(places(raw), tf.int32))
         return Words(raw, keep(characters, begins), keep(characters, ends) + 1)
 
@@ -74,7 +74,7 @@ class WordSplitter:
         first, last = map(letter, (tf.math.unsorted_segment_min, tf.math.unsorted_segment_max))
         is_apostrophe = tf.reduce_any(codes[:, None] == [ord(c) for c in APOSTROPHES], axis=1)
         is_s = tf.reduce_any(codes[:, None] == [ord("s"), ord("S")], axis=1)
-        begins_s = is_apostrophe & _after(is_s, False) & (numbers > first) & (numbers + 1 == last)
+        begins_s = is_apostrophe & _after(is_s) & (numbers > first) & (numbers + 1 == last)
         return inside & ((numbers <= first) | (numbers > last) | begins_s)
 
 
@@ -83,6 +83,6 @@ def _before(values: tf.Tensor, default: int | bool) -> tf.Tensor:
     return tf.concat([tf.cast([default], values.dtype), values], axis=0)[:-1]
 
 
-def _after(values: tf.Tensor, default: int | bool) -> tf.Tensor:
-    """Returns the value after each, `<T>[M]`."""
-    return tf.concat([values, tf.cast([default], values.dtype)], axis=0)[1:]
+def _after(values: tf.Tensor) -> tf.Tensor:
+    """Returns the value after each, `<bool>[M]`; after the last, False."""
+    return tf.concat([values, [False]], axis=0)[1:]
