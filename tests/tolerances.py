@@ -1,4 +1,10 @@
-"""Largest absolute differences that tests allow, and why."""
+"""Largest absolute differences that tests allow, and why; and what compares numbers with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
 
 # Optimizer. Rates in float32, relative to the first rate: one rounding is 6e-8.
 SCHEDULE_RELATIVE = 2e-7
@@ -51,3 +57,8 @@ INT8_OUTPUT = 0.3
 # Inspection. What `similarity` and `attention` promise, against float64, of weights drawn with
 # deviation 0.3. An angle in degrees is 57 times as far off as a state, but is a mean of many.
 INSPECTED = 1e-5
+
+
+def assert_close(actual: Any, expected: Any, atol: float, name: str = "") -> None:
+    """Compares arrays, or tensors of any framework; a failure gives the name."""
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol, err_msg=name)

@@ -9,6 +9,7 @@ from keras import ops
 import albert_tf
 from albert_tf import conversion
 from tests import goldens, tolerances
+from tests.tolerances import assert_close
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
@@ -36,11 +37,6 @@ def encoder(variant: str, **kwargs) -> albert_tf.AlbertModel:
 def encoder_inputs(variant: str) -> dict[str, np.ndarray]:
     inputs = goldens.inputs(variant)
     return {name: inputs[name] for name in ENCODER_INPUTS}
-
-
-def assert_close(actual, expected, atol):
-    actual = ops.convert_to_numpy(ops.cast(actual, "float32"))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 def check_outputs(variant: str, outputs: dict) -> None:

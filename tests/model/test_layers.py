@@ -12,6 +12,7 @@ from albert_tf.config import HIDDEN_ACTS, AlbertConfig
 from albert_tf.model import dropout, functional, layers
 from albert_tf.model.albert import AlbertModel
 from tests import tolerances
+from tests.tolerances import assert_close
 
 BATCH, LENGTH = 2, 7
 CONFIG = AlbertConfig(
@@ -41,10 +42,6 @@ def filled(layer: layers.AlbertLayer) -> dict[str, np.ndarray]:
 def normalised(x: np.ndarray, weights: dict[str, np.ndarray], name: str) -> np.ndarray:
     x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
     return x * weights[f"{name}_gamma"] + weights[f"{name}_beta"]
-
-
-def assert_close(actual, expected, atol):
-    np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("masked", [[], [(0, 6), (1, 0), (1, 3)]], ids=["unmasked", "masked"])

@@ -14,13 +14,9 @@ import tensorflow as tf
 from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
 from tests import goldens, tolerances
+from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("every_chain_fused")
-
-
-def assert_close(actual, expected, atol=tolerances.OUTPUT, name=""):
-    actual = keras.ops.convert_to_numpy(keras.ops.cast(actual, "float32"))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=atol, err_msg=name)
 
 
 def check_log_probs(outputs, variant: str, atol: float) -> None:
@@ -64,8 +60,12 @@ def test_vectors_are_those_of_the_examples_alone():
         for slot, example in enumerate(members):
             length = goldens.LENGTHS[example]
             vectors = outputs["sequence_output"][row, begin : begin + length]
-            assert_close(vectors, expected["sequence_output"][example, :length])
-            assert_close(outputs["pooled_output"][row, slot], expected["pooled_output"][example])
+            assert_close(vectors, expected["sequence_output"][example, :length], tolerances.OUTPUT)
+            assert_close(
+                outputs["pooled_output"][row, slot],
+                expected["pooled_output"][example],
+                tolerances.OUTPUT,
+            )
             begin += length
 
 

@@ -13,6 +13,7 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.train_step import TrainStep
 from tests import goldens, tolerances
+from tests.tolerances import assert_close
 
 BATCHES = 10
 
@@ -22,10 +23,6 @@ def losses(task: PretrainingTask, outputs: dict, features: dict) -> dict:
     sums, weights = task.loss_sums(outputs, features), task.loss_weights(features)
     each = {name: sums[name] / (weights[name] + task.loss_epsilon.get(name, 0.0)) for name in sums}
     return {**each, "total_loss": sum(each.values())}
-
-
-def assert_close(actual, expected, atol):
-    np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, rtol=0, atol=atol)
 
 
 def check_losses_and_gradients(variant, model, task, compiled=False):
