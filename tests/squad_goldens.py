@@ -1,9 +1,10 @@
-"""The release's windows of its small SQuAD files."""
+"""What the release made of its small SQuAD files: windows, answers, scores."""
 
 from __future__ import annotations
 
 import json
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -32,3 +33,8 @@ def windows(golden: pathlib.Path, version: str) -> list[SquadSpan]:
         )
         for row in rows(golden, version, "dev")
     ]
+
+
+def stored(golden: pathlib.Path, name: str) -> Any:
+    """Returns one of the files of answers and scores."""
+    return json.loads((golden / f"squad_eval/{name}.json").read_text())

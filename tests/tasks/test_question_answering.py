@@ -14,15 +14,12 @@ from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.text.tokenization import Tokenizer
 from tests import goldens, squad_goldens
+from tests.squad_goldens import stored
 
 EXAMPLES = [
     SquadExample("x", "Who?", "The cat sat.", (Answer("cat", 4),), False),
     SquadExample("y", "Why?", "The cat sat.", (), True),
 ]
-
-
-def stored(golden, name: str):
-    return json.loads((golden / f"squad_eval/{name}.json").read_text())
 
 
 def task_of(version: str, n_best_size: int = 6, max_answer_length: int = 12, tokenizer=None):

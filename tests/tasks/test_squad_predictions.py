@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import tracemalloc
 
 import numpy as np
@@ -9,10 +8,7 @@ import pytest
 from albert_tf.tasks import metrics, squad_predictions, squad_text
 from albert_tf.tasks.question_answering import answer_texts
 from tests import goldens, squad_goldens, tolerances
-
-
-def stored(golden, name: str):
-    return json.loads((golden / f"squad_eval/{name}.json").read_text())
+from tests.squad_goldens import stored
 
 
 def predict(golden, version: str, file: str):
