@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
+    from albert_tf.text.tokenization import Tokenizer
     from albert_tf.text.vocabulary import Vocabulary
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
@@ -56,6 +57,14 @@ def vocabulary(golden: pathlib.Path) -> Vocabulary:
     from albert_tf.text.vocabulary import Vocabulary
 
     return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(golden: pathlib.Path) -> Tokenizer:
+    """The tokenizer of the same."""
+    from albert_tf.text.tokenization import Tokenizer
+
+    return Tokenizer(golden / "spm" / "en_small.model")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import pytest
 
 from albert_tf.tasks import race
 from albert_tf.text.sentence_piece import preprocess_text
-from albert_tf.text.tokenization import Tokenizer
 
 PASSAGE = {
     "id": "middle7.txt",
@@ -22,11 +21,6 @@ def write(folder, name: str, *passages, level: str = "middle"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(json.dumps(passage) for passage in passages))
     return folder
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
 
 
 def read(folder, split: str, levels=race.LEVELS, preprocess=str):

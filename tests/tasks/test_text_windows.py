@@ -11,15 +11,9 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.text_windows import TextWindows
-from albert_tf.text.tokenization import Tokenizer
 
 LENGTH, STRIDE = 12, 4
 LONG = "the cat sat on the mat. " * 6
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden) -> Tokenizer:
-    return Tokenizer(golden / "spm/en_small.model")
 
 
 def task_of(tokenizer, combination, classes=("a", "b"), **kwargs):

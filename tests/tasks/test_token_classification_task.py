@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert_tf import Tokenizer
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask, windows
@@ -11,11 +10,6 @@ from tests import tolerances
 
 CLASSES = ("O", "B-a", "I-a")
 LENGTH = 11
-
-
-@pytest.fixture(scope="module")
-def tokenizer(golden):
-    return Tokenizer(spm_model_file=str(golden / "spm" / "en_small.model"))
 
 
 @pytest.fixture(scope="module")
