@@ -22,11 +22,6 @@ LABELS = ("art", "law", "war")
 
 
 @pytest.fixture(scope="module")
-def model(config):
-    return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
-
-
-@pytest.fixture(scope="module")
 def regression(config):
     return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=1))
 
@@ -37,14 +32,14 @@ def probabilities_of(model, vocabulary, text):
 
 
 @pytest.mark.parametrize("threshold", [None, 0.0])
-def test_a_text_has_each_label_that_reaches_the_threshold(model, vocabulary, threshold):
+def test_a_text_has_each_label_that_reaches_the_threshold(classifier, vocabulary, threshold):
     """Eagerly; traced in test_scores.py."""
-    served = export.Classifier(model, vocabulary, LABELS, multilabel=True, threshold=threshold)
+    served = export.Classifier(classifier, vocabulary, LABELS, multilabel=True, threshold=threshold)
     answered = served.answer_texts(text=tf.constant(TEXTS))
     found = {name: value.numpy() for name, value in answered.items()}
     assert ("threshold" in found) == (threshold is not None)
     for row, text in enumerate(TEXTS):
-        expected = probabilities_of(model, vocabulary, text)
+        expected = probabilities_of(classifier, vocabulary, text)
         np.testing.assert_allclose(found["probabilities"][row], expected, atol=tolerances.OUTPUT)
         least = 0.5 if threshold is None else threshold
         names = [name for name, share in zip(LABELS, expected, strict=True) if share >= least]
@@ -61,17 +56,17 @@ def test_what_has_no_labels_has_not_several(regression, vocabulary):
 
 @pytest.mark.parametrize("combination", ["mean", "max"])
 def test_windows_on_long_texts_are_those_of_python(
-    model, regression, vocabulary, combination, monkeypatch
+    classifier, regression, vocabulary, combination, monkeypatch
 ):
     """Also when only a few are scored at a time."""
     texts = [*TEXTS, "Ünï 中文 \u00ad 1,990 ﬁne, " * 40, "The end."]
     cut = TextWindows(combination, doc_stride=7)
     options = {"windows": combination, "doc_stride": 7, "max_seq_length": 20}
     monkeypatch.setattr(windows, "_POSITIONS_AT_ONCE", 60)
-    for kind, labels in ((model, LABELS), (regression, ())):
+    for kind, labels in ((classifier, LABELS), (regression, ())):
         served = export.Classifier(kind, vocabulary, labels, **options)
         # One of the four as it is served; the others eagerly, which is quicker than to trace.
-        traced = kind is model and combination == "mean"
+        traced = kind is classifier and combination == "mean"
         answer = served.text_signature() if traced else served.answer_texts
         found = answer(text=tf.constant(texts))
         task = SequenceClassificationTask(None, vocabulary.tokenizer, 20, labels, windows=cut)
@@ -98,6 +93,6 @@ def test_windows_on_long_texts_are_those_of_python(
 @pytest.mark.parametrize(
     "options", [{"windows": "median"}, {"windows": "max", "pairs": True}, {"doc_stride": 0}]
 )
-def test_windows_that_do_not_do(model, vocabulary, options):
+def test_windows_that_do_not_do(classifier, vocabulary, options):
     with pytest.raises(ValueError, match="`windows` must be mean or max, for single texts, with a"):
-        export.Classifier(model, vocabulary, LABELS, **{"windows": "mean", **options})
+        export.Classifier(classifier, vocabulary, LABELS, **{"windows": "mean", **options})

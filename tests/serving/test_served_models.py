@@ -24,11 +24,6 @@ PAIRS = (("a cat", "a dog"), ("One text alone.", ""), ("word " * 50, "more " * 7
 
 
 @pytest.fixture(scope="module")
-def classifier(config):
-    return randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
-
-
-@pytest.fixture(scope="module")
 def pretrained(config):
     return randomise(albert_tf.AlbertForPreTraining(config))
 
