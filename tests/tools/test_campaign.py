@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tools.campaign import kinds, mutations, mutators, outcomes, processes, record_kinds
+from tools.campaign import kills, kinds, mutations, mutators, outcomes, processes, record_kinds
 from tools.campaign.kinds import Bench, Evidence, Kind
 from tools.campaign.outcomes import Outcome, Tally
 
@@ -102,6 +102,19 @@ def test_hangs_and_crashes_are_outcomes_and_do_not_end_it(tmp_path, monkeypatch)
         assert watched.attempt("dies", 0)[1].what == outcomes.CRASH
     finally:
         watched.close()
+
+
+def test_an_exception_in_a_thread_ends_it(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a fault of the campaign")
+
+    monkeypatch.setattr(mutations.Watched, "attempt", fail)
+    with pytest.raises(RuntimeError, match="a fault"):
+        mutations.run(Tally(), ["spiece.model"], 60, 1, tmp_path)
+    monkeypatch.setattr(kills, "undisturbed", lambda program, folder: program)
+    monkeypatch.setattr(kills, "_Life", fail)
+    with pytest.raises(RuntimeError, match="a fault"):
+        kills.run(Tally(), ["generation"], 60, 1, tmp_path)
 
 
 @pytest.mark.parametrize(
