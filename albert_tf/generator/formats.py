@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ MAX_JSON_LINE_BYTES = 2**25
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
 _JSON_LINES = re.compile(r"\.jsonl(\.gz|\.bz2|\.zst)?$")
+_WHITE_SPACE = re.compile(r"\s")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
 
 
@@ -209,7 +211,11 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
         ) from error
 
     def split(paragraph: str) -> list[str]:
-        stripped = (sentence.strip() for sentence in sentencex.segment(language, paragraph))
+        # sentencex panics on a no-break space before a full stop. Its pieces join to what it is
+        # given, so their lengths are right for the paragraph as well.
+        pieces = sentencex.segment(language, _WHITE_SPACE.sub(" ", paragraph))
+        ends = itertools.accumulate(map(len, pieces), initial=0)
+        stripped = (paragraph[start:end].strip() for start, end in itertools.pairwise(ends))
         return [sentence for sentence in stripped if sentence]
 
     return split

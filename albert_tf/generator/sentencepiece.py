@@ -144,7 +144,9 @@ def _noting(sentences: Iterator[str], failures: list[BaseException]) -> Iterator
     """
     try:
         yield from sentences
-    except (Exception, KeyboardInterrupt) as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # Neither Ctrl-C nor a panic in Rust is an Exception.
         failures.append(error)
         yield None
 

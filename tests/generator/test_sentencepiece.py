@@ -225,6 +225,24 @@ def test_an_error_in_the_midst_of_the_text_ends_the_training(tmp_path, vocab_siz
     assert not list(tmp_path.glob("v.*"))
 
 
+def test_a_panic_of_a_library_is_raised_as_it_is(text_file, tmp_path, monkeypatch):
+    class Panic(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    normalised = []
+
+    def normalise_or_panic(line, lower):
+        normalised.append(line)
+        if len(normalised) == 50:
+            raise Panic
+        return line
+
+    monkeypatch.setattr(train_sentencepiece, "preprocess_text", normalise_or_panic)
+    with pytest.raises(Panic):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
+    assert not list(tmp_path.glob("v.*"))
+
+
 def test_ctrl_c_while_the_text_is_read(text_file, tmp_path, monkeypatch):
     normalised = []
 

@@ -56,6 +56,14 @@ def test_language_decides_where_a_sentence_ends(write):
     assert _parse(path, input_format="paragraphs", language="en")[0] != document
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000"])
+def test_any_white_space_may_precede_a_full_stop(write, space):
+    path = write(f"It has vitamin A{space}. Then\u00a0came the U.S{space}. Army.\n")
+    (document,) = _parse(path, input_format="paragraphs")[:1]
+    assert " ".join(document) == f"It has vitamin A{space}. Then\u00a0came the U.S{space}. Army."
+    assert document[1].startswith("Then\u00a0came")
+
+
 def test_jsonl_is_a_document_per_line(write):
     lines = [
         {"text": "One. Two.\nHeading without end\r\n\nThree.", "id": 1},
