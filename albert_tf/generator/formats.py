@@ -19,6 +19,8 @@ MAX_JSON_LINE_BYTES = 2**25
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
 _JSON_LINES = re.compile(r"\.jsonl(\.gz|\.bz2|\.zst)?$")
 _WHITE_SPACE = re.compile(r"\s")
+# The last kana or Chinese character of a sentence.
+_BEFORE_STOP = re.compile(r"(?<=[\u3040-\u9fff])[\u3040-\u9fff](?=[\u3002\uff01\uff1f])")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
 
 
@@ -211,9 +213,11 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
         ) from error
 
     def split(paragraph: str) -> list[str]:
-        # sentencex panics on a no-break space before a full stop. Its pieces join to what it is
-        # given, so their lengths are right for the paragraph as well.
-        pieces = sentencex.segment(language, _WHITE_SPACE.sub(" ", paragraph))
+        # sentencex panics on a no-break space before a full stop, and from each full stop looks
+        # back to the last space or slash: in Chinese, often to the start. Its pieces join to what
+        # it is given, so their lengths are right for the paragraph as well.
+        prepared = _BEFORE_STOP.sub("/", _WHITE_SPACE.sub(" ", paragraph))
+        pieces = sentencex.segment(language, prepared)
         ends = itertools.accumulate(map(len, pieces), initial=0)
         stripped = (paragraph[start:end].strip() for start, end in itertools.pairwise(ends))
         return [sentence for sentence in stripped if sentence]

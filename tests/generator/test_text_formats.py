@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_any_white_space_may_precede_a_full_stop(write, space):
     (document,) = _parse(path, input_format="paragraphs")[:1]
     assert " ".join(document) == f"It has vitamin A{space}. Then\u00a0came the U.S{space}. Army."
     assert document[1].startswith("Then\u00a0came")
+
+
+def test_a_long_chinese_paragraph_takes_time_by_its_length(write):
+    sentences = [
+        "\u8fd9\u662f\u4e00\u53e5\u8bdd\u3002",
+        "\u4ed6\u8bf4\uff1a\u201c\u597d\u3002\u201d",
+    ]
+    path = write("".join(sentences) * 25_000)
+    begin = time.process_time()
+    (document,) = _parse(path, input_format="paragraphs", language="zh")
+    assert time.process_time() - begin < 4  # It takes 0.1 s; in the square of its length, 10 s.
+    assert document == sentences * 25_000
 
 
 def test_jsonl_is_a_document_per_line(write):
