@@ -12,18 +12,19 @@ _SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
 
 
 def check_one_run(files: Sequence[str]) -> None:
-    """Checks that shards of one name are of one run of the generator: others repeat its text.
+    """Checks that files of one name are of one run of the generator: others repeat its text.
 
     Raises:
-      ValueError: If they are of several.
+      ValueError: If there are shards of several runs, or a file without shards beside them.
     """
     counts: dict[str, str] = {}
+    whole = set(files)
     for shard in _find_shards(files):
         name, count = shard["name"], shard["count"]
-        if counts.setdefault(name, count) != count:
+        if counts.setdefault(name, count) != count or name in whole:
             raise ValueError(
-                f"input files {name}-* are of several runs of the generator: remove the old "
-                f"ones, or name one set, such as {name}-*-of-{count}"
+                f"input files {name}* are of several runs of the generator: remove the old ones, "
+                f"or name one set, such as {name}-*-of-{count}"
             )
 
 

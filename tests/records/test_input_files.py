@@ -72,6 +72,14 @@ def test_shards_of_two_runs_are_not_read_together(files, tmp_path):
     assert len(input_files.find_files(f"{tmp_path}/*-of-00001")) == 2
 
 
+def test_an_unsharded_file_is_not_read_with_shards_of_its_name(files, tmp_path):
+    for name in ("a.tfrecord", "a.tfrecord-00000-of-00001", "a.tfrecord2"):
+        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
+    with pytest.raises(ValueError, match=r"a.tfrecord\* are of several runs .*as .*-\*-of-00001"):
+        input_files.find_files(f"{tmp_path}/*")
+    assert len(input_files.find_files(f"{tmp_path}/a.tfrecord,{tmp_path}/a.tfrecord2")) == 2
+
+
 @pytest.mark.parametrize(
     ("pattern", "missing"),
     [
