@@ -63,7 +63,7 @@ class ParquetFile:
             self._schema = self._file.schema_arrow
         except Exception as error:
             self._stored.close()
-            raise self._damaged(error) from error
+            raise self._failed(error) from error
         self.columns = tuple(self._schema.names)
         self.num_rows = self._file.metadata.num_rows
 
@@ -85,8 +85,9 @@ class ParquetFile:
         Raises:
           ValueError: If there is no such column, or it holds anything but texts, numbers, true or
             false, and lists and structs of them; if a text is not UTF-8, or the file is damaged.
+          OSError: If the file can't be read.
         """
-        self._check(columns)
+        self.check(columns)
         number = 0
         try:
             for batch in self._file.iter_batches(self._batch_rows(), columns=list(columns)):
@@ -94,12 +95,17 @@ class ParquetFile:
                 for row in zip(*cells, strict=True):
                     number += 1
                     yield number, dict(zip(columns, row, strict=True))
-        except (self._pyarrow.ArrowException, OSError) as error:
-            raise self._damaged(error, number) from error
+        except files.errors(self._pyarrow.ArrowException) as error:
+            raise self._failed(error, number) from error
         if number != self.num_rows:
-            raise self._damaged(EOFError(f"expected {self.num_rows} rows"), number)
+            raise self._failed(EOFError(f"expected {self.num_rows} rows"), number)
 
-    def _check(self, columns: Sequence[str]) -> None:
+    def check(self, columns: Sequence[str]) -> None:
+        """Checks that the columns can be read.
+
+        Raises:
+          ValueError: If there is no such column, or it holds something else; see `rows`.
+        """
         if missing := [name for name in columns if self.columns.count(name) != 1]:
             raise ValueError(
                 f"{self.path}: expected the columns {', '.join(map(repr, missing))}, each once, "
@@ -149,8 +155,12 @@ class ParquetFile:
                 raise ValueError(f"{self.path}:{number}: not UTF-8 text") from error
         return cells
 
-    def _damaged(self, error: Exception, number: int = 0) -> ValueError:
+    def _failed(self, error: Exception, number: int = 0) -> Exception:
+        """Returns what to raise for an error after row `number`."""
         reason = next(iter(str(error).splitlines()), type(error).__name__)
+        # Arrow's errors of damaged content are OSErrors, too, but without a number.
+        if isinstance(error, files.errors()) and getattr(error, "errno", 0) is not None:
+            return OSError(f"can't read {self.path} after row {number}: {reason}")
         return ValueError(
             f"{self.path} is not a .parquet file, or is damaged after row {number} ({reason}): "
             "copy or write it again"

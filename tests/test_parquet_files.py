@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import decimal
+import errno
+import io
+import itertools
 import json
+import os
 import sys
 
 import numpy as np
@@ -136,6 +140,37 @@ def test_damaged_files_are_refused_in_one_line(write, tmp_path, monkeypatch):
             assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("t.parquet", OSError(errno.EIO, "no connection")),
+        ("ram://t.parquet", tf.errors.UnavailableError(None, None, "no connection")),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_not_called_damaged(write, monkeypatch, path, error):
+    """Else the generator would remove its complete shards, as for text that must be mended."""
+
+    class Lost(io.FileIO):
+        is_lost = False
+
+        def read(self, size=-1):
+            if Lost.is_lost:
+                raise error
+            return super().read(size)
+
+    content = write(ROWS)
+    monkeypatch.setattr(parquet_files, "_MOST_ROWS", 2)
+    monkeypatch.setattr(files, "open_bytes", lambda _: Lost(content))
+    with ParquetFile(path) as file:
+        rows = file.rows(["review"])
+        assert [number for number, _ in itertools.islice(rows, 2)] == [1, 2]
+        Lost.is_lost = True
+        with pytest.raises(OSError, match=f"^can't read {path} after row 2: .*no connection$"):
+            next(rows)
+    with pytest.raises(OSError, match=f"^can't read {path} after row 0: .*no connection$"):
+        ParquetFile(path)
+
+
 def test_rows_are_held_a_few_at_a_time(write, monkeypatch):
     monkeypatch.setattr(parquet_files, "_BATCH_BYTES", 2**12)
     path = write({"text": ["word " * 100] * 500}, row_group_size=500, use_dictionary=False)
@@ -194,6 +229,15 @@ def test_bad_text_is_named_by_row(pyarrow, write):
     assert [each.sentences for each in read_all(path, mode="rb")] == [["One."], ["Two."]]
     with pytest.raises(ValueError, match="is not plain text: read it with `input_format=parquet`"):
         read_all(path, input_format="lines")
+
+
+def test_a_file_without_the_column_is_found_at_once(write, tmp_path):
+    pytest.importorskip("sentencex", reason="needs the packages of albert_tf[data]")
+    paths = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    for path, column in zip(paths, ("text", "body"), strict=True):
+        os.rename(write({column: ["One."]}), path)
+    with pytest.raises(ValueError, match="b.parquet: expected the columns 'text', each once, got"):
+        documents.read_documents(paths, TextSettings(input_format="parquet"))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])

@@ -37,8 +37,9 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
       settings: See TextSettings.
 
     Raises:
-      ValueError: If a required package is not installed, or a file is of another format (at once);
-        if the text is not UTF-8 or not in its format (when it is reached).
+      ValueError: If a required package is not installed, a file is of another format, or a
+        .parquet file lacks the column (at once); if the text is not UTF-8 or not in its format
+        (when it is reached).
       OSError: If a local file can't be opened (at once); if one can't be read or decompressed (when
         it is reached).
 
@@ -46,8 +47,7 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     """
     parser = formats.make_parser(settings)
     for path in files:
-        with formats.open_text(path, settings):
-            pass  # What can't be read is refused before the work begins.
+        formats.check_text(path, settings)  # Before the work begins.
     return _read_all(files, parser, settings)
 
 

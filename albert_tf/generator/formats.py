@@ -97,6 +97,17 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     return TextFile(path, errors)
 
 
+def check_text(path: str, settings: TextSettings) -> None:
+    """Checks that a file can be opened, and that a .parquet file has the column of the text.
+
+    Raises:
+      ValueError, OSError: If not; see `open_text`.
+    """
+    with open_text(path, settings) as file:
+        if isinstance(file, ParquetText):
+            file.check(settings.text_field)
+
+
 def _make_lines_parser(settings: TextSettings) -> Parser:
     def parse(file: TextFile) -> Iterator[Sentences]:
         for line in file.lines():

@@ -71,7 +71,7 @@ class ParquetText(TextSource):
     Args: see TextSource.
 
     Raises:
-      ValueError: See ParquetFile.
+      ValueError, OSError: See ParquetFile.
     """
 
     unit = "row"
@@ -90,6 +90,10 @@ class ParquetText(TextSource):
     def consumed_bytes(self) -> int:
         """Returns the file's size times the share of rows read."""
         return self._size * self.number // max(self._file.num_rows, 1)
+
+    def check(self, column: str) -> None:
+        """Checks that there is such a column; see ParquetFile.check."""
+        self._file.check([column])
 
     def cells(self, column: str) -> Iterator[Any]:
         """Yields one cell after another; see ParquetFile.rows."""
