@@ -238,10 +238,3 @@ def test_a_file_without_the_column_is_found_at_once(write, tmp_path):
         os.rename(write({column: ["One."]}), path)
     with pytest.raises(ValueError, match="b.parquet: expected the columns 'text', each once, got"):
         documents.read_documents(paths, TextSettings(input_format="parquet"))
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-def test_json_lines_are_not_plain_text(tmp_path, name):
-    """Else its keys and braces would become pieces, and words of the records."""
-    with pytest.raises(ValueError, match="is not plain text: read it with `input_format=jsonl`"):
-        read_all(str(tmp_path / name), input_format="lines")

@@ -17,7 +17,8 @@ from albert_tf.generator.lines import ParquetText, TextFile
 MAX_JSON_LINE_BYTES = 2**25
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
-_JSON_LINES = re.compile(r"\.jsonl(\.gz|\.bz2|\.zst)?$")
+_JSON_LINES = re.compile(r"\.(jsonl|ndjson|json)(\.gz|\.bz2|\.zst)?$")
+_ARCHIVE = re.compile(r"\.(tar|tar\.\w+|tgz)$")
 _WHITE_SPACE = re.compile(r"\s")
 # The last kana or Chinese character of a sentence.
 _BEFORE_STOP = re.compile(r"(?<=[\u3040-\u9fff])[\u3040-\u9fff](?=[\u3002\uff01\uff1f])")
@@ -84,9 +85,11 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     """Opens a file for the settings' parser.
 
     Raises:
-      ValueError: If it is a .parquet or .jsonl file, and the format another; see also
-        TextFile, ParquetText.
+      ValueError: If it is an archive; if it is a .parquet file or one of JSON Lines, and the
+        format another; see also TextFile, ParquetText.
     """
+    if _ARCHIVE.search(path):
+        raise ValueError(f"{path} is an archive: unpack it, and name the files in it")
     errors = "strict" if settings.mode == "r" else "ignore"
     if settings.input_format == "parquet":
         return ParquetText(path, errors)

@@ -181,6 +181,23 @@ def test_what_is_no_wikipedia_extract_is_refused(write, text, message):
         _parse(write(text), input_format="wikipedia")
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.json", "a.json.zst"])
+def test_json_lines_are_not_plain_text(write, name):
+    """Else its keys and braces would become pieces, and words of the records."""
+    path = write("{}", name)
+    with pytest.raises(ValueError, match="is not plain text: read it with `input_format=jsonl`"):
+        formats.open_text(str(path), formats.TextSettings())
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
+def test_an_archive_is_not_text(write, name):
+    """Else the names of its files would be words."""
+    path = str(write("One.", name))
+    for input_format in ("lines", "jsonl"):
+        with pytest.raises(ValueError, match=f"{name} is an archive: unpack it, and name the fil"):
+            formats.open_text(path, formats.TextSettings(input_format))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
