@@ -127,7 +127,9 @@ class TextFile(TextSource):
             raw = bz2.BZ2File(self._stored)
         elif zstd:
             self._failures += (zstd.ZstdError,)
-            raw = zstd.ZstdFile(self._stored)
+            # For files of `zstd --long=31`; others take no more memory than before.
+            widest = zstd.DecompressionParameter.window_log_max
+            raw = zstd.ZstdFile(self._stored, options={widest: widest.bounds()[1]})
         self._text = raw if raw is self._stored else io.BufferedReader(raw, _BUFFER_BYTES)
 
     def __enter__(self) -> TextFile:

@@ -53,6 +53,14 @@ def test_compressed_file_is_its_text_in_one_stream_or_several(tmp_path, suffix):
         assert _read(path) == TEXT.splitlines()
 
 
+def test_zst_file_with_a_long_window(tmp_path):
+    zstd = pytest.importorskip("backports.zstd")
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
+    path = tmp_path / "a.zst"
+    path.write_bytes(compressor.compress(b"One.\nTwo.") + compressor.flush())
+    assert _read(path) == ["One.", "Two."]
+
+
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "plain"])
 def test_damaged_compressed_file_is_named(tmp_path, suffix, damage):
