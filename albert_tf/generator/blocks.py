@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from absl import logging
+
 if TYPE_CHECKING:
     from albert_tf.generator.documents import Document
 
@@ -54,8 +56,8 @@ def cut_blocks(
     """Reads documents and cuts where a shard ends or a block is full.
 
     A shard is a region of the stored bytes and holds the documents that begin there; but no shard
-    is skipped, however long the document before it. Where blocks and shards end depends only on
-    the files, `num_shards` and `block_chars`.
+    is skipped, however long the document before it, of which a line warns. Where blocks and
+    shards end depends only on the files, `num_shards` and `block_chars`.
 
     Args:
       read: documents.read_documents, with its settings bound.
@@ -71,9 +73,14 @@ def cut_blocks(
     shard, place = first_shard - 1, start
     block: list[list[str]] = []
     first_document, chars = start.documents, 0
+    is_warned = False
     rest = itertools.islice(read(files[start.file_index :]), start.documents_of_file, None)
     for document in rest:
-        region = min(shard + 1, place.position * num_shards // total, num_shards - 1)
+        reached = min(place.position * num_shards // total, num_shards - 1)
+        region = min(shard + 1, reached)
+        if region < reached and not is_warned:
+            _warn_of_long_document(place.documents, num_shards)
+            is_warned = True
         if block and (region != shard or chars >= block_chars):
             yield TextBlock(shard, first_document, block, place)
             block, first_document, chars = [], place.documents, 0
@@ -90,3 +97,12 @@ def cut_blocks(
         )
     if block:
         yield TextBlock(shard, first_document, block, place)
+
+
+def _warn_of_long_document(number: int, num_shards: int) -> None:
+    logging.warning(
+        "document %d fills more than one of the %d output files: each should hold many documents, "
+        "and if the last hold none, the run fails at its end: write fewer files",
+        number,
+        num_shards,
+    )

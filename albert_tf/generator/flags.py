@@ -157,7 +157,8 @@ def _define_output(values: flags.FlagValues) -> None:
         "num_output_shards",
         None,
         "Number of files to write instead: output_file-00000-of-00008 and so on. A block of text, "
-        "from which random documents come, never spans files: give many documents to each.",
+        "from which random documents come, never spans files: give many documents to each. A file "
+        "without any record is an error.",
         lower_bound=1,
     )
     group.boolean(

@@ -87,9 +87,14 @@ class ShardRun:
         return Report.total([*(shard.report for shard in self._whole), self._report])
 
     def append(self, part: Part) -> None:
-        """Appends a part's records, and removes the part; parts come in text order."""
+        """Appends a part's records, and removes the part; parts come in text order.
+
+        Raises:
+          ValueError: If the part begins a shard, and the one before it is empty.
+        """
         if part.shard > self.num_whole:
             self._complete_shard()
+            _check_records(self._whole[-1].report)
         if self._file is None:
             self._file = tf.io.gfile.GFile(unfinished(self._paths[part.shard]), "wb")
         with open(part.path, "rb") as file:
@@ -191,6 +196,10 @@ def check_filled(report: Report, num_shards: int) -> None:
             f"`input_file`: the text fills {len(report.shards)} of {num_shards} output files: its "
             f"{report.documents} documents are too few or too uneven: write fewer files"
         )
+    _check_records(report)
+
+
+def _check_records(report: Report) -> None:
     for path, shard in report.shards.items():
         if not shard["records"]:
             raise ValueError(

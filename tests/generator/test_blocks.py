@@ -49,9 +49,16 @@ def test_a_shard_has_the_documents_that_begin_in_its_region(tmp_path):
     assert _numbers(_cut(files, num_shards=3)) == {0: [[0, 1]], 1: [[2, 3]], 2: [[4]]}
 
 
-def test_no_shard_is_left_out_behind_a_long_document(tmp_path):
-    path = _write(tmp_path / "a", [90, 5, 5])
-    assert _numbers(_cut([path], num_shards=3)) == {0: [[0]], 1: [[1]], 2: [[2]]}
+def test_no_shard_is_left_out_behind_a_long_document(tmp_path, caplog):
+    path = _write(tmp_path / "a", [5, 80, 5, 10])
+    assert _numbers(_cut([path], num_shards=5)) == {0: [[0, 1]], 1: [[2]], 2: [[3]]}
+    (warning,) = caplog.messages
+    assert warning.startswith("document 2 fills more than one of the 5 output files: each should")
+
+
+def test_documents_shorter_than_a_shard_are_not_warned_of(tmp_path, caplog):
+    _cut([_write(tmp_path / "a", [30, 40, 20, 10])], num_shards=2)
+    assert not caplog.messages
 
 
 def test_the_rest_is_cut_the_same_from_the_end_of_any_shard(tmp_path):

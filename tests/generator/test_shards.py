@@ -326,6 +326,22 @@ def test_text_without_any_record_leaves_nothing(run, tmp_path, text, changes, me
     assert not _contents(tmp_path / "run")
 
 
+def test_a_shard_without_records_is_found_once_its_text_ends(run, tmp_path, golden, monkeypatch):
+    text = (golden / "pretrain_data" / "text.txt").read_text()
+    (tmp_path / "text.txt").write_text("the\n\n" * (len(text) // 10) + text)
+    shards, make_part = [], workers.make_part
+
+    def note_and_make(job, block):
+        shards.append(block.shard)
+        return make_part(job, block)
+
+    monkeypatch.setattr(workers, "make_part", note_and_make)
+    with pytest.raises(SystemExit, match="the text gives no record for .*out.tfrecord-00000-of-0"):
+        run(input_file=tmp_path / "text.txt", single_segment="split")
+    assert max(shards) < 3
+    assert not _contents(tmp_path / "run")
+
+
 def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("One sentence.\nAnd another.\n\n" * 3)
