@@ -10,10 +10,13 @@ left out, as with the release; there is no flag for that, whatever sentencepiece
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import sentencepiece
 from absl import flags
@@ -119,17 +122,19 @@ def train(
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
     model, failures = io.BytesIO(), list[BaseException]()
     sentencepiece.set_random_generator_seed(RANDOM_SEED)
+    sentences = read_sentences(files, settings, do_lower_case)
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_noting(read_sentences(files, settings, do_lower_case), failures),
-            model_writer=model,
-            vocab_size=vocab_size,
-            character_coverage=character_coverage,
-            input_sentence_size=input_sentence_size,
-            hard_vocab_limit=hard_vocab_limit,
-            minloglevel=1,
-            **RECIPE,
-        )
+        with _ctrl_c_at_once() as begin:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_noting(sentences, failures, begin),
+                model_writer=model,
+                vocab_size=vocab_size,
+                character_coverage=character_coverage,
+                input_sentence_size=input_sentence_size,
+                hard_vocab_limit=hard_vocab_limit,
+                minloglevel=1,
+                **RECIPE,
+            )
     except RuntimeError as error:
         if failures:
             raise failures[0] from None
@@ -137,13 +142,33 @@ def train(
     return model.getvalue()
 
 
-def _noting(sentences: Iterator[str], failures: list[BaseException]) -> Iterator[str | None]:
-    """Yields sentences; appends an error to `failures`, and then yields None.
+@contextlib.contextmanager
+def _ctrl_c_at_once() -> Iterator[Callable[[], object]]:
+    """Yields a function; from its call to the end of the body Ctrl-C ends the process at once.
+
+    Python's own handler would wait until sentencepiece has trained, perhaps for an hour. No file is
+    written in that time.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield lambda: None
+        return
+    try:
+        yield lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _noting(
+    sentences: Iterator[str], failures: list[BaseException], at_end: Callable[[], object]
+) -> Iterator[str | None]:
+    """Yields sentences, and calls `at_end`; appends an error to `failures`, and then yields None.
 
     sentencepiece takes an error for the end of the text, but None for one of its own: it stops.
     """
     try:
         yield from sentences
+        at_end()
     except GeneratorExit:
         raise
     except BaseException as error:  # Neither Ctrl-C nor a panic in Rust is an Exception.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 
 import pytest
 import sentencepiece
@@ -256,6 +257,24 @@ def test_ctrl_c_while_the_text_is_read(text_file, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="^error: interrupted$"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
     assert len(normalised) == 50
+
+
+def test_ctrl_c_while_sentencepiece_trains_ends_the_process(text_file, tmp_path, monkeypatch):
+    handlers = []
+
+    def train(sentence_iterator, model_writer, **_):
+        next(sentence_iterator)
+        handlers.append(signal.getsignal(signal.SIGINT))
+        assert None not in list(sentence_iterator)
+        handlers.append(signal.getsignal(signal.SIGINT))
+        raise RuntimeError("nothing trained")
+
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", train)
+    with pytest.raises(SystemExit, match="nothing trained"):
+        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
+    handlers.append(signal.getsignal(signal.SIGINT))
+    python = signal.default_int_handler
+    assert handlers == [python, signal.SIG_DFL, python]
 
 
 def test_sentences_of_more_bytes_than_documented_are_left_out(text_file, tmp_path):
