@@ -35,13 +35,14 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
     """
     now = {name: getattr(values, name) for name in RECORDED}
     now["records"] = {os.path.basename(path): count for path, count in counts.items()}
+    now["remote_records"] = sum(map(files.is_remote, counts))  # They have another order.
     path = os.path.join(values.output_dir, _RECORD_FILE)
     if not resumes or not files.is_file(path):
         files.replace(path, json.dumps(now, indent=1) + "\n")
         return
     before = read_json_object(path)
     changed = [
-        f"{name} {before[name]}, not {now[name]}" if name in RECORDED else "other records"
+        "other records" if name == "records" else f"{name} {before[name]}, not {now[name]}"
         for name in now
         if before.get(name, now[name]) != now[name]
     ]

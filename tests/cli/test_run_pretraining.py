@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import checkpoint, eval_results, hub
-from albert_tf.cli import pretrain_flags
+from albert_tf.cli import pretrain_flags, pretrain_record
 from albert_tf.generator import flags as generator_flags
 from tests import goldens
 from tests import pretraining_runs as runs
@@ -270,6 +270,22 @@ def test_a_resumed_run_is_warned_of_other_values(folder, copy, caplog):
     assert "train_batch_size " in found and ", not 6; random_seed " in found
     assert "gradient_accumulation_steps 1, not 2; other records: to start a new one" in found
     assert (copy / "pretraining.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("entry", ["kept", "missing, as of earlier versions"])
+def test_a_resumed_run_is_warned_of_records_moved_to_a_bucket(folder, tmp_path, caplog, entry):
+    """Stretches of 64 MB, not of 32 records, are put in another order."""
+    values = runs.parse(runs.command(folder, output_dir=tmp_path))
+    pretrain_record.keep(values, {"there/a": 7, "there/b": 8}, resumes=False)
+    path = tmp_path / "pretraining.json"
+    if entry != "kept":
+        begun = json.loads(path.read_text())
+        del begun["remote_records"]
+        path.write_text(json.dumps(begun))
+    pretrain_record.keep(values, {"here/a": 7, "here/b": 8}, resumes=True)
+    assert not caplog.messages
+    pretrain_record.keep(values, {"gs://there/a": 7, "gs://there/b": 8}, resumes=True)
+    assert ("started with remote_records 0, not 2:" in caplog.text) == (entry == "kept")
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
