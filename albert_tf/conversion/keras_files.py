@@ -7,6 +7,7 @@ import io
 import math
 import os
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
 _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
 _WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
 _OF_PRESETS = ("model.weights.h5", "task.weights.h5")
+_REGISTERED = "albert_tf>"
+# Keras' names of the losses for any number of labels: its classes, functions and short forms.
+_LOSSES_OF_SEVERAL = frozenset(
+    (
+        *("BinaryCrossentropy", "binary_crossentropy", "bce", "BCE"),
+        *("BinaryFocalCrossentropy", "binary_focal_crossentropy"),
+    )
+)
 
 
 def matches(path: str) -> bool:
@@ -58,11 +67,7 @@ def read_config(path: str) -> AlbertConfig:
     file = _file(path)
     if file.endswith(_WEIGHTS):
         return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), CONFIG_FILE))
-    description = parse_json_object(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
-    try:
-        found = list(_configs(description))
-    except RecursionError:
-        raise ValueError(f"{file} is nested too deeply: it is not a model of albert_tf") from None
+    found = [arguments["config"] for _, arguments in _models(_read_description(file), file)]
     if not found or any(other != found[0] for other in found):
         raise ValueError(
             f"{file} must contain one model of albert_tf, not {len(found)}: of a class of your own "
@@ -71,18 +76,62 @@ def read_config(path: str) -> AlbertConfig:
     return AlbertConfig.from_dict(found[0], file)
 
 
-def _configs(node: Any) -> Any:
-    """Yields the AlbertConfigs in Keras' description of a model, without building it."""
+def read_kind(path: str) -> tuple[str, bool]:
+    """Returns the class of the model in a .keras file, and whether its loss is for several labels.
+
+    Args:
+      path: A file, or a directory with one.
+
+    Returns:
+      Our class, "" if there is no such file or not one class in it; and whether the model has
+      several outputs and was compiled with a binary cross-entropy.
+
+    Raises:
+      ValueError: If the file is damaged.
+    """
+    file = _file(path)
+    if file is None or not file.endswith(_ARCHIVE):
+        return "", False
+    description = _read_description(file)
+    models = _models(description, file)
+    if len({name for name, _ in models}) != 1:
+        return "", False
+    name, arguments = models[0]
+    return name, arguments.get("num_labels") != 1 and _is_of_several(description)
+
+
+def _is_of_several(description: dict[str, Any]) -> bool:
+    compiled = description.get("compile_config")
+    loss = compiled.get("loss") if isinstance(compiled, dict) else None
+    if isinstance(loss, dict):  # A function's name is its config.
+        loss = loss.get("config" if loss.get("class_name") == "function" else "class_name")
+    return isinstance(loss, str) and loss in _LOSSES_OF_SEVERAL
+
+
+def _read_description(file: str) -> dict[str, Any]:
+    return parse_json_object(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
+
+
+def _models(description: dict[str, Any], file: str) -> list[tuple[str, dict[str, Any]]]:
+    """Returns our classes in Keras' description of a model, each with its arguments."""
+    try:
+        return list(_find_models(description))
+    except RecursionError:
+        raise ValueError(f"{file} is nested too deeply: it is not a model of albert_tf") from None
+
+
+def _find_models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Finds them without building anything."""
     if isinstance(node, dict):
-        arguments = node.get("config")
-        registered = str(node.get("registered_name", "")).startswith("albert_tf>")
-        if registered and isinstance(arguments, dict) and "config" in arguments:
-            yield arguments["config"]
+        arguments, registered = node.get("config"), str(node.get("registered_name", ""))
+        is_ours = registered.startswith(_REGISTERED)
+        if is_ours and isinstance(arguments, dict) and "config" in arguments:
+            yield registered.removeprefix(_REGISTERED), arguments
             return
         node = list(node.values())
     if isinstance(node, list):
         for child in node:
-            yield from _configs(child)
+            yield from _find_models(child)
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf import files
-from albert_tf.conversion import huggingface
+from albert_tf.conversion import huggingface, keras_files
 from albert_tf.text_files import json_member, read_json_object
 
 RECORD_FILE = "run.json"
@@ -79,7 +79,8 @@ class RunRecord:
 def find(path: str) -> RunRecord | None:
     """Returns the record beside a model's weights, if there is one.
 
-    Hugging Face's config tells what a model is for, but not how it was trained.
+    Without one, Hugging Face's config and a .keras file tell what a model is for, but not how it
+    was trained.
 
     Raises:
       ValueError: If it is damaged.
@@ -87,6 +88,9 @@ def find(path: str) -> RunRecord | None:
     directory = files.directory_of(path)
     file = os.path.join(directory, RECORD_FILE)
     if not files.is_file(file):
+        architecture, is_multi_label = keras_files.read_kind(path)
+        if architecture:
+            return _of_class(architecture, MULTI_LABEL if is_multi_label else "")
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
     fields = dataclasses.fields(RunRecord)
@@ -105,11 +109,14 @@ def _of_hugging_face(directory: str) -> RunRecord | None:
             f"the config of {directory}: problem_type must be one of {', '.join(known)}, not "
             f"{problem_type!r}"
         )
-    architecture = architecture or (_CLASSIFIER if problem_type else "")
+    return _of_class(architecture or (_CLASSIFIER if problem_type else ""), problem_type)
+
+
+def _of_class(architecture: str, problem_type: str) -> RunRecord | None:
     tasks = {name: task for task, name in _ARCHITECTURES.items()}
     if architecture not in tasks:
         return None
-    if architecture != _CLASSIFIER:  # Hugging Face's others don't read it.
+    if architecture != _CLASSIFIER:  # The others don't read it.
         problem_type = ""
     named = {MULTI_LABEL: "multilabel", REGRESSION: "regression"}
     return RunRecord(named.get(problem_type, tasks[architecture]), problem_type, "", "")

@@ -6,8 +6,10 @@ import json
 import pathlib
 import shutil
 
+import keras
 import pytest
 
+import albert_tf
 from albert_tf.conversion import run_record
 from albert_tf.conversion.convert import convert
 from tests import goldens
@@ -105,3 +107,48 @@ def test_an_unknown_kind_is_refused(tmp_path):
     theirs = hugging_face(*KINDS[0][:2], "multi_label", tmp_path / "theirs")
     with pytest.raises(ValueError, match="theirs: problem_type must be one of regression, .*, not"):
         convert(str(theirs), "tf1", str(tmp_path / "there"))
+
+
+ONE_LAYER = goldens.config("base", num_hidden_layers=1)
+SEVERAL_LABELS = ("AlbertForSequenceClassification", "multi_label_classification")
+
+
+def saved(name: str, num_labels: int | None, loss, file: pathlib.Path) -> pathlib.Path:
+    """Returns the file of a model that was compiled, which alone tells what it is for."""
+    arguments = {} if num_labels is None else {"num_labels": num_labels}
+    model = getattr(albert_tf, name)(ONE_LAYER, **arguments)
+    if loss:
+        model.compile("adam", loss)
+    file.parent.mkdir()
+    model.save(file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "loss", "expected"),
+    [
+        (3, None, ("AlbertForTokenClassification", None)),
+        (None, None, ("AlbertForMultipleChoice", None)),
+        (3, keras.losses.BinaryCrossentropy(from_logits=True), SEVERAL_LABELS),
+        (3, keras.losses.binary_focal_crossentropy, SEVERAL_LABELS),
+        (3, "sparse_categorical_crossentropy", (SEVERAL_LABELS[0], "single_label_classification")),
+        (1, "binary_crossentropy", (SEVERAL_LABELS[0], "regression")),
+    ],
+)
+def test_the_kind_of_a_keras_file_is_kept(num_labels, loss, expected, tmp_path):
+    file = saved(expected[0], num_labels, loss, tmp_path / "mine" / "model.keras")
+    drop = ["bert/pooler/"] if expected[0] == "AlbertForTokenClassification" else []
+    said = convert(str(file.parent), "huggingface", str(tmp_path / "there"), drop=drop)
+    assert "not kept" not in said
+    assert kind(tmp_path / "there") == expected
+
+
+def test_a_keras_file_becomes_keras_own_file_of_the_same_class(tmp_path):
+    name = "AlbertForTokenClassification"
+    file = saved(name, 3, None, tmp_path / "mine" / "model.keras")
+    assert convert(str(file), "keras", str(tmp_path / "there")).partition(": ")[2].startswith(name)
+    with pytest.raises(ValueError, match=f"model.keras was trained for .*: load it with {name}"):
+        albert_tf.AlbertForSequenceClassification.from_weights(file)
+    inputs = (tagger := keras.models.load_model(file)).symbolic_inputs()
+    keras.Model(inputs, tagger(inputs)).save(tmp_path / "functional.keras")
+    assert run_record.find(str(tmp_path / "functional.keras")).architecture == name
