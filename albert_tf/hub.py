@@ -9,13 +9,13 @@ from absl import logging
 from albert_tf import quiet
 
 SCHEME = "hf://"
-# Config, weights and vocabulary: no pickle (.bin) and no program.
+# Config, weights, vocabulary and a run's record: no pickle (.bin) and no program.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
 _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
     *("tokenizer.json", "tokenizer_config.json"),
 )
-_FILES = ("config.json", *_WEIGHTS, *_VOCABULARIES)
+_FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES)
 
 
 def local(path: str | os.PathLike[str]) -> str:
@@ -26,8 +26,9 @@ def local(path: str | os.PathLike[str]) -> str:
         commit; or a local path, which is returned as it is.
 
     Returns:
-      The directory in huggingface_hub's cache, which holds config, safetensors and vocabulary. What
-      is there already is not downloaded again, and is enough without a network.
+      The directory in huggingface_hub's cache, which holds config, safetensors, vocabulary and, if
+      there is one, run.json. What is there already is not downloaded again, and is enough without a
+      network.
 
     Raises:
       FileNotFoundError: If the Hub has no such model, or it has no safetensors.

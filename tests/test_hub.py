@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from albert_tf import hub
+from albert_tf.conversion import run_record
 from albert_tf.conversion.convert import convert
 from tests import goldens, stub_hub
 
 ROOT = pathlib.Path(__file__).parents[1]
 NAME = "someone/tiny"
-WANTED = {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"}
+WANTED = {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "run.json"}
 # What a model's page may hold besides.
 OTHERS = ("pytorch_model.bin", "modeling.py", "tf_model.h5", "onnx/model.safetensors", "README.md")
 
@@ -28,7 +30,8 @@ def files(tmp_path_factory):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(995))]
     vocabulary = directory.parent / "vocab.txt"
     vocabulary.write_text("\n".join(pieces))
-    source = str(goldens.FOLDER / "base")
+    source = str(shutil.copytree(goldens.FOLDER / "base", directory.parent / "trained"))
+    run_record.RunRecord("mine", "", "", "", serving={"max_seq_length": 16}).write(source)
     convert(source, "huggingface", str(directory), vocab_file=str(vocabulary))
     found = {path.name: path.read_bytes() for path in directory.iterdir()}
     assert set(found) == {*WANTED, "README.md"}
