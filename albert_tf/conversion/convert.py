@@ -82,7 +82,7 @@ def convert(
     with directories.whole_directory(output_dir) as directory:
         options = {"architecture": architecture} if layout == "huggingface" else {}
         what = _WRITERS[layout](directory, source, **options)
-        lost = _lost(directory, source)
+        lost = _lost(directory, source, layout)
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
     text += f"; not kept: {', '.join(lost)}" if lost else ""
@@ -90,7 +90,7 @@ def convert(
     return text
 
 
-def _lost(directory: str, source: Source) -> list[str]:
+def _lost(directory: str, source: Source, layout: str) -> list[str]:
     """Returns what of a stored model is not in the directory that it was written to, in words."""
     lost = source.config.differences(layouts.load_config(directory), ())
     kept = run_record.find(directory)
@@ -102,6 +102,10 @@ def _lost(directory: str, source: Source) -> list[str]:
     serving = source.run.serving if source.run else {}
     if serving and (kept is None or kept.serving != serving):
         lost.append(f"how texts were read ({', '.join(serving)})")
+    if layout == "kerashub" and source.vocabulary:  # Its tokenizer takes text as it is.
+        lower = ["lower-casing"] if source.vocabulary.tokenizer.do_lower_case else []
+        rules = ", ".join([*lower, "stripping of accents", "splitting of commas after digits"])
+        lost.append(f"how raw text is normalised ({rules})")
     return lost
 
 

@@ -70,9 +70,12 @@ def test_a_vocabulary_of_any_name_is_found_again(tmp_path):
 @pytest.mark.parametrize("do_lower_case", [False, True])
 @pytest.mark.parametrize("layout", PLACES)
 def test_case_goes_along(layout, do_lower_case, source, tmp_path):
-    convert(str(source), layout, str(tmp_path / "target"), do_lower_case=do_lower_case)
+    said = convert(str(source), layout, str(tmp_path / "target"), do_lower_case=do_lower_case)
     found = vocabulary.find(str(tmp_path / "target"))
     assert found.tokenizer.do_lower_case is do_lower_case
+    # KerasHub's own tokenizer doesn't read it.
+    assert ("normalised (lower-casing, strip" in said) == (layout == "kerashub" and do_lower_case)
+    assert ("stripping of accents, splitting of commas" in said) == (layout == "kerashub")
 
 
 def test_case_that_is_no_truth_value(source):
