@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from albert_tf.model.finetuning import ClassifierModel
+from albert_tf.model.finetuning_bases import ClassifierModel
 from albert_tf.types import Array
 
 
