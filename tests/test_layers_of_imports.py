@@ -50,7 +50,7 @@ WITHOUT_TENSORFLOW = {
     "text",
     *("records.example_encoding", "records.masking"),
     *("model.albert", "model.finetuning", "model.functional", "model.heads", "model.layers"),
-    *("model.finetuning_bases", "model.span_heads", "model.tagging"),
+    *("model.finetuning_bases", "model.model_inputs", "model.span_heads", "model.tagging"),
     *("training.length_buckets", "training.optimizers", "training.schedule"),
     *("tasks.losses", "tasks.metrics"),
     *("generator.blocks", "generator.packing", "generator.pairs", "generator.instances"),

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model import functional, layers
+from albert_tf.model import functional, layers, model_inputs
 from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
-# Other libraries' names of our inputs: Hugging Face's, KerasHub's, TF-Hub's.
-_OURS = {
-    "attention_mask": "input_mask",
-    "padding_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-    "input_type_ids": "segment_ids",
-    "token_ids": "input_ids",
-    "input_word_ids": "input_ids",
-}
 
 
 class ConfiguredModel(keras.Model):
@@ -186,7 +177,7 @@ class AlbertModel(ConfiguredModel):
         positions: Any = None,
     ) -> dict[str, Any]:
         """Returns the shapes of the outputs: JAX traces no call of unknown batch and length."""
-        check_names(inputs)
+        model_inputs.check(inputs)
         batch, length = inputs["input_ids"].shape
         packed = inputs.get("cls_positions")
         slots = () if packed is None else packed.shape[1:]
@@ -229,9 +220,9 @@ class AlbertModel(ConfiguredModel):
 
         Raises:
           TypeError: If the inputs are not by name.
-          ValueError: If they have other libraries' names.
+          ValueError: If they have other libraries' names, or other axes.
         """
-        input_ids, input_mask, segment_ids = _read(inputs)
+        input_ids, input_mask, segment_ids = model_inputs.read(inputs)
         is_packed = inputs.get("cls_positions") is not None
         if not training or self.seed_generator is None:
             dropout_seed = None
@@ -267,33 +258,3 @@ def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[st
     for inner in layer._flatten_layers(include_self=False, recursive=False):
         yield prefix + inner.name, inner
         yield from _layers_in(inner, f"{prefix}{inner.name}/")
-
-
-def check_names(inputs: Mapping[str, Array]) -> None:
-    """Refuses inputs under other libraries' names, which would be passed over.
-
-    Raises:
-      ValueError: If there are any, or no `input_ids`.
-    """
-    wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
-    if wrong or "input_ids" not in inputs:
-        found = ", ".join(wrong or inputs)
-        raise ValueError(
-            f"expected input_ids, input_mask and segment_ids, got {found}: rename them"
-        )
-
-
-def _read(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
-    """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
-    if not isinstance(inputs, Mapping):
-        # Keras' export also tries a single tensor, and passes over a TypeError alone.
-        raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
-    check_names(inputs)
-    # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
-    input_ids = ops.cast(inputs["input_ids"], "int32")
-    input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
-    if input_mask is None:
-        input_mask = ops.ones_like(input_ids)
-    if segment_ids is None:
-        segment_ids = ops.zeros_like(input_ids)
-    return input_ids, input_mask, ops.cast(segment_ids, "int32")

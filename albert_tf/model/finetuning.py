@@ -8,8 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import ConfigSource
-from albert_tf.model import functional
-from albert_tf.model.albert import check_names
+from albert_tf.model import functional, model_inputs
 from albert_tf.model.finetuning_bases import ClassifierModel, FineTunedModel
 from albert_tf.model.span_heads import AnswerabilityHead, ConditionalSpanHead
 from albert_tf.types import Array
@@ -67,7 +66,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         """Scores the choices of a batch; see AlbertModel.call."""
-        check_names(inputs)
+        model_inputs.check(inputs, axes="B, C, S")
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))
@@ -175,6 +174,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Array]:
         """Scores a batch; see the class and AlbertModel.call."""
+        model_inputs.check(inputs, "p_mask")
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
         beam = (self.start_n_top, self.end_n_top)

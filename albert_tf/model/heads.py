@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model import dropout, functional, layers
+from albert_tf.model import dropout, functional, layers, model_inputs
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.types import Array
 
@@ -167,6 +167,7 @@ class AlbertForPreTraining(ConfiguredModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Any]:
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
+        model_inputs.check(inputs, "masked_lm_positions")
         outputs = self.albert(
             inputs,
             training=training,

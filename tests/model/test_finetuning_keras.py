@@ -140,15 +140,32 @@ def test_fit_on_two_replicas_is_fit_on_one():
         assert_weight(name, two_weights[name], value)
 
 
-@pytest.mark.parametrize("names", [{"attention_mask": 1}, {"token_type_ids": 1}, {"token_ids": 0}])
+@pytest.mark.parametrize("name", ["attention_mask", "token_type_ids", "token_ids", "position_ids"])
 @pytest.mark.parametrize("kind", ["AlbertForSequenceClassification", "AlbertForMultipleChoice"])
-def test_names_of_other_libraries_are_refused(kind, names):
+def test_names_of_other_libraries_are_refused(kind, name):
     is_choice = kind == "AlbertForMultipleChoice"
     config = goldens.config("base", num_hidden_layers=1)
     model = getattr(albert_tf, kind)(config, **({} if is_choice else {"num_labels": 2}))
     ids = np.ones((2, 3, 4) if is_choice else (2, 4), "int32")
     with pytest.raises(ValueError, match="expected input_ids, input_mask and segment_ids, got"):
-        model({"input_ids": ids} | dict.fromkeys(names, ids))
+        model({"input_ids": ids, name: ids})
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "message"),
+    [
+        ("AlbertForPreTraining", [(2, 4)], r"masked_lm_positions <int32>\[B, P\] .*: add it"),
+        ("AlbertForQuestionAnsweringV2", [(2, 4)], r"p_mask <int32>\[B, S\] .*: add it"),
+        ("AlbertForMultipleChoice", [(2, 4)], r"input_ids <int32>\[B, C, S\], got the shape"),
+        ("AlbertForMultipleChoice", [(2, 3, 4), (2, 4)], r"input_mask <int32>\[B, C, S\], got"),
+        ("AlbertModel", [(2, 4), (2, 1, 4)], r"input_mask <int32>\[B, S\], got the shape \(2, 1"),
+    ],
+)
+def test_inputs_that_lack_or_have_other_axes_are_named(kind, shapes, message):
+    model = getattr(albert_tf, kind)(goldens.config("base", num_hidden_layers=1))
+    arrays = [np.ones(shape, "int32") for shape in shapes]
+    with pytest.raises(ValueError, match=f"expected {message}"):
+        model(dict(zip(("input_ids", "input_mask"), arrays, strict=False)))
 
 
 @pytest.mark.parametrize("frozen", [["albert"], ["albert.embeddings", "albert.encoder"], []])
