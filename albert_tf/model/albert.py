@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model import functional, layers, model_inputs
+from albert_tf.model import functional, layers, model_inputs, output_specs
 from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
@@ -32,6 +32,8 @@ class ConfiguredModel(keras.Model):
     reads_pooler = True
     # Rank of the inputs.
     input_rank = 2
+    # A function of output_specs, beside each `call`.
+    output_spec: Callable[..., Any]
     built: bool
 
     def __init__(
@@ -68,6 +70,13 @@ class ConfiguredModel(keras.Model):
         """Returns the model's inputs by name, of any batch and length, for a functional model."""
         names, shape = ("input_ids", "input_mask", "segment_ids"), (None,) * self.input_rank
         return {name: keras.Input(batch_shape=shape, dtype="int32", name=name) for name in names}
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the shapes of the outputs: JAX traces no call of unknown batch and length."""
+        calls = next(each for each in type(self).__mro__ if "call" in vars(each))
+        if "output_spec" not in vars(calls):  # What a class of one's own returns only it knows.
+            return super().compute_output_spec(*args, **kwargs)
+        return self.output_spec(*args, **kwargs)
 
     def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Writes a SavedModel that takes features by name; see keras.Model.export.
@@ -136,6 +145,8 @@ class AlbertModel(ConfiguredModel):
     Source: albert/modeling.py, AlbertModel.
     """
 
+    output_spec = output_specs.encoder
+
     def __init__(
         self,
         config: ConfigSource,
@@ -168,35 +179,6 @@ class AlbertModel(ConfiguredModel):
             self.encoder.build((None, None, config.embedding_size))
             self.pooler.build((None, None, config.hidden_size))
             self.built = True
-
-    def compute_output_spec(
-        self,
-        inputs: dict[str, Any],
-        training: bool | None = None,
-        dropout_seed: Any = None,
-        positions: Any = None,
-    ) -> dict[str, Any]:
-        """Returns the shapes of the outputs: JAX traces no call of unknown batch and length."""
-        model_inputs.check(inputs)
-        batch, length = inputs["input_ids"].shape
-        packed = inputs.get("cls_positions")
-        slots = () if packed is None else packed.shape[1:]
-        width = self.config.hidden_size
-
-        def spec(*shape: int | None) -> keras.KerasTensor:
-            return keras.KerasTensor(shape, self.compute_dtype)
-
-        result = {
-            "sequence_output": spec(batch, length, width),
-            "pooled_output": spec(batch, *slots, width),
-            "all_encoder_layers": [
-                spec(batch, length, width) for _ in range(self.config.num_blocks)
-            ],
-            "embedding_output": spec(batch, length, self.config.embedding_size),
-        }
-        if positions is not None:
-            result["gathered_output"] = spec(batch, positions.shape[1], width)
-        return result
 
     def call(
         self,

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import ConfigSource
-from albert_tf.model import functional, model_inputs
+from albert_tf.model import functional, model_inputs, output_specs
 from albert_tf.model.finetuning_bases import ClassifierModel, FineTunedModel
 from albert_tf.model.span_heads import AnswerabilityHead, ConditionalSpanHead
 from albert_tf.types import Array
@@ -26,6 +26,7 @@ class AlbertForSequenceClassification(ClassifierModel):
     Source: classifier_utils.py, create_model.
     """
 
+    output_spec = output_specs.classes_of_texts
     default_name = "albert_for_sequence_classification"
 
     def call(
@@ -49,6 +50,7 @@ class AlbertForMultipleChoice(FineTunedModel):
     """
 
     input_rank = 3
+    output_spec = output_specs.choices
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
     """
 
     reads_pooler = False
+    output_spec = output_specs.spans
 
     def __init__(
         self,
@@ -139,6 +142,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     """
 
     reads_pooler = False
+    output_spec = output_specs.answers
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model import dropout, functional, layers, model_inputs
+from albert_tf.model import dropout, functional, layers, model_inputs, output_specs
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.types import Array
 
@@ -133,6 +133,8 @@ class AlbertForPreTraining(ConfiguredModel):
 
     Args: see ConfiguredModel.
     """
+
+    output_spec = output_specs.pretraining
 
     def __init__(
         self,

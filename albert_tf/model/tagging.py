@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from albert_tf.model import output_specs
 from albert_tf.model.finetuning_bases import ClassifierModel
 from albert_tf.types import Array
 
@@ -20,6 +21,7 @@ class AlbertForTokenClassification(ClassifierModel):
     Differs: the release has no such model; its head is that of AlbertForSequenceClassification.
     """
 
+    output_spec = output_specs.classes_of_pieces
     default_name = "albert_for_token_classification"
     reads_pooler = False
 

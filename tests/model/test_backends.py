@@ -96,6 +96,25 @@ np.savez(outputs, **{name: np.asarray(v) for name, v in {**trained, **run(inputs
 """
 
 
+# Shapes alone, which costs no compilation.
+FUNCTIONAL = """
+import inspect
+for name in filter(lambda name: name.startswith("AlbertFor"), albert_tf.__all__):
+    model_class = getattr(albert_tf, name)
+    has_classes = "num_labels" in inspect.signature(model_class.__init__).parameters
+    model = model_class(config, **({"num_labels": 3} if has_classes else {}))
+    symbolic = model.symbolic_inputs()
+    described = model(symbolic)
+    functional = keras.Model(symbolic, described)
+    features = {key: np.ones((2, 4, 8)[-x.ndim:], "int32") for key, x in symbolic.items()}
+    for each in (model, functional):
+        computed = jax.eval_shape(lambda features: each(features), features)
+        for spec, value in zip(*map(keras.tree.flatten, (described, computed)), strict=True):
+            assert spec.dtype == str(value.dtype), name
+            assert all(a in (None, b) for a, b in zip(spec.shape, value.shape, strict=True)), name
+"""
+
+
 def run(code: str, *arguments: object, **environment: str) -> str:
     """Returns what a program prints, which must not fail."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -138,7 +157,7 @@ def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path)
     # One process for all of a backend: it imports Keras for seconds.
     in_jax = backend == "jax"
     run(
-        PRELUDE + FORWARD + (JAX_STEP + ANSWERS if in_jax else ""),
+        PRELUDE + FORWARD + (JAX_STEP + ANSWERS + FUNCTIONAL if in_jax else ""),
         folder / "albert_config.json",
         weights,
         folder / "inputs.npz",

@@ -74,6 +74,47 @@ def test_summary_shows_shapes(model_class, capsys):
         assert ("(None, None, 3)" if model.reads_pooler is False else "(None, 3)") in text
 
 
+# Inputs that change what a model returns.
+MORE = {
+    albert_tf.AlbertForPreTraining: {"cls_positions": (4, 3)},
+    albert_tf.AlbertForSequenceClassification: {"cls_positions": (4, 3)},
+    albert_tf.AlbertForQuestionAnsweringV2: {"start_positions": (4,)},
+}
+
+
+@pytest.mark.parametrize(
+    ("model_class", "more"),
+    [*((model_class, {}) for model_class in MODELS), *MORE.items()],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "-".join(value),
+)
+def test_symbolic_outputs_are_as_computed(model_class, more):
+    config = runs.config(num_hidden_layers=1)
+    model = model_class(config, dtype="mixed_bfloat16", **MODELS[model_class])
+    symbolic = model.symbolic_inputs()
+    arrays = {name: np.ones((2, 4, 8)[-x.ndim :], "int32") for name, x in symbolic.items()}
+    for name, shape in more.items():
+        symbolic[name] = keras.Input(batch_shape=(None,) * len(shape), dtype="int32")
+        arrays[name] = np.zeros(shape, "int32")
+
+    def check(described, computed):
+        assert described.dtype == keras.backend.standardize_dtype(computed.dtype)
+        # What the batch decides is unknown.
+        shapes = zip(described.shape, computed.shape, strict=True)
+        assert all(size == actual or size is None for size, actual in shapes)
+
+    tf.nest.map_structure(check, model(symbolic), model(arrays))
+
+
+class Halved(albert_tf.AlbertForSequenceClassification):
+    def call(self, inputs, **arguments):
+        return {"half": super().call(inputs, **arguments)[:, :2]}
+
+
+def test_a_class_of_ones_own_may_return_something_else():
+    model = Halved(runs.config(num_hidden_layers=1), num_labels=4)
+    assert model(model.symbolic_inputs())["half"].shape == (None, 2)
+
+
 @pytest.mark.parametrize(
     "model_class",
     [
