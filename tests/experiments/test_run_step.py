@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import eval_results
 from experiments import claims, outcomes, report, run_step, study, unigram
 from experiments.plan import Plan
 from experiments.run_step import ROOT
@@ -280,6 +281,20 @@ def test_a_run_that_a_signal_stopped_is_not_finished(plan, tmp_path):
     with pytest.raises(RuntimeError, match="this command was stopped .*stopped at step 3: "):
         run_step.run(dataclasses.replace(step, needs={}), "key", tmp_path, tmp_path, threads=1)
     assert not (tmp_path / "key/metrics.json").exists()
+
+
+def test_a_model_of_masked_lm_alone_is_judged_on_orders_too(tmp_path):
+    """Its run says that orders have weight 0, which an evaluation in its directory follows."""
+    runs.write_config(tmp_path / "albert_config.json", num_hidden_layers=1)
+    runs.write_records(tmp_path / "a.tfrecord", runs.examples(12))
+    short = {"num_train_steps": 1, "num_warmup_steps": 0}
+    train = {"output_dir": tmp_path / "trained/run", "sentence_order_weight": 0, **short}
+    runs.main(runs.command(tmp_path, **train))
+    judged = tmp_path / "judged"
+    run_step._prepare(run_step.Step("evaluate", {}, {}), judged, {"trained": tmp_path / "trained"})
+    evaluate = {"output_dir": judged / "run", "do_train": "false", "do_eval": "true", **short}
+    runs.main(runs.command(tmp_path, **evaluate))
+    assert "sentence_order_accuracy" in eval_results.read_last(judged / "run")
 
 
 def write_events(directory, points):
