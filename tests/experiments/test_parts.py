@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from albert_tf.generator import flags as generator_flags
 from experiments import claims, outcomes, part, report, run_step, study, words
 from experiments.plan import Plan
 from tests.experiments.test_run_step import FAKE, run_all
@@ -193,6 +194,18 @@ def test_a_gap_has_an_interval_over_both_tests_documents(plan):
     found = outcomes.verdict(claim, rows, plan.gap)
     assert found.gain == pytest.approx(0.205)
     assert found.over_documents == pytest.approx((found.low, found.high), rel=1e-3)
+
+
+def test_the_training_text_is_judged_in_records_of_its_own():
+    """Pairs and masks are a function of the seed, the document and the pass."""
+    plan = Plan(study.read_study("overfit"), study.read_scale("cpu"))
+    cell = plan.cells[0]
+    trained = plan.steps[plan.steps[cell.pretrain].needs["records"]]
+    judged = plan.steps[plan.steps[cell.results["train"]].needs["dev"]]
+    assert trained.flags["input_file"] == judged.flags["input_file"]
+    assert trained.needs == judged.needs
+    own, theirs = (parse(generator_flags.define_flags, **s.flags) for s in (judged, trained))
+    assert own.random_seed != theirs.random_seed
 
 
 def test_a_report_counts_the_tokens_of_starts(plan, tmp_path):
