@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
@@ -12,7 +12,7 @@ SECTIONS = (
     *("config", "pretrain", "evaluate", "measure", "finetune", "hits"),
 )
 # What the plan sets itself: another value would collapse seeds, or lose a result.
-_RECORDS = ("output_file", "max_seq_length", "max_predictions_per_seq")
+_RECORDS = ("output_file", "max_seq_length", "max_predictions_per_seq", "input_file")
 _RUN = ("output_dir", "do_train", "do_eval", "random_seed", "albert_config_file")
 _OF_THE_PLAN = {
     "part": ("output_dir",),
@@ -20,7 +20,7 @@ _OF_THE_PLAN = {
     "extend": ("init_checkpoint", "spm_model_file", "output_dir"),
     **dict.fromkeys(("records", "train_records", "dev_records"), _RECORDS),
     "pretrain": (*_RUN, "input_file"),
-    "evaluate": (*_RUN, "input_file", "num_train_steps", *_RECORDS[1:]),
+    "evaluate": (*_RUN, "num_train_steps", *_RECORDS[1:]),
     "measure": (*_RUN, "input_file", "documents_file", "measures_file", "probe_train_file"),
     "finetune": _RUN,
     "hits": (*_RUN, "measures_file"),
@@ -79,8 +79,17 @@ def check_starts(arms: Mapping[str, Mapping[str, Any]]) -> None:
             way.append(start)
 
 
-def check_settings(values: dict[str, Any], where: str) -> Settings:
-    """Returns the tables of an arm, a study or a scale; raises ValueError if they are none."""
+def check_settings(values: dict[str, Any], where: str, may_set: Collection[str] = ()) -> Settings:
+    """Returns the tables of an arm, a study or a scale.
+
+    Args:
+      values: The tables.
+      where: They stand there.
+      may_set: What these may set, although the plan has a value of its own.
+
+    Raises:
+      ValueError: If they are none.
+    """
     for section, flags in values.items():
         require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)
         require(isinstance(flags, dict), f"{where}.{section}", "a table", flags)
@@ -90,8 +99,9 @@ def check_settings(values: dict[str, Any], where: str) -> Settings:
             plain = isinstance(value, (str, int, float))
             where_set = f"{where}.{section}.{flag}"
             require(plain, where_set, "one value", value)
-            owned = flag in _OF_THE_PLAN.get(section, ())
-            require(not owned, where_set, "no value, as the study's plan sets it", value)
+            owned = flag in _OF_THE_PLAN.get(section, ()) and flag not in may_set
+            its = "[text]" if flag == "input_file" else "the study's plan"
+            require(not owned, where_set, f"no value, as {its} sets it", value)
             only = _ONLY.get(flag, value)
             require(value == only, where_set, f"{only}, as studies have no other records", value)
     return values

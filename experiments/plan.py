@@ -242,12 +242,16 @@ class Plan:
         return {k: v.replace(old, new) if isinstance(v, str) else v for k, v in flags.items()}
 
     def _records(self, settings: dict[str, Any], split: str, seed: int) -> str:
+        common = dict(settings.get("records", {}))
+        if split == "train":
+            # A test's own file is to judge on: its probe, too, is trained on the training text.
+            common.pop("input_file", None)
         flags = {
             "input_file": settings["text"][split],
             "output_file": "{out}/records.tfrecord",
             "spm_model_file": "{vocabulary}/spm.model",
             **{key: settings["pretrain"][key] for key in RECORD_SIZES},
-            **settings.get("records", {}),
+            **common,
             **settings.get(f"{split}_records", {}),
         }
         vocabulary = self._vocabulary(settings, seed)

@@ -187,7 +187,7 @@ def _read(folder: str, name: str) -> tuple[pathlib.Path, dict[str, Any]]:
 
 def _tests(values: dict[str, Any], base: Settings) -> dict[str, dict[str, Any]]:
     for name, flags in values.items():
-        check_settings({"records": flags}, f"tests.{name}")
+        check_settings({"records": flags}, f"tests.{name}", may_set=["input_file"])
     return {name: {**base.get("records", {}), **flags} for name, flags in values.items()}
 
 

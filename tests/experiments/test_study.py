@@ -79,6 +79,9 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         ("config = {", "pretrain = { random_seed = 1 }, config = {",
          "with.pretrain.random_seed: expected no value, as the study's plan sets it, not 1"),
         ("config = {", "finetune = { do_eval = false }, config = {", "do_eval: expected no value"),
+        ("[arms]", '[base.records]\ninput_file = "a.txt"\n[arms]',
+         r"base.records.input_file: expected no value, as \[text\] sets it, not 'a.txt'"),
+        ("config = {", 'dev_records = { input_file = "a" }, config = {', "as .text. sets it"),
         ("config = {", "records = { max_seq_length = 32 }, config = {", "expected no value, as"),
         ("config = {", "dev_records = { max_examples_per_row = 2 }, config = {",
          "with.dev_records.max_examples_per_row: expected 1, as studies .* not 2"),
@@ -207,6 +210,17 @@ def test_tests_have_what_all_arms_have_in_common(tmp_path):
     assert dev == {"b": 3, "a": 2}
 
 
+def test_a_probe_is_trained_on_the_training_text(tmp_path):
+    """Also that of a test which has a file of its own to judge on."""
+    tests = 'probe = true\n[tests]\ndev = {}\nold = { input_file = "{text}/old.txt" }\n[arms]'
+    text = STUDY.replace("[arms]", tests).replace("masked_lm_loss", "dev.masked_lm_loss")
+    found, plan = cells(tmp_path, text)
+    for test, judged in (("dev", "{text}/dev.txt"), ("old", "{text}/old.txt")):
+        needs = plan.steps[found["with", 1].measures[test]].needs
+        files = [plan.steps[needs[name]].flags["input_file"] for name in ("dev", "probe")]
+        assert files == [judged, "{text}/train.txt"]
+
+
 def test_an_unknown_study_ends_with_the_known_names():
     command = [sys.executable, "-m", "experiments", "sharng"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -216,7 +230,7 @@ def test_an_unknown_study_ends_with_the_known_names():
 
 
 def test_an_unknown_directory_in_a_flag(tmp_path):
-    text = STUDY.replace("[arms]", '[base.records]\ninput_file = "{txt}/a"\n[arms]')
+    text = STUDY.replace("[arms]", '[base.text]\ndev = "{txt}/a"\n[arms]')
     with pytest.raises(ValueError, match="{txt} in a flag of a records step .* {vocabulary}"):
         cells(tmp_path, text)
 
