@@ -15,8 +15,9 @@ from tests.experiments.test_study import STUDY, read
 
 @pytest.mark.parametrize("name", study.names("studies"))
 def test_the_studies_here_are_right(name):
-    rows = check_flags.list_settings(study.read_study(name), study.read_scale("cpu"))
-    assert check_flags.find_wrong(rows) is None
+    for scale in map(study.read_scale, study.names("scales")):
+        rows = check_flags.list_settings(study.read_study(name), scale)
+        assert check_flags.find_wrong(rows) is None, scale.name
 
 
 @pytest.mark.parametrize("name", study.names("studies"))
