@@ -19,7 +19,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from albert_tf import checkpoint, errors, files, quiet, scripts
-from albert_tf.cli import pretrain_flags
+from albert_tf.cli import backend, pretrain_flags
 from albert_tf.inspection.linear_probe import probe_hits
 
 # Documents beyond this number are put together with their neighbours.
@@ -139,7 +139,8 @@ def measure(values: flags.FlagValues) -> dict[str, Any]:
 
 
 def write(values: flags.FlagValues, measured: Callable[[flags.FlagValues], Any]) -> None:
-    """Writes what is measured to --measures_file."""
+    """Writes what is measured, on what --backend names, to --measures_file."""
+    backend.choose(values)
     quiet.import_tensorflow()
     with errors.in_one_line(flags=values):
         files.replace(values.measures_file, json.dumps(measured(values)) + "\n")

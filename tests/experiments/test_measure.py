@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -74,6 +75,16 @@ def test_documents_of_other_records_are_refused(trained, tmp_path, capsys):
     given = {**trained[1], "documents_file": tmp_path / "other.json"}
     with pytest.raises(SystemExit, match="error: --documents_file is of 3 records, --input_file "):
         measure.main(parse(measure.define_flags, **given))
+
+
+def test_keras_starts_on_what_backend_names(tmp_path, monkeypatch):
+    """As in the run that is measured."""
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    unread = ("albert_config_file", "input_file", "output_dir", "documents_file")
+    given = {"measures_file": tmp_path / "measures.json", "backend": "jax"}
+    values = parse(measure.define_flags, **dict.fromkeys(unread, "unread"), **given)
+    measure.write(values, lambda _: os.environ["KERAS_BACKEND"])
+    assert json.loads((tmp_path / "measures.json").read_text()) == "jax"
 
 
 def test_a_probe_reads_what_is_linear_only():
