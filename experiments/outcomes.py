@@ -124,7 +124,12 @@ def _over_documents(
         sizes = {len(documents) for pair in sums for documents in pair}
         if len(pairs) < 2 or len(sizes) > 1 or min(sizes) < 2:
             return None
-        found.append(tuple(np.swapaxes(np.array(sums), 0, 1)))
+        of_arms = np.swapaxes(np.array(sums), 0, 1)
+        # Some have no record: they are too short, or come after the last batch.
+        counted = of_arms[..., 1].any(axis=(0, 1))
+        if counted.sum() < 2:
+            return None
+        found.append(tuple(of_arms[:, :, counted]))
     (better, worse), *less = found
     return resample(better, worse, claim.sign, *less)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments import claims, outcomes
 from experiments.intervals import (
     AGREES,
     CANNOT_TELL,
@@ -159,3 +160,34 @@ def test_a_document_counts_by_its_weight():
     assert (low, high) == (0, 1)
     middle = np.array([[[10.0, 10.0], [990.0, 990.0]]] * 2)
     assert resample(middle, middle * [0, 1]) == (1, 1)
+
+
+def over_documents(*documents):
+    """Returns the interval of a claim whose better arm has 0.1 and 0.2 more in all documents."""
+    rows = [
+        outcomes.Row(
+            arm=arm,
+            seed=seed,
+            is_finished=True,
+            metrics={"accuracy": more},
+            finetuned=True,
+            masked_lm_loss=None,
+            curve=[],
+            documents={"accuracy": [[(mean + more) * count, count] for mean, count in documents]},
+            unigram_loss=None,
+            failed=None,
+            seconds=None,
+            machine="",
+        )
+        for arm, gains in (("better", (0.1, 0.2)), ("worse", (0.0, 0.0)))
+        for seed, more in enumerate(gains)
+    ]
+    claim = claims.Claim("", "accuracy", "better", "worse", 0.1)
+    return outcomes.verdict(claim, rows).over_documents
+
+
+def test_documents_without_records_are_not_drawn():
+    """Drawn alone they would have no mean."""
+    two = [(0.3, 10), (0.5, 20)]
+    assert over_documents(*two, (0, 0)) == over_documents(*two) is not None
+    assert over_documents((0.3, 10), (0, 0)) is None
