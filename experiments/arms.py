@@ -11,8 +11,10 @@ SECTIONS = (
     *("part", "text", "vocabulary", "extend", "records", "train_records", "dev_records"),
     *("config", "pretrain", "evaluate", "measure", "finetune", "hits"),
 )
+# Flags of training that records are made with, too.
+RECORD_SIZES = ("max_seq_length", "max_predictions_per_seq")
 # What the plan sets itself: another value would collapse seeds, or lose a result.
-_RECORDS = ("output_file", "max_seq_length", "max_predictions_per_seq", "input_file")
+_RECORDS = ("output_file", *RECORD_SIZES, "input_file")
 _RUN = ("output_dir", "do_train", "do_eval", "random_seed", "albert_config_file")
 _OF_THE_PLAN = {
     "part": ("output_dir",),
@@ -20,7 +22,7 @@ _OF_THE_PLAN = {
     "extend": ("init_checkpoint", "spm_model_file", "output_dir"),
     **dict.fromkeys(("records", "train_records", "dev_records"), _RECORDS),
     "pretrain": (*_RUN, "input_file"),
-    "evaluate": (*_RUN, "num_train_steps", *_RECORDS[1:]),
+    "evaluate": (*_RUN, "input_file", "num_train_steps", *RECORD_SIZES),
     "measure": (*_RUN, "input_file", "documents_file", "measures_file", "probe_train_file"),
     "finetune": _RUN,
     "hits": (*_RUN, "measures_file"),

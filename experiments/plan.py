@@ -6,10 +6,10 @@ import pathlib
 import re
 from typing import Any
 
-from experiments.arms import merge
+from experiments.arms import RECORD_SIZES, merge
 from experiments.cells import Cell
 from experiments.steps import Step, digests
-from experiments.study import RECORD_SIZES, Scale, Study
+from experiments.study import Scale, Study
 
 # The reported ones begin with 1.
 TRIAL_SEED = 0

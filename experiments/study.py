@@ -10,12 +10,18 @@ from typing import Any
 
 import tomllib
 
-from experiments import claims
-from experiments.arms import Settings, check_settings, check_starts, cross, read_arm, require
+from experiments import claims, study_checks
+from experiments.arms import (
+    RECORD_SIZES,
+    Settings,
+    check_settings,
+    check_starts,
+    cross,
+    read_arm,
+    require,
+)
 
 HERE = pathlib.Path(__file__).parent
-# Flags of training that records are made with, too.
-RECORD_SIZES = ("max_seq_length", "max_predictions_per_seq")
 # What a scale must set: other steps or the report need it.
 _SIZES = {
     "text": ("train", "dev"),
@@ -130,12 +136,7 @@ def read_study(name: str) -> Study:
             claims=claimed,
         )
         require(not values, "the file", "no other keys", sorted(values))
-        if study.tune:
-            _check_tuned(arms)
-        if not any("finetune" in level for level in arms.values()):
-            claims.check_metrics(claimed, tests, study.probe, study.per_word, study.gap)
-        for claim in claimed:
-            _check_judged_alike(claim, study)
+        study_checks.check(study)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return study
@@ -210,72 +211,6 @@ def _tuning(values: dict[str, Any]) -> Tuning:
     right = isinstance(share, (int, float)) and 0 < share <= 1
     require(right, "tuning.share_of_steps", "a number above 0, up to 1", share)
     return Tuning(tuple(map(float, rates)), share)
-
-
-def _check_judged_alike(claim: claims.Claim, study: Study) -> None:
-    arms, tests = study.arms, study.tests
-    if claim.worse == claims.MAJORITY:
-        return
-    if "finetune" in arms[claim.better]:
-        alike = _tuned_for(arms[claim.better]) == _tuned_for(arms[claim.worse])
-        require(alike, f"claim {claim.text!r}", "arms of one task, judged on the same files", None)
-        return
-    test = claim.metric.rpartition(".")[0]
-    # Those of a gap are two.
-    own = [tests[test]] if test in tests else [*tests.values()]
-    alike = _judged_on(arms[claim.better], own) == _judged_on(arms[claim.worse], own)
-    expected = "arms judged on the same text, with records of the same flags, or [tests]"
-    require(alike, f"claim {claim.text!r}", expected, None)
-    if claim.metric.rpartition(".")[2] in claims.BY_PIECE:
-        alike = _pieces_of(arms, claim.better) == _pieces_of(arms, claim.worse)
-        expected = "arms of one vocabulary, or per_word and word_loss"
-        require(alike, f"claim {claim.text!r}", expected, None)
-
-
-def _judged_on(level: Mapping[str, Any], tests: list[dict[str, Any]]) -> list[Any]:
-    """Returns what an arm's held-out records follow from, and how many of them count."""
-    dev = level.get("text", {}).get("dev")
-    sizes = [level.get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
-    part = _part_of(level, [dev, *(flags.get("input_file") for flags in tests)])
-    flags = [level.get("dev_records", {}), tests or level.get("records", {})]
-    return [dev, part, sizes, flags, level.get("evaluate", {})]
-
-
-def _tuned_for(level: Mapping[str, Any]) -> list[Any]:
-    """Returns what a fine-tuning arm's examples to evaluate on follow from."""
-    flags = level.get("finetune", {})
-    named = [flags.get(name) for name in ("task_name", "data_dir", "eval_file", "label_column")]
-    return [named, _part_of(level, named)]
-
-
-def _part_of(level: Mapping[str, Any], files: list[str | None]) -> dict[str, Any]:
-    """Returns what an arm's part sets that changes such files; see part.py."""
-    found = level.get("part", {})
-    # Their years are the judged ones.
-    judged = ("/dev.txt", "/passages_dev.jsonl")
-    if any(name and "{part}" in name and not name.endswith(judged) for name in files):
-        return found
-    return {name: value for name, value in found.items() if name.startswith("judged_")}
-
-
-def _pieces_of(arms: Mapping[str, dict[str, Any]], arm: str) -> list[Any]:
-    """Returns what an arm's vocabulary follows from."""
-    level = arms[arm]
-    begun = _pieces_of(arms, level["start"]) if "start" in level else []
-    if begun and "extend" not in level:
-        return begun
-    flags = level.get("extend" if begun else "vocabulary", {})
-    text = flags.get("input_file", level.get("text", {}).get("train"))
-    part = level.get("part") if text and "{part}" in text else None
-    return [*begun, flags, text, part, level.get("config", {}).get("vocab_size")]
-
-
-def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:
-    for arm, level in arms.items():
-        fresh = level.get("finetune", {}).get("from_scratch")
-        require(not fresh, arm, "pre-training, as `tune` is of its rate", None)
-        own = level.get("pretrain", {}).get("learning_rate")
-        require(own is None, f"{arm}.pretrain.learning_rate", "none beside `tune`", own)
 
 
 def _take(values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
