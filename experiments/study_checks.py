@@ -18,9 +18,12 @@ def check(study: Study) -> None:
     Raises:
       ValueError: If they do not fit together.
     """
+    tuned = [arm for arm, level in study.arms.items() if "finetune" in level]
+    alike = len(tuned) in (0, len(study.arms))
+    require(alike, "[arms]", f"`finetune` in each of them or in none, not only in {tuned}", None)
     if study.tune:
         _check_tuned(study.arms)
-    if not any("finetune" in level for level in study.arms.values()):
+    if not tuned:
         claims.check_metrics(study.claims, study.tests, study.probe, study.per_word, study.gap)
     for claim in study.claims:
         _check_judged_alike(claim, study)

@@ -79,6 +79,8 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         ("config = {", "pretrain = { random_seed = 1 }, config = {",
          "with.pretrain.random_seed: expected no value, as the study's plan sets it, not 1"),
         ("config = {", "finetune = { do_eval = false }, config = {", "do_eval: expected no value"),
+        ("config = {", "finetune = { from_scratch = true }, config = {",
+         "`finetune` in each of them or in none, not only in .'with'."),
         ("[arms]", '[base.records]\ninput_file = "a.txt"\n[arms]',
          r"base.records.input_file: expected no value, as \[text\] sets it, not 'a.txt'"),
         ("config = {", 'dev_records = { input_file = "a" }, config = {', "as .text. sets it"),

@@ -142,8 +142,8 @@ def test_rates_that_are_not_valid(tmp_path, old, new, message):
         ("tune = true", "tune = 1", "tune: expected true or false, not 1"),
         ("config = {", "pretrain = { learning_rate = 1e-3 }, config = {",
          "with.pretrain.learning_rate: expected none beside"),
-        ("config = {", "finetune = { from_scratch = true }, config = {",
-         "with: expected pre-training, as"),
+        ("[arms]", "[base.finetune]\nfrom_scratch = true\n[arms]",
+         "without: expected pre-training, as"),
     ],
 )  # fmt: skip
 def test_a_study_that_can_not_be_tuned(tmp_path, old, new, message):
