@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pathlib
-import re
 from typing import Any
 
 from experiments.arms import RECORD_SIZES, merge
 from experiments.cells import Cell
-from experiments.steps import Step, digests
+from experiments.steps import Step, digests, references
 from experiments.study import Scale, Study
 
 # The reported ones begin with 1.
 TRIAL_SEED = 0
-# `{NAME}` in a flag is the directory of another step.
-_REFERENCE = re.compile(r"\{(\w+)\}")
 
 
 class Plan:
@@ -185,7 +182,7 @@ class Plan:
             "random_seed": seed,
             **settings["finetune"],
         }
-        used = _references(flags)
+        used = references(flags)
         needs = self._texts(flags, settings)
         if "vocabulary" in used:
             needs["vocabulary"] = self._vocabulary(settings, seed)
@@ -199,7 +196,7 @@ class Plan:
         # Of its flags those of the data: no other step is needed to count.
         texts = {name: key for name, key in needs.items() if name in ("text", "part")}
         flags = {
-            name: value for name, value in flags.items() if _references({name: value}) <= set(texts)
+            name: value for name, value in flags.items() if references({name: value}) <= set(texts)
         }
         flags |= {
             "output_dir": "{tuned}/run",
@@ -260,7 +257,7 @@ class Plan:
 
     def _texts(self, flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, str]:
         """Adds the steps that make the text that flags name."""
-        found, used = {}, _references(flags)
+        found, used = {}, references(flags)
         if "text" in used:
             found["text"] = self._text()
         if "part" in used:
@@ -279,7 +276,7 @@ class Plan:
         needs: dict[str, str],
         config: dict[str, Any] | None = None,
     ) -> str:
-        unknown = _references(flags) - set(needs) - {"out"}
+        unknown = references(flags) - set(needs) - {"out"}
         if unknown:
             known = ", ".join(f"{{{name}}}" for name in ("out", *needs))
             raise ValueError(
@@ -289,8 +286,3 @@ class Plan:
         step = Step(kind, dict(flags), needs, config or {}, digests(flags))
         self.steps[step.key] = step
         return step.key
-
-
-def _references(flags: dict[str, Any]) -> set[str]:
-    texts = [value for value in flags.values() if isinstance(value, str)]
-    return {name for text in texts for name in _REFERENCE.findall(text)}

@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import pathlib
+import re
+from collections.abc import Mapping
 from typing import Any
 
 SCRIPTS = {
@@ -27,6 +29,8 @@ SCRIPTS = {
     "hits": "experiments/hits.py",
 }
 _KEY_CHARACTERS = 12
+# `{NAME}` in a flag is the directory of another step.
+_REFERENCE = re.compile(r"\{(\w+)\}")
 # Where the scripts run, and what relative paths in their flags are relative to.
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -61,6 +65,12 @@ class Step:
         shaped = dataclasses.replace(self, flags=flags).to_json()
         digest = hashlib.sha256(shaped.encode()).hexdigest()
         return f"{self.kind}-{digest[:_KEY_CHARACTERS]}"
+
+
+def references(flags: Mapping[str, Any]) -> set[str]:
+    """Returns the names of other steps whose directories flags name."""
+    texts = [value for value in flags.values() if isinstance(value, str)]
+    return {name for text in texts for name in _REFERENCE.findall(text)}
 
 
 def digests(flags: dict[str, Any]) -> dict[str, str]:

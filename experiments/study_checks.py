@@ -1,4 +1,4 @@
-"""Checks a study as a whole: what it tunes, and that claims compare what can be compared."""
+"""Checks a study as a whole: something reads each key, and claims compare what can be compared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments import claims
 from experiments.arms import RECORD_SIZES, require
+from experiments.steps import references
 
 if TYPE_CHECKING:
     from experiments.study import Study
@@ -21,6 +22,7 @@ def check(study: Study) -> None:
     tuned = [arm for arm, level in study.arms.items() if "finetune" in level]
     alike = len(tuned) in (0, len(study.arms))
     require(alike, "[arms]", f"`finetune` in each of them or in none, not only in {tuned}", None)
+    _check_read(study, bool(tuned))
     if study.tune:
         _check_tuned(study.arms)
     if not tuned:
@@ -29,10 +31,28 @@ def check(study: Study) -> None:
         _check_judged_alike(claim, study)
 
 
+def _check_read(study: Study, is_finetuning: bool) -> None:
+    """Raises ValueError for keys that nothing reads in such a study."""
+    of_pretraining = {
+        "[tests]": study.tests,
+        "probe": study.probe,
+        "per_word": study.per_word,
+        "gap": study.gap,
+    }
+    for key, value in of_pretraining.items():
+        unread = is_finetuning and value
+        require(not unread, key, "none in a study of fine-tuning, where nothing reads it", None)
+    needs = {"measure": ("probe = true", study.probe), "hits": ("finetune", is_finetuning)}
+    for arm, level in study.arms.items():
+        for section, (needed, is_there) in needs.items():
+            expected = f"`{needed}` in the study, or nothing reads it"
+            require(is_there or section not in level, f"{arm}.{section}", expected, None)
+
+
 def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:
     for arm, level in arms.items():
-        fresh = level.get("finetune", {}).get("from_scratch")
-        require(not fresh, arm, "pre-training, as `tune` is of its rate", None)
+        unused = "finetune" in level and "pretrain" not in references(level["finetune"])
+        require(not unused, arm, "a start from {pretrain}, as `tune` is of its rate", None)
         own = level.get("pretrain", {}).get("learning_rate")
         require(own is None, f"{arm}.pretrain.learning_rate", "none beside `tune`", own)
 

@@ -143,7 +143,9 @@ def test_rates_that_are_not_valid(tmp_path, old, new, message):
         ("config = {", "pretrain = { learning_rate = 1e-3 }, config = {",
          "with.pretrain.learning_rate: expected none beside"),
         ("[arms]", "[base.finetune]\nfrom_scratch = true\n[arms]",
-         "without: expected pre-training, as"),
+         "without: expected a start from {pretrain}, as `tune`"),
+        ("[arms]", '[base.finetune]\ninit_checkpoint = "albert_base"\n[arms]',
+         "without: expected a start from {pretrain}, as `tune`"),
     ],
 )  # fmt: skip
 def test_a_study_that_can_not_be_tuned(tmp_path, old, new, message):
