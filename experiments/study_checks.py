@@ -12,6 +12,9 @@ from experiments.steps import references
 if TYPE_CHECKING:
     from experiments.study import Study
 
+# The generator's flags that say how text becomes pieces.
+_OF_PIECES = ("spm_model_file", "vocab_file", "do_lower_case")
+
 
 def check(study: Study) -> None:
     """Checks a study whose parts have been read.
@@ -23,6 +26,7 @@ def check(study: Study) -> None:
     alike = len(tuned) in (0, len(study.arms))
     require(alike, "[arms]", f"`finetune` in each of them or in none, not only in {tuned}", None)
     _check_read(study, bool(tuned))
+    _check_pieces(study)
     if study.tune:
         _check_tuned(study.arms)
     if not tuned:
@@ -47,6 +51,17 @@ def _check_read(study: Study, is_finetuning: bool) -> None:
         for section, (needed, is_there) in needs.items():
             expected = f"`{needed}` in the study, or nothing reads it"
             require(is_there or section not in level, f"{arm}.{section}", expected, None)
+
+
+def _check_pieces(study: Study) -> None:
+    """Raises ValueError unless the text of tests becomes the pieces that each arm is trained on."""
+    for arm, level in study.arms.items():
+        for test, flags in study.tests.items():
+            for name in _OF_PIECES:
+                own, theirs = level.get("records", {}).get(name), flags.get(name)
+                where = f"{arm}.records.{name}"
+                expected = f"{theirs!r}, as in the test {test!r} (set both in [base.records])"
+                require(own == theirs, where, expected, own)
 
 
 def _check_tuned(arms: Mapping[str, dict[str, Any]]) -> None:
