@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from experiments.arms import merge, require
-from experiments.steps import ROOT, SCRIPTS
+from experiments.steps import ROOT, SCRIPTS, references
 
 if TYPE_CHECKING:  # The project's Python may lack tomllib.
     from experiments.study import Scale, Study
@@ -39,6 +39,7 @@ def check(study: Study, scale: Scale, python: str) -> None:
     rows = list_settings(study, scale)
     _check_files(rows)
     _check_sizes(study, scale)
+    _check_parts(study, scale)
     process = subprocess.run(
         [python, "-m", "experiments.check_flags"],
         input=json.dumps(rows),
@@ -91,6 +92,15 @@ def _check_sizes(study: Study, scale: Scale) -> None:
                 expected = f"that of its start, {theirs.get(size)}"
                 where = f"{study.path}: {arm}.config.{size}"
                 require(config.get(size) == theirs.get(size), where, expected, config.get(size))
+
+
+def _check_parts(study: Study, scale: Scale) -> None:
+    """Raises ValueError for an arm's part that no file is of."""
+    for arm, level in study.arms.items():
+        tables = [*merge(scale.settings, level).values(), *study.tests.values()]
+        used = any("part" in references(flags) for flags in tables if isinstance(flags, dict))
+        expected = "{part} in [text] or a file's flag: it is used nowhere"
+        require(used or "part" not in level, f"{study.path}: {arm}.part", expected, None)
 
 
 def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:

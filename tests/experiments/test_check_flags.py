@@ -62,6 +62,8 @@ def test_a_setting_that_no_script_takes(tmp_path, old, new, message):
         ("[arms]", '[base.finetune]\ndata_dir = "no/glue"\n[arms]', "data_dir: .*'no/glue'"),
         ("[arms]", "[base.pretrain]\nmax_seq_length = 128\n[arms]",
          "without: expected max_seq_length at most .* max_position_embeddings, 64, not 128"),
+        ("config = {", "part = { share = 0.5 }, config = {",
+         r"with.part: expected {part} in \[text\] or a file's flag: it is used nowhere"),
         ('"with" = { config = {', '"with" = { start = "without", config = { hidden_size = 64,',
          "with.config.hidden_size: expected that of its start, 32, not 64"),
     ],
@@ -80,6 +82,7 @@ def test_the_studies_here_fit_together(name):
         asked = study.read_study(name)
         check_flags._check_files(check_flags.list_settings(asked, scale))
         check_flags._check_sizes(asked, scale)
+        check_flags._check_parts(asked, scale)
 
 
 def test_a_scales_own_settings_are_checked(tmp_path):
