@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # The project's Python may lack tomllib.
 # What weights that a model starts from must have in common with it.
 _SIZES_OF_A_START = ("embedding_size", "hidden_size", "intermediate_size")
 _OF_RECORDS = ("train_records", "dev_records")
+# Defaults of the config and of run_finetune.py: what defines them can't be imported here.
+_POSITIONS = _LENGTH = 512
+_LENGTH_OF_SQUAD, _OF_SQUAD = 384, ("squad_v1", "squad_v2", "question_answering")
 
 
 def check(study: Study, scale: Scale, python: str) -> None:
@@ -82,16 +85,26 @@ def _check_sizes(study: Study, scale: Scale) -> None:
     """Raises ValueError unless rows fit the models, and models those that they start from."""
     for arm, level in study.arms.items():
         own = merge(scale.settings, level)
-        length, config = own["pretrain"]["max_seq_length"], own["config"]
-        most = config.get("max_position_embeddings", length)
-        expected = f"max_seq_length at most the config's max_position_embeddings, {most}"
-        require(length <= most, f"{study.path}: {arm}", expected, length)
+        config, tuned = own["config"], level.get("finetune", {})
+        lengths = {"pretrain": own["pretrain"]["max_seq_length"]}
+        if tuned.get("from_scratch") or "pretrain" in references(tuned):
+            lengths["finetune"] = _tuned_length(own["finetune"])
+        most = config.get("max_position_embeddings", _POSITIONS)
+        expected = f"at most the config's max_position_embeddings, {most}"
+        for section, length in lengths.items():
+            where = f"{study.path}: {arm}.{section}.max_seq_length"
+            require(length <= most, where, expected, length)
         if "start" in level:
             theirs = merge(scale.settings, study.arms[level["start"]])["config"]
             for size in _SIZES_OF_A_START:
                 expected = f"that of its start, {theirs.get(size)}"
                 where = f"{study.path}: {arm}.config.{size}"
                 require(config.get(size) == theirs.get(size), where, expected, config.get(size))
+
+
+def _tuned_length(flags: dict[str, Any]) -> int:
+    is_squad = str(flags.get("task_name")).lower() in _OF_SQUAD
+    return flags.get("max_seq_length", _LENGTH_OF_SQUAD if is_squad else _LENGTH)
 
 
 def _check_parts(study: Study, scale: Scale) -> None:

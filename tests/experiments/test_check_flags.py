@@ -8,9 +8,12 @@ import sys
 
 import pytest
 
+from albert_tf.cli import finetune_flags
+from albert_tf.config import AlbertConfig
 from experiments import check_flags, study
 from experiments.plan import Plan
 from tests.experiments.test_study import STUDY, read
+from tests.script_flags import parse
 
 
 @pytest.mark.parametrize("name", study.names("studies"))
@@ -61,7 +64,10 @@ def test_a_setting_that_no_script_takes(tmp_path, old, new, message):
          "without.text.train: expected a file that exists .*, not 'no/such.txt'"),
         ("[arms]", '[base.finetune]\ndata_dir = "no/glue"\n[arms]', "data_dir: .*'no/glue'"),
         ("[arms]", "[base.pretrain]\nmax_seq_length = 128\n[arms]",
-         "without: expected max_seq_length at most .* max_position_embeddings, 64, not 128"),
+         "without.pretrain.max_seq_length: expected at most .* max_position_embeddings, 64, not 1"),
+        ("[arms]", "[base.finetune]\nfrom_scratch = true\n[arms]",
+         "without.finetune.max_seq_length: expected at most .* max_position_embeddings, 64, not 5"),
+        ("[arms]", '[base.finetune]\ninit_checkpoint = "{pretrain}/run"\n[arms]', "64, not 512"),
         ("config = {", "part = { share = 0.5 }, config = {",
          r"with.part: expected {part} in \[text\] or a file's flag: it is used nowhere"),
         ('"with" = { config = {', '"with" = { start = "without", config = { hidden_size = 64,',
@@ -83,6 +89,16 @@ def test_the_studies_here_fit_together(name):
         check_flags._check_files(check_flags.list_settings(asked, scale))
         check_flags._check_sizes(asked, scale)
         check_flags._check_parts(asked, scale)
+
+
+@pytest.mark.parametrize("task", ["mnli", "race", "squad_v1", "SQuAD_v2", "question_answering"])
+def test_lengths_of_fine_tuning_are_the_scripts(task):
+    """Studies' own environment has no script to ask."""
+    values = parse(finetune_flags.define_flags, task_name=task, output_dir="none")
+    finetune_flags.set_task_defaults(values)
+    assert check_flags._tuned_length({"task_name": task}) == values.max_seq_length
+    assert check_flags._tuned_length({"task_name": task, "max_seq_length": 64}) == 64
+    assert AlbertConfig(vocab_size=9).max_position_embeddings == check_flags._POSITIONS
 
 
 def test_a_scales_own_settings_are_checked(tmp_path):
