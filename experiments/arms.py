@@ -30,17 +30,24 @@ _OF_THE_PLAN = {
 # What no study can have, whatever the script says: results are of records of one example each, and
 # their masks are in them.
 _ONLY = {"max_examples_per_row": 1, "masking": "static"}
+# Flags of fine-tuning that say the same in another unit: its script takes one of a pair.
+_SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+_SAME |= {other: flag for flag, other in _SAME.items()}
 Settings = dict[str, dict[str, Any]]
 # What only an arm can say: whose weights it starts from, and how long it trains.
 _OWN = ("start", "share_of_steps")
 
 
 def merge(*settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings section by section; the later ones win."""
+    """Returns settings section by section; the later ones win, also in another unit."""
     merged: dict[str, Any] = {}
     for one in settings:
         for name, value in one.items():
-            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+            if isinstance(value, dict):
+                others = {_SAME.get(flag) for flag in value}
+                kept = {k: v for k, v in merged.get(name, {}).items() if k not in others}
+                value = {**kept, **value}
+            merged[name] = value
     return merged
 
 

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from albert_tf.cli import finetune_flags
+from albert_tf.cli import finetune_flags, finetune_run_flags
 from albert_tf.config import AlbertConfig
 from experiments import check_flags, study
 from experiments.plan import Plan
-from tests.experiments.test_study import STUDY, read
+from tests.experiments.test_study import STUDY, cells, read
 from tests.script_flags import parse
 
 
@@ -99,6 +99,17 @@ def test_lengths_of_fine_tuning_are_the_scripts(task):
     assert check_flags._tuned_length({"task_name": task}) == values.max_seq_length
     assert check_flags._tuned_length({"task_name": task, "max_seq_length": 64}) == 64
     assert AlbertConfig(vocab_size=9).max_position_embeddings == check_flags._POSITIONS
+
+
+@pytest.mark.parametrize("flag, other", finetune_run_flags.SAME.items())
+def test_a_study_says_in_another_unit_how_long_it_tunes(tmp_path, flag, other):
+    """The script takes one of the two, and every scale sets one."""
+    base = f"[base.finetune]\nfrom_scratch = true\n{flag} = 0.5\n[arms]"
+    text = STUDY.replace("config = {", f"finetune = {{ {other} = 7 }}, config = {{")
+    found, plan = cells(tmp_path, text.replace("[arms]", base))
+    for arm, expected in (("without", {flag: 0.5}), ("with", {other: 7})):
+        flags = plan.steps[found[arm, 1].finetune].flags
+        assert {name: flags[name] for name in (flag, other) if name in flags} == expected
 
 
 def test_a_scales_own_settings_are_checked(tmp_path):
