@@ -12,7 +12,7 @@ from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
-from albert_tf.tasks.glue import GLUE_TASKS
+from albert_tf.tasks.glue import GLUE_TASKS, are_two
 from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
 from albert_tf.tasks.sequence_features import longest_ending
 from albert_tf.tasks.supervised import SupervisedTask
@@ -46,7 +46,9 @@ def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabular
 
 
 def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str | None) -> None:
-    """Checks that weights are of the same task, or without training of the same kind of task.
+    """Checks that weights are of the same task.
+
+    Without training the same kind of task is enough, but not two of GLUE's.
 
     Args:
       values: The flags.
@@ -61,7 +63,8 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
     if found is None:  # Earlier versions, and the release, wrote no record.
         return
     if not values.do_train:
-        if found.is_for_another(record(values, task, None)):
+        is_another = found.is_for_another(record(values, task, None))
+        if is_another or are_two(found.task_name, values.task_name):
             raise ValueError(
                 f"{source} was trained for {found.task_name}, not for {values.task_name}: set "
                 f"--task_name={found.task_name}, or give --init_checkpoint and an --output_dir "

@@ -17,7 +17,7 @@ from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.run_record import SINGLE_LABEL
 from albert_tf.tasks import class_weights, conll, table, tag_scores, token_classification
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
-from albert_tf.tasks.glue import GLUE_TASKS, read_glue
+from albert_tf.tasks.glue import GLUE_TASKS, OF_MNLI, read_glue
 from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.race import LETTERS, LEVELS, read_race
@@ -95,8 +95,8 @@ def weigh_classes(values: flags.FlagValues, task: SupervisedTask, examples: Sequ
 def _glue_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTask, Reader]:
     row = GLUE_TASKS[values.task_name]
     file = f"{row.submission or row.folder}.tsv"
-    # These predict with MNLI's run, in its directory.
-    prefix = f"{values.task_name}_" if values.task_name in ("mismnli", "ax") else ""
+    # In MNLI's directory.
+    prefix = f"{values.task_name}_" if values.task_name in OF_MNLI else ""
     task = SequenceClassificationTask(*common, row.labels, row.key_metric, file, (0.0, 5.0), prefix)
     return task, functools.partial(read_glue, values.task_name, _folder(values))
 

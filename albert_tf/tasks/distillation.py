@@ -18,9 +18,8 @@ from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts, run_record
 from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.conversion.run_record import SINGLE_LABEL, RunRecord
-from albert_tf.tasks import feature_cache, supervised_run
+from albert_tf.tasks import feature_cache, glue, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
 from albert_tf.tasks.stored_predictions import probabilities_file
 from albert_tf.tasks.supervised_run import Split
@@ -80,7 +79,7 @@ class Teacher:
         run = run_record.find(self._path)
         if run and (
             run.is_for_another(RunRecord(kind, task.problem_type, "", ""))
-            or _are_two_of_glue(run.task_name, task_name)
+            or glue.are_two(run.task_name, task_name)
         ):
             raise ValueError(
                 f"`teacher` {path} was trained for {run.task_name}: give a teacher for this task"
@@ -136,13 +135,6 @@ class Teacher:
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)
-
-
-def _are_two_of_glue(first: str, second: str) -> bool:
-    """Whether two tasks are different ones of GLUE, whose classes may have the same names."""
-    # MNLI's two are one folder's.
-    folders = [GLUE_TASKS[name].folder for name in (first, second) if name in GLUE_TASKS]
-    return len(set(folders)) == 2
 
 
 def _digest_of(weights: Mapping[str, np.ndarray]) -> str:

@@ -82,6 +82,9 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
     ),
 }
 
+# Tasks without a run of their own: they evaluate and predict with MNLI's.
+OF_MNLI = ("mismnli", "ax")
+
 
 @dataclasses.dataclass(frozen=True)
 class TextExample:
@@ -99,6 +102,12 @@ class TextExample:
     text_a: str
     text_b: str | None
     label: int | float | tuple[int, ...] | None
+
+
+def are_two(first: str, second: str) -> bool:
+    """Whether two tasks are different ones of GLUE, whose classes may have the same names."""
+    runs = ["mnli" if name in OF_MNLI else name for name in (first, second) if name in GLUE_TASKS]
+    return len(set(runs)) == 2
 
 
 def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> list[TextExample]:

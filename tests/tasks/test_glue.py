@@ -124,6 +124,12 @@ def test_a_bad_file_is_refused_by_line(tmp_path, task, content, message):
         glue.read_glue(task.lower(), folder, "train")
 
 
+def test_mnlis_tasks_are_one_and_others_of_glue_are_not():
+    pairs = {("cola", "sst-2"): True, ("mnli", "rte"): True, ("mismnli", "ax"): False}
+    pairs |= {("mnli", "ax"): False, ("cola", "cola"): False, ("cola", "classification"): False}
+    assert {pair: glue.are_two(*pair) for pair in pairs} == pairs
+
+
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="RTE/dev.tsv does not exist: set `data_dir`"):
         glue.read_glue("rte", tmp_path, "dev")
