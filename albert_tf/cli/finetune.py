@@ -260,9 +260,8 @@ def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int)
         if not finished:
             return
     if values.do_eval:
-        # Another task's examples don't choose a run's best checkpoint.
-        chosen = not finetune_records.is_borrowed(values) and run.evaluate_saved()
-        if not chosen and not values.do_train:
+        chooses = finetune_records.chooses_best(values, run.splits["dev"].examples)
+        if not (chooses and run.evaluate_saved()) and not values.do_train:
             run.evaluate_best()
     if values.do_predict:
         run.predict_best()

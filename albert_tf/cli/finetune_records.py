@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -11,6 +12,7 @@ from albert_tf.cli import checks, finetune_run_flags
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
+from albert_tf.tasks import feature_cache
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, are_two
 from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
@@ -85,6 +87,23 @@ def is_borrowed(values: flags.FlagValues) -> bool:
     """Whether output_dir holds another task's run, as MNLI's for mismnli."""
     found = run_record.find(values.output_dir)
     return found is not None and found.task_name != values.task_name
+
+
+def chooses_best(values: flags.FlagValues, examples: Sequence[Any]) -> bool:
+    """Whether an evaluation chooses the best checkpoint of the run in output_dir.
+
+    Not on another task's examples and, without training, not on others than the run's own: those
+    may be the test set, and values of two sets don't compare.
+
+    Args:
+      values: The flags.
+      examples: Those to evaluate on.
+    """
+    if is_borrowed(values):
+        return False
+    found = run_record.find(values.output_dir)
+    own = found.data.get("dev") if found else None
+    return values.do_train or own in (None, feature_cache.digest(examples))
 
 
 def write(values: flags.FlagValues, words: Vocabulary, now: RunRecord, resumes: bool) -> None:

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 import albert_tf
+from albert_tf import eval_results
 from albert_tf.cli import finetune_records, finetune_tasks
 from albert_tf.conversion.convert import convert
 from tests import finetune_runs as runs
@@ -138,6 +139,26 @@ def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog)
     runs.main(runs.command("mnli", tmp_path, do_eval=True, from_scratch=None))
     assert (out / "eval_results.txt").read_text().count("global_step = ") == 2
     assert (out / "best_trial.txt").exists()
+
+
+def test_another_file_chooses_no_best(copy, caplog):
+    """The run was stopped before it evaluated the second checkpoint."""
+    out = copy / "out"
+    value = eval_results.read(str(out), 2)["eval_accuracy"]
+    stopped = f"2:2:{value}"
+    (out / "best_trial.txt").write_text(stopped)
+    data = shutil.copytree(runs.GOLDEN / "features" / "glue_data", copy / "data")
+    dev = data / "MRPC" / "dev.tsv"
+    dev.write_text(dev.read_text(encoding="utf-8").replace("the", "thy"), encoding="utf-8")
+    before = (out / "model.ckpt-best.index").stat().st_mtime_ns
+    again = {"do_eval": True, "from_scratch": None}
+    runs.main(runs.command("mrpc", copy, data_dir=data, **again))
+    assert f"predictions of {out / 'model.ckpt-best'} for " in caplog.text
+    assert (out / "best_trial.txt").read_text() == stopped
+    assert (out / "model.ckpt-best.index").stat().st_mtime_ns == before
+    # Its own file chooses.
+    runs.main(runs.command("mrpc", copy, **again))
+    assert (out / "best_trial.txt").read_text().startswith("4:")
 
 
 def test_a_finished_run_keeps_its_record(copy, caplog):
