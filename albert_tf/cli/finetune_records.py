@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf import scripts
 from albert_tf.cli import checks, finetune_run_flags
@@ -26,6 +26,10 @@ _SHAPING = (
     *("optimizer", "train_batch_size", "random_seed", "class_weights", "dropout_prob"),
     *("teacher", "distillation_weight", "temperature", "static_lengths", "precision"),
 )
+
+# What `reading` has of how answers are chosen, after the texts are read.
+_OF_ANSWERS = ("max_answer_length", "n_best_size", "start_n_top", "end_n_top")
+_NAMES = {"pairs": "pairs (--text_pair_column)"}
 
 
 def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabulary:
@@ -50,7 +54,8 @@ def read_vocabulary(values: flags.FlagValues, config: AlbertConfig) -> Vocabular
 def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str | None) -> None:
     """Checks that weights are of the same task.
 
-    Without training the same kind of task is enough, but not two of GLUE's.
+    Without training the same kind of task is enough, but not two of GLUE's; then it warns if texts
+    are read otherwise than in training.
 
     Args:
       values: The flags.
@@ -72,6 +77,7 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
                 f"--task_name={found.task_name}, or give --init_checkpoint and an --output_dir "
                 "without a model"
             )
+        _warn_of_reading(source, found.serving, reading(values, task))
         return
     before = (found.task_name, found.problem_type or task.problem_type)
     now = (values.task_name, task.problem_type)
@@ -81,6 +87,34 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
             f"--output_dir {values.output_dir} holds a run of another task ({texts[0]} before, "
             f"{texts[1]} now): give another directory; --init_checkpoint may name this one"
         )
+
+
+def _warn_of_reading(source: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Warns of flags that read texts otherwise than weights were trained, if there are any.
+
+    A larger max_seq_length only cuts off less.
+    """
+    given, longest = dict(now), before.get("max_seq_length")
+    if isinstance(longest, int):
+        given["max_seq_length"] = min(longest, now["max_seq_length"])
+    of_texts = [
+        {_NAMES.get(name, name): value for name, value in each.items() if name not in _OF_ANSWERS}
+        for each in (before, given)
+    ]
+    if changed := _differences(*of_texts):
+        logging.warning(
+            "%s was trained with %s: give the same flags, or it reads texts otherwise than in "
+            "training",
+            source,
+            "; ".join(changed),
+        )
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns what differs, in words; nothing is known of what earlier versions did not write."""
+    names = {**before, **now} if before else {}
+    pairs = {name: (before.get(name), now.get(name)) for name in names}
+    return [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
 
 
 def is_borrowed(values: flags.FlagValues) -> bool:
@@ -127,12 +161,9 @@ def write(values: flags.FlagValues, words: Vocabulary, now: RunRecord, resumes: 
         "train_data": (before.train_data, now.train_data),
         "learning_rate": (before.learning_rate, now.learning_rate),
     }
-    pairs = {name: pair for name, pair in pairs.items() if all(pair)}
-    for theirs, ours in ((before.serving, now.serving), (before.shaping, now.shaping)):
-        # Earlier versions did not write them.
-        names = {**theirs, **ours} if theirs else ()
-        pairs |= {name: (theirs.get(name), ours.get(name)) for name in names}
-    changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
+    changed = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a and b and a != b]
+    changed += _differences(before.serving, now.serving)
+    changed += _differences(before.shaping, now.shaping)
     edited = [name for name, each in now.data.items() if before.data.get(name, each) != each]
     changed += [f"other {name} examples" for name in edited]
     checks.warn_of_changes(values.output_dir, changed)

@@ -161,6 +161,47 @@ def test_another_file_chooses_no_best(copy, caplog):
     assert (out / "best_trial.txt").read_text().startswith("4:")
 
 
+@pytest.mark.parametrize(
+    ("task", "trained", "now", "expected"),
+    [
+        (
+            "classification",
+            {"text_pair_column": "b"},
+            {},
+            ["pairs (--text_pair_column) True, not False"],
+        ),
+        (
+            "classification",
+            {"windows": "max", "doc_stride": 9},
+            {"max_seq_length": 9},
+            ["max_seq_length 23, not 9", "windows max, not None", "doc_stride 9, not None"],
+        ),
+        ("classification", {}, {"max_seq_length": 24}, []),
+        ("squad_v2", {"doc_stride": 9}, {"n_best_size": 3}, ["doc_stride 9, not 20"]),
+        ("race", {"max_qa_length": 9}, {"max_qa_length": 5}, ["max_qa_length 9, not 5"]),
+        # Of a span model.
+        ("squad_v2", {}, {"task_name": "squad_v1"}, []),
+    ],
+)
+def test_texts_read_otherwise_are_warned_of(task, trained, now, expected, tmp_path, caplog):
+    (tmp_path / "labels.jsonl").write_text('"a"\n"b"\n')
+
+    def flags_and_task(**changes):
+        name = changes.pop("task_name", task)
+        given = {"output_dir": tmp_path, "do_predict": True, **changes}
+        values = runs.parse(runs.command(name, tmp_path, **given))
+        return values, finetune_tasks.make_task(values, None, None)[0]
+
+    values, made = flags_and_task(**trained)
+    finetune_records.record(values, made, None).write(str(tmp_path))
+    finetune_records.check_same_task(values, made, str(tmp_path))
+    assert not caplog.records
+    finetune_records.check_same_task(*flags_and_task(**now), str(tmp_path))
+    found = [record.getMessage() for record in caplog.records]
+    message = f"{tmp_path} was trained with {'; '.join(expected)}: give the same flags, or it "
+    assert len(found) == bool(expected) and all(each.startswith(message) for each in found)
+
+
 def test_a_finished_run_keeps_its_record(copy, caplog):
     before = (copy / "out" / "run.json").read_bytes()
     runs.main(runs.command("mrpc", copy, do_train=True))
