@@ -93,6 +93,27 @@ def read(directory: str, step: int) -> dict[str, float]:
     return _by_step(directory).get(step, {})
 
 
+def of_checkpoint(path: str) -> dict[str, float]:
+    """Returns the metrics of a stored checkpoint; {} if it was not evaluated where it lies.
+
+    Args:
+      path: What `load_weights` takes.
+
+    Raises:
+      ValueError: If the files that have them are damaged.
+    """
+    try:
+        prefix = checkpoint.resolve(path)
+    except (FileNotFoundError, ValueError):  # Another layout.
+        return {}
+    directory, step = os.path.dirname(prefix), prefix.rpartition("-")[2]
+    if step == checkpoint.BEST:
+        step = str(Trial.read(directory).best_step)
+    found = read(directory, int(step)) if step.isdigit() else {}
+    # That of the best checkpoint so far is no metric of this one.
+    return {name: value for name, value in found.items() if name != BEST}
+
+
 def read_last(directory: str | os.PathLike[str]) -> dict[str, float]:
     """Returns the last value of each metric that eval_results.txt in a directory has."""
     return _metrics(files.read_bytes(os.path.join(directory, RESULTS_FILE)).decode())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 
-from albert_tf import checkpoint, eval_results, hub
+from albert_tf import eval_results, hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.run_record import RunRecord
 
@@ -58,7 +57,7 @@ def text(
         )
         sections += ["## Training", f"On {run.task_name}, {start}, with albert_tf:"]
         sections.append(f"```\n{run.command}\n```")
-    metrics = _metrics(path)
+    metrics = eval_results.of_checkpoint(path)
     if metrics:
         rows = [f"| {name} | {value:.4f} |" for name, value in sorted(metrics.items())]
         sections.append("## Scores on the evaluation set")
@@ -74,17 +73,3 @@ def _header(architecture: str, run: RunRecord | None) -> str:
         name = run.init_checkpoint.removeprefix(hub.SCHEME).partition("@")[0]
         lines.append(f"base_model: {json.dumps(name)}")
     return "\n".join([*lines, "---"])
-
-
-def _metrics(path: str) -> dict[str, float]:
-    """Returns the metrics of the stored checkpoint's step, if it was evaluated."""
-    try:
-        prefix = checkpoint.resolve(path)
-    except (FileNotFoundError, ValueError):  # Another layout.
-        return {}
-    directory, step = os.path.dirname(prefix), prefix.rpartition("-")[2]
-    if step == checkpoint.BEST:
-        step = str(eval_results.Trial.read(directory).best_step)
-    found = eval_results.read(directory, int(step)) if step.isdigit() else {}
-    # That of the best checkpoint so far is no metric of this one.
-    return {name: value for name, value in found.items() if name != eval_results.BEST}

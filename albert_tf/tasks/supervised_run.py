@@ -196,6 +196,12 @@ class SupervisedRun:
         examples = self.splits["dev"].examples
         self.task.write(self.trainer.output_dir, "dev", examples, self._dev_predictions)
 
+    def _stored(self, source: str) -> dict[str, float]:
+        """Returns the scores on "dev" of the weights to predict with, as far as they are known."""
+        if self._step < 0:
+            return eval_results.of_checkpoint(source)
+        return eval_results.read(self.trainer.output_dir, self._step)
+
     def _predict_and_write(self, name: str) -> dict[str, float]:
         source = self.restore_best()
         predictions = self.predict(name)
@@ -205,8 +211,7 @@ class SupervisedRun:
         if name == "test" and not (
             "dev" in self.splits and self.splits["dev"].examples == examples
         ):
-            known = self._dev_scores or eval_results.read(directory, self._step)
-            predictions = self.task.tuned(predictions, known)
+            predictions = self.task.tuned(predictions, self._dev_scores or self._stored(source))
         return write_predictions(self.task, directory, source, name, examples, predictions)
 
 

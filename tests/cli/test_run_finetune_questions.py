@@ -140,21 +140,25 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
     command.append("--do_predict")
     out = tmp_path / "out"
 
-    def check() -> None:
+    def check(folder: pathlib.Path) -> None:
         threshold = eval_results.read(str(out), 1)["best_f1_thresh"]
-        odds = json.loads((out / "null_odds.json").read_text())
+        odds = json.loads((folder / "null_odds.json").read_text())
         answered = {name for name in questions if odds[name] < threshold}
         assert answered != {name for name in questions if odds[name] < 0}
-        texts = json.loads((out / "predictions.json").read_text())
+        texts = json.loads((folder / "predictions.json").read_text())
         assert texts == {name: "cat" if name in answered else "" for name in questions}
 
     runs.main([*command, "--do_train"])
-    check()
+    check(out)
     assert "best_f1_thresh = 0.0\n" in (out / "test_scores.txt").read_text()
     # A later command knows it from eval_results.txt.
     new = write_lines(tmp_path / "new.jsonl", plain)
-    runs.main([*command, "--do_eval=false", "--eval_file=", f"--predict_file={new}"])
-    check()
+    later = [*command, "--do_eval=false", "--eval_file=", f"--predict_file={new}"]
+    runs.main(later)
+    check(out)
+    named = [f"--init_checkpoint={out}/model.ckpt-best", f"--output_dir={tmp_path}/later"]
+    runs.main([*later, *named, "--from_scratch=false"])
+    check(tmp_path / "later")
 
 
 def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
