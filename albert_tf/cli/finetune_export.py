@@ -126,7 +126,9 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         for name, split in run.splits.items()
     }
     fitted_on, *others = (splits[name] for name in finetune_tasks.SPLITS if name in splits)
-    weights, note = span_model.make(run, fitted_on, next(iter(others), None))
+    # SQuAD's file to evaluate on may be the one to predict.
+    unseen = (split for split in others if split.examples != fitted_on.examples)
+    weights, note = span_model.make(run, fitted_on, next(unseen, None))
     logging.info("%s", note)
     if not run.trainer.devices.is_chief:
         return

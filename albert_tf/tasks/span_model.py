@@ -78,7 +78,8 @@ def make(
     Args:
       run: A run of squad_v2; its trainer has the weights.
       fitted_on: Its end is fitted on at most MOST_WINDOWS windows of this split.
-      measured_on: What is lost is measured on this one; None to measure on the first.
+      measured_on: What is lost is measured on this one, of other examples; None to measure on the
+        first.
 
     Returns:
       Weights by the release's names, and a text that names what is lost.
@@ -96,7 +97,9 @@ def make(
     if measured_on:
         windows.clear()  # So that never two samples are in memory.
         windows = _sample(run, measured_on)
-    where = f"{len(windows)} windows of evaluation data" if measured_on else "these windows"
+    where = "the windows it was fitted on"
+    if measured_on:
+        where = f"{len(windows)} windows of evaluation data"
     note += (
         f"The likeliest end is the squad_v2 model's in {agreement(windows, end):.1%} of {where}."
     )
