@@ -27,6 +27,7 @@ _SHARED = (
     *("learning_rate", "gradient_accumulation_steps"),
     *("early_stopping_patience", "predict_batch_size", "span_model_dir"),
 )
+_TABLES_OF_TEXTS = ("classification", "multilabel", "regression")
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -63,8 +64,7 @@ def check_flags(values: flags.FlagValues) -> None:
         )
     if values.from_scratch and finetune_flags.initial_weights(values):
         raise ValueError("--from_scratch and --init_checkpoint exclude each other: set one of them")
-    reads_texts = values.task_name in ("classification", "multilabel", "regression")
-    if values.windows and (not reads_texts or values.text_pair_column):
+    if values.windows and (values.task_name not in _TABLES_OF_TEXTS or values.text_pair_column):
         raise ValueError(
             "--windows applies only to classification, multilabel and regression of single texts: "
             "leave it out"
@@ -102,6 +102,10 @@ def _warn_of_windows(values: flags.FlagValues) -> None:
 
 def _warn_of_unread_files(values: flags.FlagValues) -> None:
     """Warns of data that nothing reads."""
+    readers = (*_TABLES_OF_TEXTS, "choice")
+    for name in ("text_column", "text_pair_column", "label_column"):
+        if values[name].present and values.task_name not in readers:
+            logging.warning("--%s is not read: only %s read it", name, ", ".join(readers))
     if values.task_name in (*GLUE_TASKS, "race"):
         for _, flag, _ in finetune_tasks.SPLITS.values():
             if values[flag].value:

@@ -195,6 +195,8 @@ def test_files_that_nothing_reads_are_warned_of(task, steps, warned, caplog):
         ("mnli", {"predict_file": "a"}, ["--predict_file is not read: --task_name=mnli reads"]),
         ("rte", {}, []),
         ("classification", {"train_file": "a"}, ["--data_dir is not read: --task_name=class"]),
+        ("rte", {"label_column": "b"}, ["--label_column is not read: only classification, multi"]),
+        ("regression", {"data_dir": "", "train_file": "a", "label_column": "b"}, []),
     ],
 )
 def test_data_of_another_kind_of_task_are_warned_of(task, given, warned, caplog):
