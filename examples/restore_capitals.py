@@ -108,7 +108,7 @@ def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str
 
 
 def print_scores(directory: str, paths: Sequence[str]) -> None:
-    """Prints the model's scores, and those of always one tag and of one tag a word."""
+    """Prints the best checkpoint's scores, and those of always one tag and of one tag a word."""
     # Not at the top: it brings TensorFlow along, whose notes `quiet` hides.
     from albert_tf.tasks import tag_scores
 
@@ -122,7 +122,9 @@ def print_scores(directory: str, paths: Sequence[str]) -> None:
     of_word = {word: found.most_common(1)[0][0] for word, found in counts.items()}
     dev = list(read_lines(paths[1]))
     expected = [sentence["labels"] for sentence in dev]
-    rows = {"ALBERT": eval_results.read_last(f"{directory}/model")}
+    model = f"{directory}/model"
+    # Of the checkpoint that is exported.
+    rows = {"ALBERT": eval_results.read(model, eval_results.Trial.read(model).best_step)}
     for name, tags in (("its most frequent tag for each word", of_word), (f"always {usual}", {})):
         predicted = [[tags.get(word, usual) for word in each["tokens"]] for each in dev]
         rows[name] = tag_scores.scores(expected, predicted, TAGS)

@@ -49,6 +49,19 @@ def test_it_can_be_put_on_again(example):
     assert example.restore(bare, []) == bare
 
 
+def test_printed_scores_are_those_of_what_is_exported(example, tmp_path, capsys):
+    model = tmp_path / "model"
+    model.mkdir()
+    blocks = [f"accuracy = 0.{i}\nglobal_step = {i}\nmacro_f1 = 0.{i}\n" for i in (5, 6)]
+    (model / "eval_results.txt").write_text(("=" * 50 + "\n").join(blocks))
+    (model / "best_trial.txt").write_text("6:5:0.5")
+    tagged = tmp_path / "tagged.jsonl"
+    tagged.write_text('{"tokens": ["the", "union"], "labels": ["low", "Cap"]}\n')
+    example.print_scores(str(tmp_path), [str(tagged), str(tagged)])
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "ALBERT" in line)
+    assert row.split() == ["ALBERT", "0.500", "0.500"]
+
+
 def test_weights_bring_their_vocabulary(example, golden, tmp_path, monkeypatch):
     """Those of `make demo` have it in the folder above."""
     given = {}
