@@ -113,7 +113,9 @@ class Teacher:
         settings = {**self._task.settings, "weights": self._digest}
         digest = feature_cache.digest(split.examples, [feature_cache.FORMAT, settings])
         folder = os.path.join(folder, f"teacher-{digest}")
-        if not files.exists(probabilities_file(folder, "train")):
+        is_missing = not files.exists(probabilities_file(folder, "train"))
+        # On a network file system one worker may not see it yet, and can't predict alone.
+        if devices.any_process(is_missing):
             predictions = self._predict(devices, split)
             if devices.is_chief:
                 tf.io.gfile.makedirs(folder)

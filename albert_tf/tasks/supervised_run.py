@@ -107,7 +107,8 @@ class SupervisedRun:
             self.evaluate_saved(
                 lambda step: eval_results.is_scheduled(step, save_steps) or step == num_train_steps
             )
-            is_over = eval_results.is_over(trainer.output_dir, patience, save_steps)
+            own = eval_results.is_over(trainer.output_dir, patience, save_steps)
+            is_over = bool(trainer.devices.of_chief(own))
             if is_over:
                 key_metric = self.task.key_metric
                 logging.info(

@@ -69,6 +69,19 @@ class Devices(abc.ABC):
         number = zlib.crc32(repr(values).encode())
         return self.mean_over_processes(number) == [number]
 
+    def any_process(self, answer: bool) -> bool:
+        """Whether the answer of any process, which each calls it, is true."""
+        return self.mean_over_processes(float(answer))[0] > 0
+
+    def of_chief(self, number: int) -> int:
+        """Returns the chief's number; every process calls it.
+
+        For what files say that the chief writes: on a network file system others may see older
+        ones, and would wait for ever for those that went another way.
+        """
+        (mean,) = self.mean_over_processes(float(number if self.is_chief else 0))
+        return round(mean * self.num_processes)
+
     def wait_for_all(self) -> None:
         """Waits until every process calls it."""
         self.mean_over_processes(0.0)

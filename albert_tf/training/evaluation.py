@@ -100,11 +100,11 @@ def evaluate_saved(
     """
     directory = trainer.output_dir
     trial = Trial.read(directory)
-    count = 0
+    last_step, count = trainer.devices.of_chief(trial.last_step), 0
     saved = checkpoint.listed(directory)
     for prefix in saved:
         number = checkpoint.step_of(prefix)
-        if number <= trial.last_step or not counts(number):
+        if number <= last_step or not counts(number):
             continue
         step = trainer.restore(prefix)
         results = {"global_step": step, **evaluate()}

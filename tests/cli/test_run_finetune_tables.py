@@ -20,6 +20,8 @@ from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
 from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training.evaluation import Trial
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
+from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
 from tests import tolerances
 
@@ -100,6 +102,17 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
     assert (out / "predictions.tsv").read_text() == before
     with pytest.raises(SystemExit, match="was not chosen by --key_metric eval_loss: continue with"):
         runs.main([*command, "--key_metric=eval_loss"])
+
+
+def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
+    """Another worker may see older files, which say nothing of it yet."""
+    files = write_table(tmp_path, ("a", "b", "a", "a"))
+    steps = {"do_train": True, "do_eval": True, "early_stopping_patience": 2}
+    monkeypatch.setattr(TensorFlowDevices, "of_chief", lambda *_: 1)
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("it goes on"))
+    with caplog.at_level("INFO", logger="absl"):
+        runs.main(runs.command("classification", tmp_path, **files, **steps))
+    assert "stopped early: 2 evaluations" in caplog.text
 
 
 @pytest.mark.parametrize(

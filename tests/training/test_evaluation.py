@@ -266,6 +266,19 @@ def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
     assert seen == ["2:2:0.5"]
 
 
+def test_workers_evaluate_what_the_chief_does(tmp_path, monkeypatch):
+    """It has evaluated the first, but this worker doesn't see best_trial.txt yet."""
+    for step in (2, 4):
+        save(tmp_path, step)
+    trainer = FakeTrainer(tmp_path, {})
+    trainer.devices.is_chief = False
+    answers = iter([[2.0], [0.0]])
+    monkeypatch.setattr(TensorFlowDevices, "mean_over_processes", lambda *_: next(answers))
+    count = evaluation.evaluate_saved(trainer, lambda: {"masked_lm_accuracy": 0.5}, lambda: None)
+    assert (count, trainer.step) == (1, 4)
+    assert not (tmp_path / "best_trial.txt").exists()
+
+
 def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
     for step in (2, 4):
         save(tmp_path, step)
