@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from absl import flags, logging
 
+from albert_tf import cluster
 from albert_tf.cli import checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import masking_flags
 from albert_tf.training.devices import Devices
+
+_ALONE = "--do_eval without --do_train runs in a single process: unset TF_CONFIG"
 
 
 def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
@@ -18,6 +21,9 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
     """
     if not values.do_train and not values.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
+    if not values.do_train and cluster.num_workers() > 1:
+        # Before anything connects: the processes that train would take it for one of them.
+        raise ValueError(_ALONE)
     shared_flags.check_output_dir(values)
     checks.check_positions(config, values.max_seq_length)
     if pretrain_flags.is_dynamic(values):  # Others have as many as the records.
@@ -92,4 +98,4 @@ def check_devices(values: flags.FlagValues, devices: Devices) -> None:
         checks.check_batch_size("eval_batch_size", values.eval_batch_size, devices)
     if devices.num_processes > 1 and not values.do_train:
         # Beside a training run, each could pick a different newest checkpoint.
-        raise ValueError("--do_eval without --do_train runs in a single process: unset TF_CONFIG")
+        raise ValueError(_ALONE)

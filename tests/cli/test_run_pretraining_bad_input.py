@@ -15,7 +15,7 @@ from albert_tf import checkpoint
 from albert_tf.cli import backend, pretrain, pretrain_checks
 from albert_tf.training import run_lock
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
-from tests import goldens
+from tests import goldens, two_workers
 from tests import pretraining_runs as runs
 
 # Flags (formatted with the folder of the module and one for this test), and the error.
@@ -227,6 +227,13 @@ def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"cluster": ')
     with pytest.raises(SystemExit, match="^error: TF_CONFIG must be "):
         runs.main(runs.command(folder, output_dir=tmp_path))
+
+
+def test_several_workers_that_only_evaluate_are_refused_before_they_connect(folder, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", two_workers.environments()[0]["TF_CONFIG"])
+    values = runs.parse(runs.command(folder, do_train=False, do_eval=True))
+    with pytest.raises(ValueError, match="runs in a single process: unset TF_CONFIG"):
+        pretrain_checks.check_flags(values, runs.config())
 
 
 @pytest.mark.parametrize("name", ["albert_config_file", "input_file", "output_dir"])
