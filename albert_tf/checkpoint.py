@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+from absl import logging
 
 from albert_tf import bundle, bundle_index, checkpoint_list, files
 
@@ -125,10 +126,21 @@ def remove_unfinished(directory: str) -> None:
     import tensorflow as tf
 
     saved = listed(directory)
-    for prefix in unlisted(directory) if saved else ():
-        is_numbered = re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
-        if is_numbered and step_of(prefix) > step_of(saved[-1]):
-            _delete(prefix)  # It is whole, but was not listed.
+    later = [
+        prefix
+        for prefix in (unlisted(directory) if saved else ())
+        if re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
+        and step_of(prefix) > step_of(saved[-1])
+    ]
+    if later:  # They may be whole: a kill left them unlisted, or a user set the list back.
+        logging.warning(
+            "%s: removing %s, which the file `checkpoint` does not list: the run goes on from %s",
+            directory,
+            ", ".join(map(os.path.basename, later)),
+            os.path.basename(saved[-1]),
+        )
+    for prefix in later:
+        _delete(prefix)
     for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
         tf.io.gfile.remove(path)
 

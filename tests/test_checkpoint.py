@@ -191,7 +191,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_is_listed(tmp_path, monkeypatch):
     assert flushed == [f"{prefix}.data-00000-of-00001", f"{prefix}.index"]
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path):
+def test_what_a_killed_writer_left_is_removed(tmp_path, caplog):
     """The names are TensorFlow's own, as it gave them to files of a process that was killed."""
     prefix = save(tmp_path, 3)
     left = [f"model.ckpt-5{end}.tempstate17{i}" for i, end in enumerate((DATA, INDEX))]
@@ -202,6 +202,8 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     left.append("model.ckpt-7.index")
     checkpoint.write(str(tmp_path / "model.ckpt-7"), values(7))
     checkpoint.remove_unfinished(str(tmp_path))
+    # A user may have set the list back.
+    assert "removing model.ckpt-7, which the file `checkpoint` does not list: the" in caplog.text
     assert not any((tmp_path / name).exists() for name in left)
     assert all((tmp_path / name).exists() for name in others)
     check(prefix, values(3))
