@@ -9,7 +9,7 @@ import os
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, errors, files
+from albert_tf import checkpoint, errors, files, hub
 from albert_tf.cli import (
     backend,
     checks,
@@ -126,12 +126,12 @@ def _check_row_format(
         )
 
 
-def _check_initial(values: flags.FlagValues, config: AlbertConfig) -> None:
+def _check_initial(path: str, config: AlbertConfig) -> None:
     """Checks the initial weights by their config, before records are read; see load_weights."""
-    layout = layouts.find(values.init_checkpoint)
+    layout = layouts.find(path)
     # That tells which groups are missing.
     free = ("num_hidden_layers", "num_hidden_groups")
-    layouts.check_config(config, layout, values.init_checkpoint, free, replace=True)
+    layouts.check_config(config, layout, path, free, replace=True)
 
 
 def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Trainer, Records]:
@@ -142,12 +142,12 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     config = AlbertConfig.from_json_file(values.albert_config_file)
     pretrain_checks.check_flags(values, config)
     checks.check_same_model(config, values.output_dir)
+    initial = values.init_checkpoint
     if values.do_train:
         checks.check_fresh_or_own(values.output_dir)
-        if not checkpoint.latest(values.output_dir):
-            shared_flags.fetch_weights(values, "init_checkpoint")
-            if values.init_checkpoint:
-                _check_initial(values, config)
+        if initial and not checkpoint.latest(values.output_dir):
+            initial = hub.local(initial)
+            _check_initial(initial, config)
     paths = input_files.find_files(values.input_file)
     # Before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(backend.create_devices(values))
@@ -174,9 +174,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     trainer = _make_trainer(values, config, devices)
     if values.do_train:
         # The paper's deeper models were started from shallower ones.
-        resumes = trainer.initialise(
-            values.init_checkpoint, values.init_from_group0, any_depth=True
-        )
+        resumes = trainer.initialise(initial, values.init_from_group0, any_depth=True)
         if chief:
             if not resumes:
                 evaluation.begin(values.output_dir)

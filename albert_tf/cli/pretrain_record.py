@@ -20,6 +20,7 @@ RECORDED = (
     *("max_seq_length", "max_predictions_per_seq", "max_examples_per_row", "masking"),
     *("masked_lm_budget", "ngram", "favor_shorter_ngram", "do_whole_word_mask", "do_permutation"),
     "gradient_accumulation_steps",  # Dropout's masks.
+    *("init_checkpoint", "init_from_group0"),
 )
 # Those that an evaluation depends on: its last step, and its loss.
 _EVALUATIONS = ("num_train_steps", "sentence_order_weight")
@@ -41,6 +42,8 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
         files.replace(path, json.dumps(now, indent=1) + "\n")
         return
     before = read_json_object(path)
+    if not values.init_checkpoint:  # To resume, it may be left out.
+        now = {name: value for name, value in now.items() if not name.startswith("init_")}
     changed = [
         "other records" if name == "records" else f"{name} {before[name]}, not {now[name]}"
         for name in now

@@ -288,6 +288,25 @@ def test_a_resumed_run_is_warned_of_records_moved_to_a_bucket(folder, tmp_path, 
     assert ("started with remote_records 0, not 2:" in caplog.text) == (entry == "kept")
 
 
+def test_a_resumed_run_is_warned_of_other_initial_weights(folder, tmp_path, caplog):
+    """Unless they are left out, or an earlier version began the run."""
+    path = tmp_path / "pretraining.json"
+    begun, same, other = (
+        runs.parse(runs.command(folder, output_dir=tmp_path, init_checkpoint=name))
+        for name in ("hf://a/b", None, "c")
+    )
+    pretrain_record.keep(begun, {"a": 7}, resumes=False)
+    for values in (begun, same):
+        pretrain_record.keep(values, {"a": 7}, resumes=True)
+    assert not caplog.messages
+    pretrain_record.keep(other, {"a": 7}, resumes=True)
+    assert "started with init_checkpoint hf://a/b, not c: to start" in caplog.text
+    path.write_text(json.dumps({"random_seed": begun.random_seed}))
+    caplog.clear()
+    pretrain_record.keep(other, {"a": 7}, resumes=True)
+    assert not caplog.messages
+
+
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
     for path in copy.glob("model.ckpt-*.index"):
         path.unlink()
