@@ -103,11 +103,12 @@ def check_records(
 
 
 def _check_shared(values: flags.FlagValues, records: Records, devices: Devices) -> None:
-    # Each worker takes its part of an order that it works out itself.
+    # Each worker takes its part of an order that it works out itself, from that of the files.
     names = list(map(os.path.basename, records.files))
     what = f"records (this one {sum(records.counts)} in {len(names)} files)"
     flags_of_all = (*pretrain_record.RECORDED, *_SHARED)
-    checks.check_workers_agree(values, devices, what, flags_of_all, names, records.counts)
+    remote = sum(map(files.is_remote, records.files))  # They have another order.
+    checks.check_workers_agree(values, devices, what, flags_of_all, names, records.counts, remote)
 
 
 def _check_row_format(

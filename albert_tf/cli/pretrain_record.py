@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from absl import flags, logging
 
@@ -45,11 +46,18 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
     if not values.init_checkpoint:  # To resume, it may be left out.
         now = {name: value for name, value in now.items() if not name.startswith("init_")}
     changed = [
-        "other records" if name == "records" else f"{name} {before[name]}, not {now[name]}"
+        _difference(name, before[name], now[name])
         for name in now
-        if before.get(name, now[name]) != now[name]
+        # As text: the order of records counts, too.
+        if json.dumps(before.get(name, now[name])) != json.dumps(now[name])
     ]
     checks.warn_of_changes(values.output_dir, changed)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    if name != "records":
+        return f"{name} {before}, not {now}"
+    return "the records in another order" if before == now else "other records"
 
 
 def follow(values: flags.FlagValues) -> None:

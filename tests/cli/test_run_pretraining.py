@@ -273,8 +273,8 @@ def test_a_resumed_run_is_warned_of_other_values(folder, copy, caplog):
 
 
 @pytest.mark.parametrize("entry", ["kept", "missing, as of earlier versions"])
-def test_a_resumed_run_is_warned_of_records_moved_to_a_bucket(folder, tmp_path, caplog, entry):
-    """Stretches of 64 MB, not of 32 records, are put in another order."""
+def test_a_resumed_run_is_warned_of_records_in_another_order(folder, tmp_path, caplog, entry):
+    """In a bucket stretches of 64 MB, not of 32 records, are put in another order."""
     values = runs.parse(runs.command(folder, output_dir=tmp_path))
     pretrain_record.keep(values, {"there/a": 7, "there/b": 8}, resumes=False)
     path = tmp_path / "pretraining.json"
@@ -284,6 +284,8 @@ def test_a_resumed_run_is_warned_of_records_moved_to_a_bucket(folder, tmp_path, 
         path.write_text(json.dumps(begun))
     pretrain_record.keep(values, {"here/a": 7, "here/b": 8}, resumes=True)
     assert not caplog.messages
+    pretrain_record.keep(values, {"here/b": 8, "here/a": 7}, resumes=True)
+    assert "started with the records in another order: to start" in caplog.text
     pretrain_record.keep(values, {"gs://there/a": 7, "gs://there/b": 8}, resumes=True)
     assert ("started with remote_records 0, not 2:" in caplog.text) == (entry == "kept")
 

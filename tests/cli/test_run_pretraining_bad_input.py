@@ -273,7 +273,7 @@ def test_workers_that_see_different_records_or_flags(folder, tmp_path, monkeypat
     for changes in (*same, *different):
         with pytest.raises(SystemExit, match=message):
             runs.main(runs.command(folder, output_dir=tmp_path, **changes))
-    assert compared[0][:2] == (["a.tfrecord"], [31])
+    assert compared[0][:3] == (["a.tfrecord"], [31], 0)
     assert [values == compared[0] for values in compared[1:]] == [True] + [False] * len(different)
 
 
