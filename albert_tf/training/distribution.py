@@ -34,9 +34,16 @@ def create_strategy(
       The strategy.
 
     Raises:
-      ValueError: If the TPU can't be reached or has another number of cores, or TF_CONFIG is wrong.
+      ValueError: If the TPU can't be reached or has another number of cores, or TF_CONFIG is wrong
+        or names several workers beside a TPU.
     """
     if use_tpu:
+        if cluster.num_workers() > 1:  # Each would train alone, and write the same files.
+            raise ValueError(
+                f"TF_CONFIG names {cluster.num_workers()} workers, but TensorFlow trains on a TPU "
+                "from one process: set `backend=jax` on each, or unset TF_CONFIG and give "
+                "`tpu_name` on one machine"
+            )
         return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
     if cluster.num_workers() > 1:
         cluster.log_others()

@@ -119,6 +119,12 @@ def test_a_tpu_that_is_not_found(monkeypatch, names, error):
     assert "\n" not in str(e.value)
 
 
+def test_a_tpu_of_several_workers_is_refused(tf_config):
+    tf_config({"cluster": {"worker": ["a:1", "b:1"]}, "task": PLACE})
+    with pytest.raises(ValueError, match="names 2 workers, .* from one process: set `backend=jax`"):
+        distribution.create_strategy(use_tpu=True)
+
+
 # What initialize_tpu_system raises where tensorflow-tpu finds no TPU, and beside another process.
 NO_TPU = tf.errors.InternalError(None, None, "RET_CHECK failure (tpu_node_interfaces.cc:432)")
 TAKEN = tf.errors.AbortedError(None, None, "Internal error when accessing libtpu lockfile.")
