@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import signal
+import threading
 
 import tensorflow as tf
 
@@ -47,7 +49,11 @@ def create_strategy(
         return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
     if cluster.num_workers() > 1:
         cluster.log_others()
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        if threading.current_thread() is threading.main_thread():
+            # TensorFlow takes it as a notice, and would go on.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return strategy
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) > 1:
         return tf.distribute.MirroredStrategy([device.name for device in devices])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import signal
 import urllib.error
 
 import pytest
@@ -94,6 +95,23 @@ def test_one_process_of_several_writes(tf_config, cluster, task, chief):
         cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
     assert distribution.is_chief(Strategy()) == chief
+
+
+def test_sigterm_ends_a_worker_that_has_connected(tf_config, monkeypatch):
+    """With a class in place of the strategy's: TensorFlow's own handler is not Python's."""
+    tf_config({"cluster": {"worker": ["a:1", "b:1"]}, "task": PLACE})
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def connect():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return "connected"
+
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", connect)
+    try:
+        assert distribution.create_strategy() == "connected"
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("names", [{"tpu_name": "mine"}, {"master": "mine"}])
