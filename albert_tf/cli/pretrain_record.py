@@ -25,10 +25,14 @@ RECORDED = (
 )
 # Those that an evaluation depends on: its last step, and its loss.
 _EVALUATIONS = ("num_train_steps", "sentence_order_weight")
+# Where those are that a run was last resumed with, if they are others.
+_CURRENT = "resumed_with"
 
 
 def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> None:
     """Writes what a run begins with; one that resumes keeps its record, and may be warned.
+
+    What evaluations depend on is written again if it has changed.
 
     Args:
       values: The flags.
@@ -52,6 +56,13 @@ def keep(values: flags.FlagValues, counts: Mapping[str, int], resumes: bool) -> 
         if json.dumps(before.get(name, now[name])) != json.dumps(now[name])
     ]
     checks.warn_of_changes(values.output_dir, changed)
+    current = {name: now[name] for name in _EVALUATIONS}
+    if any(_current(before).get(name) != value for name, value in current.items()):
+        files.replace(path, json.dumps({**before, _CURRENT: current}, indent=1) + "\n")
+
+
+def _current(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, **record.get(_CURRENT, {})}
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
@@ -65,7 +76,7 @@ def follow(values: flags.FlagValues) -> None:
     path = os.path.join(values.output_dir, _RECORD_FILE)
     if not files.is_file(path):
         return
-    run = read_json_object(path)
+    run = _current(read_json_object(path))
     changed = []
     for name in _EVALUATIONS:
         recorded = run.get(name, values[name].value)

@@ -203,6 +203,16 @@ def test_an_evaluation_goes_by_what_the_run_was_started_with(folder, copy, monke
     )
 
 
+def test_an_evaluation_goes_by_what_the_run_was_resumed_with(folder, tmp_path):
+    for steps, resumes in ((10, False), (20, True), (10, True), (30, True), (30, True)):
+        values = runs.parse(runs.command(folder, output_dir=tmp_path, num_train_steps=steps))
+        pretrain_record.keep(values, {"a": 7}, resumes)
+        beside = runs.parse(runs.command(folder, output_dir=tmp_path, num_train_steps=None))
+        pretrain_record.follow(beside)
+        assert beside.num_train_steps == steps
+    assert json.loads((tmp_path / "pretraining.json").read_text())["num_train_steps"] == 10
+
+
 # --- where it goes on -----------------------------------------------------------------------
 
 
