@@ -102,13 +102,16 @@ def check_records(
     return Records(files, input_files.index_records(files, cache), spec)
 
 
-def _check_shared(values: flags.FlagValues, records: Records, devices: Devices) -> None:
+def _check_shared(
+    values: flags.FlagValues, config: AlbertConfig, records: Records, devices: Devices
+) -> None:
     # Each worker takes its part of an order that it works out itself, from that of the files.
     names = list(map(os.path.basename, records.files))
-    what = f"records (this one {sum(records.counts)} in {len(names)} files)"
+    what = f"configs or records (this one {sum(records.counts)} in {len(names)} files)"
     flags_of_all = (*pretrain_record.RECORDED, *_SHARED)
     remote = sum(map(files.is_remote, records.files))  # They have another order.
-    checks.check_workers_agree(values, devices, what, flags_of_all, names, records.counts, remote)
+    shared = (names, records.counts, remote, config.to_dict())
+    checks.check_workers_agree(values, devices, what, flags_of_all, *shared)
 
 
 def _check_row_format(
@@ -167,7 +170,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     has_cache = chief or files.is_dir(values.output_dir)
     cache = os.path.join(values.output_dir, "input_files.json") if has_cache else None
     records = check_records(values, paths, config, cache)
-    _check_shared(values, records, devices)
+    _check_shared(values, config, records, devices)
     logging.info(
         "%d records in %d files; %s", sum(records.counts), len(paths), checks.describe(devices)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Callable
 
 import keras
@@ -205,8 +206,15 @@ class Trainer:
 
         Raises:
           FileNotFoundError: If init_checkpoint doesn't exist.
-          ValueError: If a checkpoint is damaged or doesn't fit.
+          ValueError: If a checkpoint is damaged or doesn't fit, or the workers' weights differ.
         """
+        resumes = self._set_weights(init_checkpoint, expand_group0, any_depth)
+        self._check_same_weights()
+        return resumes
+
+    def _set_weights(
+        self, init_checkpoint: str | None, expand_group0: bool, any_depth: bool
+    ) -> bool:
         # 1. Resume from output_dir.
         latest = checkpoint.latest(self.output_dir)
         self._check_shared(latest)
@@ -240,6 +248,16 @@ class Trainer:
             raise ValueError(
                 f"the workers see different checkpoints in {self.output_dir} (this one sees "
                 f"{latest}): give all the same `output_dir`, on shared storage"
+            )
+
+    def _check_same_weights(self) -> None:
+        if self.devices.num_processes == 1:
+            return
+        values = self.devices.host_values(conversion.named_weights(self.model))
+        if not self.devices.agree([zlib.crc32(np.asarray(v).tobytes()) for v in values.values()]):
+            raise ValueError(
+                "the workers start from different weights: give all the same files at "
+                "`init_checkpoint` or in `output_dir`, and the same packages"
             )
 
     def restore(self, prefix: str) -> int:

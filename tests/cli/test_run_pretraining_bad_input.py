@@ -269,7 +269,9 @@ def test_workers_that_see_different_records_or_flags(folder, tmp_path, monkeypat
         {"do_eval": True},
         {"max_eval_steps": 7},
     ]
-    message = "the workers see different records .this one 31 in 1 files., or differ in flags"
+    other = runs.write_config(tmp_path / "other.json", num_hidden_layers=1, hidden_act="relu")
+    different.append({"albert_config_file": other})
+    message = "see different configs or records .this one 31 in 1 files., or differ in flags"
     for changes in (*same, *different):
         with pytest.raises(SystemExit, match=message):
             runs.main(runs.command(folder, output_dir=tmp_path, **changes))

@@ -157,6 +157,23 @@ def test_workers_that_see_different_checkpoints_are_stopped(tmp_path, monkeypatc
         trainer.initialise()
 
 
+def test_workers_that_start_from_different_weights_are_stopped(tmp_path, monkeypatch):
+    """Two trainers in turn, each as one of two workers, whose numbers are kept."""
+    monkeypatch.setattr(TensorFlowDevices, "num_processes", 2)
+    sent = []
+
+    def agree(devices, *values):
+        sent.append(values)
+        return len(sent) < 6  # The last: of the third trainer's weights.
+
+    monkeypatch.setattr(TensorFlowDevices, "agree", agree)
+    for seed in (3, 3):
+        trainer_of(runs.config(), tmp_path, seed).initialise()
+    with pytest.raises(ValueError, match="the workers start from different weights: give all"):
+        trainer_of(runs.config(), tmp_path, 4).initialise()
+    assert sent[1] == sent[3] != sent[5]
+
+
 def test_another_seed_gives_other_weights(tmp_path):
     first, same, other = (weights(trainer_of(runs.config(), tmp_path, seed)) for seed in (1, 1, 2))
     name = "bert/embeddings/word_embeddings"
