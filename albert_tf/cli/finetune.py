@@ -201,9 +201,9 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if teacher:
         folder = os.path.dirname(_feature_stem(values, is_training=True))
         run.splits["train"] = teacher.teach(devices, run.splits["train"], folder)
+    if values.do_train:
+        evaluation.begin(values.output_dir, devices, resumes)
     if values.do_train and chief:
-        if not resumes:
-            evaluation.begin(values.output_dir)
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
         data = {name: digest for name, digest in digests.items() if name != "test"}

@@ -179,9 +179,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Train
     if values.do_train:
         # The paper's deeper models were started from shallower ones.
         resumes = trainer.initialise(initial, values.init_from_group0, any_depth=True)
+        evaluation.begin(values.output_dir, devices, resumes)
         if chief:
-            if not resumes:
-                evaluation.begin(values.output_dir)
             checks.write_config(config, values.output_dir)
             counts = dict(zip(paths, records.counts, strict=True))
             pretrain_record.keep(values, counts, resumes)

@@ -11,12 +11,14 @@ from absl import logging
 
 from albert_tf import checkpoint, checkpoint_list, eval_results, files
 from albert_tf.eval_results import Trial
-from albert_tf.training.devices import InputFn
+from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
 
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
+# How late a network file system may show other machines a new file: NFS, up to a minute.
+_SHOWN_SECONDS = 60.0
 
 
 def evaluate_checkpoints(
@@ -65,13 +67,34 @@ def evaluate_checkpoints(
     return results
 
 
-def begin(directory: str) -> None:
-    """Claims a directory for a fresh run, and removes what an earlier one's evaluation left."""
-    checkpoint_list.claim(directory)
-    for name in (eval_results.TRIAL_FILE, eval_results.RESULTS_FILE):
-        path = os.path.join(directory, name)
-        if files.exists(path):
-            tf.io.gfile.remove(path)
+def begin(directory: str, devices: Devices, resumes: bool) -> None:
+    """Claims a directory for a fresh run, and removes what an earlier one's evaluation left.
+
+    Every worker calls it; the chief does it, the others check that they see it.
+
+    Args:
+      directory: The run's.
+      devices: The devices of this worker.
+      resumes: Whether the run is in the directory; then nothing changes.
+
+    Raises:
+      ValueError: If a worker does not see it: it would wait for checkpoints for ever.
+    """
+    if devices.is_chief and not resumes:
+        checkpoint_list.claim(directory)
+        for name in (eval_results.TRIAL_FILE, eval_results.RESULTS_FILE):
+            path = os.path.join(directory, name)
+            if files.exists(path):
+                tf.io.gfile.remove(path)
+    devices.wait_for_all()
+    end = time.monotonic() + _SHOWN_SECONDS
+    while not (seen := checkpoint_list.read(directory)) and time.monotonic() < end:
+        time.sleep(1.0)
+    if devices.any_process(not seen):
+        raise ValueError(
+            f"not all workers see the run that the chief has begun in {directory}: give all the "
+            "same `output_dir`, on shared storage"
+        )
 
 
 def evaluate_saved(

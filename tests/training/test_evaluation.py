@@ -311,7 +311,8 @@ def test_a_kill_before_best_trial_is_written_repeats_no_block(tmp_path):
 def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
     save(tmp_path, 2)
     evaluate_saved(tmp_path, {2: 0.5})
-    evaluation.begin(str(tmp_path))
+    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    evaluation.begin(str(tmp_path), devices, resumes=False)
     assert checkpoint.latest(str(tmp_path)) is None
     save(tmp_path, 2)
     assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
@@ -374,3 +375,17 @@ def test_a_best_checkpoint_of_another_metric_is_noticed(tmp_path):
             eval_results.check_key_metric(str(tmp_path), metric)
     (tmp_path / "eval_results.txt").unlink()
     eval_results.check_key_metric(str(tmp_path), "loss")
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_workers_must_see_the_run_that_the_chief_begins(tmp_path, monkeypatch, is_chief):
+    """Without a shared directory the others would wait for checkpoints for ever."""
+    monkeypatch.setattr(evaluation, "_SHOWN_SECONDS", 0.0)
+    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    devices.is_chief = is_chief
+    if is_chief:
+        evaluation.begin(str(tmp_path), devices, resumes=False)
+        monkeypatch.setattr(TensorFlowDevices, "any_process", lambda devices, answer: True)
+    with pytest.raises(ValueError, match=f"not all workers see .* in {tmp_path}: give all the"):
+        evaluation.begin(str(tmp_path), devices, resumes=False)
+    assert (tmp_path / "checkpoint").exists() == is_chief
