@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import example_weights
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.training.row_outputs import in_row_order
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
@@ -106,11 +108,20 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
 
     # --- outputs -> predictions -------------------------------------------------------------
 
+    def collect(self, features: FeatureTable, parts: Iterable[tuple[np.ndarray, Any]]) -> Any:
+        """Returns what `predictions` needs of the outputs; by default all, in row order.
+
+        Args:
+          features: Those of the rows.
+          parts: Row numbers and outputs, batch by batch; see RowOutputs.
+        """
+        return in_row_order(parts, len(features.lengths))
+
     @abc.abstractmethod
     def predictions(
         self, examples: Sequence[Example], features: FeatureTable, outputs: Any
     ) -> Predictions:
-        """Turns the model's outputs, one row per row of features, into predictions to be scored."""
+        """Turns the outputs that `collect` returns into predictions to be scored."""
 
     @abc.abstractmethod
     def scores(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:

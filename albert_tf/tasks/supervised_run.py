@@ -220,7 +220,7 @@ def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
     """Returns a task's predictions for a split with the weights of a model; see SupervisedTask."""
     table = split.features.select(task.inputs)
     plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
-    outputs = outputs_of(table.evaluation_inputs(plan), len(table.lengths))
+    outputs = task.collect(split.features, outputs_of(table.evaluation_inputs(plan)))
     return task.predictions(split.examples, split.features, outputs)
 
 

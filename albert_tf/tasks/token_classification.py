@@ -105,17 +105,32 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
             loss = self.distillation.mix(loss, theirs, outputs) * is_word
         return dict.fromkeys(self.loss_names, ops.sum(loss, axis=1))
 
+    def collect(
+        self, features: FeatureTable, parts: Iterable[tuple[np.ndarray, Any]]
+    ) -> np.ndarray:
+        """Returns the logits `<float32>[W, C]` of the words' first pieces, in row order.
+
+        Those of all positions, padded to the longest row, would take several times the memory.
+        """
+        is_word = features.sequences["word_numbers"] > 0
+        ends = np.cumsum(features.lengths)
+        words_before = np.concatenate([[0], np.cumsum(is_word)])
+        logits = np.empty((words_before[-1], len(self.classes)), np.float32)
+        for rows, outputs in parts:
+            for row, values in zip(rows, outputs, strict=True):
+                start, end = ends[row] - features.lengths[row], ends[row]
+                words = slice(words_before[start], words_before[end])
+                logits[words] = values[: end - start][is_word[start:end]]
+        return logits
+
     def predictions(
         self, examples: Sequence[TokenExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
-        """Turns logits `<float32>[N, S, C]` of N windows into probabilities of words."""
-        lengths = features.lengths
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        columns = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        is_word, words = _words(examples, features)
+        """Turns logits `<float32>[W, C]` of first pieces into probabilities of words."""
+        _, words = _words(examples, features)
         count = sum(len(example.words) for example in examples)
         probabilities = np.zeros((count, len(self.classes)))
-        probabilities[words] = metrics.softmax(outputs[rows[is_word], columns[is_word]])
+        probabilities[words] = metrics.softmax(outputs)
         return probabilities
 
     def with_probabilities(

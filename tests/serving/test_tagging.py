@@ -54,7 +54,10 @@ def python_answers(task, sentences, logits_of):
     logits = np.full((len(rows), task.max_seq_length, len(task.classes)), -np.inf, np.float32)
     for i, row in enumerate(rows):
         logits[i, : len(row["input_ids"])] = logits_of(row)
-    found = task.predictions(examples, FeatureTable.from_rows(rows), logits)
+    features = FeatureTable.from_rows(rows)
+    found = task.predictions(
+        examples, features, task.collect(features, [(np.arange(len(rows)), logits)])
+    )
     found[~found.any(axis=1), tags.default(task.classes)] = 1.0  # Words without pieces.
     best, probabilities = found.argmax(axis=1), found.max(axis=1)
     answers, first = [], 0

@@ -87,7 +87,14 @@ def test_predictions_are_of_all_words_in_order(task, examples):
         out[:length] = rng.normal(size=(length, 3))
         chosen = np.flatnonzero(row["tag_ids"])
         out[chosen] = np.eye(3)[row["tag_ids"][chosen] - 1] * 4
-    found = task.predictions(examples, FeatureTable.from_rows(rows), logits)
+    features = FeatureTable.from_rows(rows)
+    # A batch of the longest rows, and one of the others; only first pieces are kept.
+    full = np.flatnonzero(features.lengths == LENGTH)
+    short = np.flatnonzero(features.lengths < LENGTH)[::-1]
+    parts = [(full, logits[full]), (short, logits[short, : LENGTH - 1])]
+    outputs = task.collect(features, parts)
+    assert outputs.shape == (sum(np.count_nonzero(row["tag_ids"]) for row in rows), 3)
+    found = task.predictions(examples, features, outputs)
     words = [pair for each in examples for pair in zip(each.words, each.labels, strict=True)]
     assert found.shape == (len(words), 3)
     share = np.exp(4) / (np.exp(4) + 2)

@@ -24,7 +24,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.training import feeding, length_buckets, trainer
 from albert_tf.training.devices import InputFn
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.row_outputs import RowOutputs
+from albert_tf.training.row_outputs import RowOutputs, in_row_order
 from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
@@ -155,7 +155,7 @@ def evaluation_inputs(lengths: tuple[int, ...]) -> list[InputFn]:
 def predict(trainer: Trainer) -> np.ndarray:
     """Returns the logits of all rows, as RowOutputs puts them together."""
     outputs = RowOutputs(trainer.devices, trainer.model)
-    return outputs(evaluation_inputs(LENGTHS), len(table().lengths))
+    return in_row_order(outputs(evaluation_inputs(LENGTHS)), len(table().lengths))
 
 
 def assert_same_stats(actual, expected) -> None:
