@@ -60,7 +60,7 @@ def in_row_order(parts: Iterable[tuple[np.ndarray, Any]], num_rows: int) -> Any:
         if not results:
             results = [_blank((num_rows, *value.shape[1:]), value) for value in values]
         for result, value in zip(results, values, strict=True):
-            place = (rows, *(slice(size) for size in value.shape[1:]))
+            place: tuple[Any, ...] = (rows, *(slice(size) for size in value.shape[1:]))
             result[place] = value
     return keras.tree.pack_sequence_as(outputs, results)
 
