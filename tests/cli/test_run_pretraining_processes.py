@@ -153,13 +153,13 @@ def kill_three_times(flags: list[str], out: pathlib.Path, logs: pathlib.Path) ->
     kill(run)
     assert not list(out.glob("model.ckpt*"))
 
-    # Held at the second one only if the kill comes late.
+    # The first listing is the run's claim: held before the checkpoint's if the kill comes late.
     run = runs.start(flags, logs / "2.log", hold=(LISTING, 2))
     run.wait_until(lambda: any("ckpt-4" in name for name in os.listdir(out)), pause=0)
     kill(run)
     assert "random initialisation: " in run.log
 
-    run = runs.start(flags, logs / "3.log", hold=(LISTING, 2))
+    run = runs.start(flags, logs / "3.log", hold=(LISTING, 3))
     run.wait_until_held()
     kill(run)
     complete = {str(path).removesuffix(".index") for path in out.glob("*.index")}
