@@ -259,7 +259,17 @@ def test_ctrl_c_while_the_text_is_read(text_file, tmp_path, monkeypatch):
     assert len(normalised) == 50
 
 
-def test_ctrl_c_while_sentencepiece_trains_ends_the_process(text_file, tmp_path, monkeypatch):
+@pytest.fixture
+def python_sigint():
+    """Python's handler of SIGINT, which jobs in the background are started without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_sentencepiece_trains_ends_the_process(
+    text_file, tmp_path, monkeypatch, python_sigint
+):
     handlers = []
 
     def train(sentence_iterator, model_writer, **_):
@@ -273,8 +283,7 @@ def test_ctrl_c_while_sentencepiece_trains_ends_the_process(text_file, tmp_path,
     with pytest.raises(SystemExit, match="nothing trained"):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
     handlers.append(signal.getsignal(signal.SIGINT))
-    python = signal.default_int_handler
-    assert handlers == [python, signal.SIG_DFL, python]
+    assert handlers == [python_sigint, signal.SIG_DFL, python_sigint]
 
 
 def test_sentences_of_more_bytes_than_documented_are_left_out(text_file, tmp_path):
