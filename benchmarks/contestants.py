@@ -17,6 +17,7 @@ from base_model import CONFIG_FILE, hugging_face_config
 
 from albert_tf import costs
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import kerashub
 from albert_tf.costs import Shape
 from albert_tf.tasks.step_time import synthetic_batch, training_step
 
@@ -81,16 +82,8 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
     import tensorflow as tf
 
     config = AlbertConfig.from_json_file(CONFIG_FILE)
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=config.vocab_size,
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        embedding_dim=config.embedding_size,
-        hidden_dim=config.hidden_size,
-        intermediate_dim=config.intermediate_size,
-        dropout=0.0,
-        dtype=_POLICIES[dtype],
-    )
+    sizes = {**kerashub.backbone_arguments(config), "dropout": 0.0}
+    backbone = keras_hub.models.AlbertBackbone(**sizes, dtype=_POLICIES[dtype])
     model = keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None)
     model.compile(
         optimizer=keras.optimizers.AdamW(LEARNING_RATE, global_clipnorm=CLIP_NORM),

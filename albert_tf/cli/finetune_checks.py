@@ -84,7 +84,7 @@ def check_flags(values: flags.FlagValues) -> None:
         if values[name].present and not values.teacher:
             raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
-    _warn_of_unread_files(values)
+    _warn_of_unread(values)
     _warn_of_windows(values)
 
 
@@ -100,8 +100,8 @@ def _warn_of_windows(values: flags.FlagValues) -> None:
         )
 
 
-def _warn_of_unread_files(values: flags.FlagValues) -> None:
-    """Warns of data that nothing reads."""
+def _warn_of_unread(values: flags.FlagValues) -> None:
+    """Warns of columns, files and directories that nothing reads."""
     readers = (*_TABLES_OF_TEXTS, "choice")
     for name in ("text_column", "text_pair_column", "label_column"):
         if values[name].present and values.task_name not in readers:

@@ -204,7 +204,10 @@ def write(
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
     import keras  # Not at the top: reading needs no framework.
 
-    configs = {_CONFIG: _backbone(config), "metadata.json": {"keras_version": keras.version()}}
+    configs = {
+        _CONFIG: _serialized("AlbertBackbone", backbone_arguments(config)),
+        "metadata.json": {"keras_version": keras.version()},
+    }
     tokenizer = _serialized("AlbertTokenizer", {"proto": None}) if has_tokenizer else None
     if tokenizer:
         configs["tokenizer.json"] = tokenizer
@@ -226,9 +229,10 @@ def write(
         directories.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
 
 
-def _backbone(config: AlbertConfig) -> dict[str, Any]:
+def backbone_arguments(config: AlbertConfig) -> dict[str, Any]:
+    """Returns the arguments with which KerasHub's AlbertBackbone has a config's sizes."""
     ours = config.to_dict()
-    return _serialized("AlbertBackbone", {key: ours[our_key] for key, our_key in _KEYS.items()})
+    return {key: ours[our_key] for key, our_key in _KEYS.items()}
 
 
 def _serialized(name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -226,37 +226,29 @@ def test_an_error_in_the_midst_of_the_text_ends_the_training(tmp_path, vocab_siz
     assert not list(tmp_path.glob("v.*"))
 
 
-def test_a_panic_of_a_library_is_raised_as_it_is(text_file, tmp_path, monkeypatch):
-    class Panic(BaseException):
-        """As pyo3's, which is no Exception."""
-
-    normalised = []
-
-    def normalise_or_panic(line, lower):
-        normalised.append(line)
-        if len(normalised) == 50:
-            raise Panic
-        return line
-
-    monkeypatch.setattr(train_sentencepiece, "preprocess_text", normalise_or_panic)
-    with pytest.raises(Panic):
-        run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
-    assert not list(tmp_path.glob("v.*"))
+class Panic(BaseException):
+    """As pyo3's, which is no Exception."""
 
 
-def test_ctrl_c_while_the_text_is_read(text_file, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("stop", "ends", "match"),
+    [(Panic, Panic, None), (KeyboardInterrupt, SystemExit, "^error: interrupted$")],
+)
+def test_what_is_no_exception_ends_the_reading(text_file, tmp_path, monkeypatch, stop, ends, match):
+    """Ctrl-C in one line, a library's panic as it is."""
     normalised = []
 
     def normalise_or_stop(line, lower):
         normalised.append(line)
         if len(normalised) == 50:
-            raise KeyboardInterrupt
+            raise stop
         return line
 
     monkeypatch.setattr(train_sentencepiece, "preprocess_text", normalise_or_stop)
-    with pytest.raises(SystemExit, match="^error: interrupted$"):
+    with pytest.raises(ends, match=match):
         run(f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}", "--vocab_size=67")
     assert len(normalised) == 50
+    assert not list(tmp_path.glob("v.*"))
 
 
 @pytest.fixture
