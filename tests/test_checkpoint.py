@@ -69,6 +69,19 @@ def test_what_is_saved_is_read_to_the_bit(tmp_path):
     assert set(reader.get_variable_to_shape_map()) == set(values(13))
 
 
+def test_the_old_one_stays_until_the_new_one_is_listed(tmp_path, monkeypatch):
+    old = save(tmp_path, 1)
+
+    def fail(directory, names):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
+        patch.setattr(checkpoint_list, "write", fail)
+        save(tmp_path, 2, keep_max=1)
+    assert checkpoint.listed(str(tmp_path)) == [old]
+    check(old, values(1))
+
+
 def test_keras_variables_are_saved_by_the_releases_names(tmp_path):
     model = goldens.pretrained("groups2_inner2")
     theirs = checkpoint.read(goldens.checkpoint("groups2_inner2"))

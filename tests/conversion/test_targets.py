@@ -1,14 +1,22 @@
-"""Where a conversion may write: what is there stays; a directory appears whole or not at all."""
+"""Where a conversion may write, and what others find there.
+
+What is there stays; a directory appears whole or not at all.
+"""
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import directories
+import albert_tf
+from albert_tf import conversion, directories
+from albert_tf.conversion import huggingface
 from albert_tf.conversion.convert import convert
+from tests import goldens
 
 
 def test_a_target_that_is_in_use(copy_of, tmp_path):
@@ -77,3 +85,19 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
         "saved_model.pb",
     ]
     assert not tf.io.gfile.exists("ram://partly/model")
+
+
+def test_hugging_face_directories_are_as_transformers_reads_them(golden, vocabulary, tmp_path):
+    """What is wrong in both directions would pass there and back."""
+    tokenizer = vocabulary.tokenizer
+    config = goldens.config("groups2_inner2", vocab_size=tokenizer.vocab_size)
+    weights = conversion.named_weights(albert_tf.AlbertForPreTraining(config))
+    weights = {name: value.numpy() for name, value in weights.items()}
+    huggingface.write(str(tmp_path), config, weights, "AlbertForPreTraining", tokenizer)
+    expected = (golden / "huggingface_names.txt").read_text().splitlines()
+    names = safetensors.numpy.load_file(tmp_path / "model.safetensors").keys()
+    assert sorted(names) == [line for line in expected if not line.startswith("#")]
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["hidden_act"] == "gelu_new"
+    ids = [written[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
+    assert ids == tokenizer.convert_tokens_to_ids(["<pad>", "[CLS]", "[SEP]"])

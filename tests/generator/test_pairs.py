@@ -68,6 +68,17 @@ def test_single_sentence_takes_b_from_another_document_with_label_1():
     assert_distribution(list(counts.values()), list(shares.values()))
 
 
+def test_a_random_b_fills_up_to_the_target_that_was_drawn():
+    documents = [_document(3), _document(*[1] * 1000, begin=3)]
+    lengths = [
+        pair.b_end - pair.b_begin
+        for (pair,) in _draw(documents, seeds=range(2003), short_seq_prob=1.0)
+        if pair.b_begin < 980  # Beyond, the document ends too soon.
+    ]
+    # A has 3 tokens, and the target is one of 2 to 20: 2, 3 and 4 leave room for one.
+    assert_distribution(np.bincount(lengths)[1:], [3, *[1] * 16])
+
+
 def test_only_document_serves_as_its_own_random_document():
     for (pair,) in _draw([_document(13)]):
         assert (pair.label, pair.single) == (1, 1)

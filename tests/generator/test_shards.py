@@ -206,6 +206,18 @@ def test_a_shard_that_lost_its_end_is_made_again(run, expected, tmp_path, monkey
     assert run() == expected
 
 
+def test_an_older_runs_file_is_not_taken_for_a_shard(run, expected, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        _stop_at(patch, 8, KeyboardInterrupt())
+        run()
+    whole = tmp_path / "run" / f"{_names()[0]}.unfinished"
+    content = bytearray(whole.read_bytes())
+    content[-1] ^= 1
+    whole.with_suffix("").write_bytes(content)
+    whole.unlink()
+    assert run() == expected
+
+
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [

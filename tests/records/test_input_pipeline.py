@@ -70,6 +70,11 @@ def test_epochs_and_seeds_differ(files, order):
     assert batches(files, 5, seed=0) != order[:5]
 
 
+def test_each_epoch_shuffles_a_single_stretch_anew(files):
+    first, second = batches(files[:1], 2, size=COUNTS[0])
+    assert sorted(first) == sorted(second) and first != second
+
+
 @pytest.mark.parametrize("first", [1, 4, 5, 17, 29])
 def test_a_later_start_finds_the_same_order(files, order, first):
     """At steps within an epoch, across its end, and several epochs later."""

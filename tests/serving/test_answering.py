@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import windows
+from albert_tf.serving import graph_tokenizer, windows
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
 from tests import squad_goldens, tolerances
 from tests.random_weights import randomise
@@ -163,6 +163,40 @@ def test_a_long_context_is_read_in_parts(vocabulary, config, monkeypatch, versio
             np.testing.assert_array_equal(parts[name], expected)
         else:
             np.testing.assert_allclose(parts[name], expected, atol=tolerances.OUTPUT)
+
+
+@pytest.mark.parametrize(("stride", "room"), [(128, 320), (700, 320), (50, 9)])
+def test_windows_are_those_of_the_evaluation(stride, room):
+    """Some so much longer than others that it counts as context; none skips a piece."""
+    lengths = (330, 900, 5, 0)
+    ids = tf.ragged.constant([list(range(length)) for length in lengths], dtype=tf.int32)
+    pieces = graph_tokenizer.Pieces(ids, ids, ids, tf.constant([""] * len(lengths)))
+    query = tf.ragged.constant([[7]] * len(lengths), dtype=tf.int32)
+    cut = windows.make_windows(query, pieces, room + 4, stride)
+    of_text, texts = windows.text_windows(ids, room + 2, stride)
+    row = 0
+    for example, length in enumerate(lengths):
+        spans = sequence_features.window_spans(length, room, stride)
+        best = squad_text._best_spans(spans, length)
+        for index, (first, end) in enumerate(spans):
+            assert cut.examples[row] == texts[row] == example
+            expected = list(range(first, end))
+            assert cut.ids[row].numpy().tolist() == of_text[row].numpy().tolist() == expected
+            counts = cut.counts[row, : end - first].numpy()
+            assert counts.tolist() == (best[first:end] == index).tolist()
+            row += 1
+    assert row == len(cut.widths) == len(texts)
+
+
+def test_null_odds_at_the_threshold_are_no_answer(vocabulary, config):
+    model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config))
+    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+    texts = {"question": tf.constant(["who?"]), "context": tf.constant(["the cat sat"])}
+    found = serve(model, vocabulary, settings, null_threshold=np.inf).answer_texts(**texts)
+    assert found["answer"][0] != b""
+    odds = float(found["null_odds"][0])
+    found = serve(model, vocabulary, settings, null_threshold=odds).answer_texts(**texts)
+    assert found["null_odds"][0] == odds and found["answer"][0] == b""
 
 
 @pytest.mark.parametrize(

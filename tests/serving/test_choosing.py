@@ -13,7 +13,7 @@ from tests import tolerances
 from tests.random_weights import randomise
 
 CONTEXTS = ("A short one.", "word " * 80)
-ENDINGS = (("yes", "no " * 40, ""), ("Which? This.", "Which? That.", "None"))
+ENDINGS = (("yes", "yes " + "no " * 40 + "perhaps", ""), ("Which? This.", "Which? That.", "None"))
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,15 @@ def test_a_text_has_each_label_that_reaches_the_threshold(classifier, vocabulary
         assert answers.describe(answer).startswith(("|".join(names) or "no label") + " (art 0.")
 
 
+def test_a_probability_at_the_threshold_is_enough(config, vocabulary):
+    model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+    model.set_weights([np.zeros(value.shape) for value in model.get_weights()])
+    served = export.Classifier(model, vocabulary, ("no", "yes"), threshold=0.5)
+    answered = served.answer_texts(text=tf.constant(["a cat"]))
+    assert answered["probabilities"].numpy().tolist() == [[0.5, 0.5]]
+    assert answered["label"][0] == b"yes"
+
+
 def test_what_has_no_labels_has_not_several(regression, vocabulary):
     with pytest.raises(ValueError, match="`multilabel` applies only to classifiers, but the mod"):
         export.Classifier(regression, vocabulary, multilabel=True)

@@ -59,6 +59,10 @@ def test_what_has_no_labels_has_no_scores():
     assert task_of("rte").scores(examples_of([None, None]), np.eye(2)) == {}
 
 
+def test_macro_f1_is_of_the_classes_that_occur():
+    assert task_of("mnli").scores(examples_of([0, 1]), np.eye(3)[:2])["macro_f1"] == 1
+
+
 def test_scores_of_levels():
     labels = [("high", 0), ("middle", 1), ("high", 2), ("high", 0)]
     examples = [

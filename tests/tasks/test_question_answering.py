@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -117,6 +118,28 @@ def test_a_threshold_found_elsewhere_is_kept():
     assert (scores["best_f1"], scores["best_f1_thresh"]) == (100, 3.0)
     assert task.tuned(predictions, {}) == predictions
     assert task_of("v1").tuned(predictions, {"f1": 7.0}) == predictions
+
+
+def test_the_threshold_is_that_of_the_best_f1():
+    """Answers that are only partly right pay by F1 alone."""
+    examples = [dataclasses.replace(EXAMPLES[0], qas_id=name) for name in "xz"] + EXAMPLES[1:]
+    texts = {"x": "cat sat", "z": "cat sat", "y": "sat"}
+    predictions = Predictions(texts, {}, {"x": 1.0, "z": 2.0, "y": 3.0})
+    task = task_of("v2")
+    scores = task.scores(examples, predictions)
+    assert scores["best_exact_thresh"] < 1.0 < scores["best_f1_thresh"] == 2.0
+    assert task.texts(examples, predictions) == {"x": "cat sat", "z": "", "y": ""}
+
+
+def test_other_windows_are_cached_under_other_settings(tokenizer):
+    task = task_of("v2")
+
+    def settings(max_seq_length=64, **changes):
+        squad = dataclasses.replace(task.squad, **changes)
+        return json.dumps(SquadV2Task(squad, None, tokenizer, max_seq_length).settings)
+
+    changes = ({}, {"doc_stride": 21}, {"max_query_length": 13}, {"max_seq_length": 65})
+    assert len({settings(**change) for change in changes}) == len(changes)
 
 
 def test_without_labels_the_threshold_is_zero():

@@ -128,6 +128,10 @@ def test_only_spans_of_the_paragraph_are_answers():
     assert texts == ["c", "d", "cd"]  # Scores 9, 6 and 4; that from 5 to 4 runs backwards.
 
 
+def test_among_equal_scores_the_first_wins():
+    assert v1([window(0, [1] * 6)], [np.zeros(9)], [np.zeros(9)]).texts["q"] == "a"
+
+
 def test_length_and_context_limit_an_answer():
     starts, ends = [peaks((2, 5), (3, 2))], [peaks((7, 5), (4, 1))]
     both = [window(0, [1] * 6)]

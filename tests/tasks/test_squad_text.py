@@ -154,6 +154,21 @@ def test_windows_hold_their_answers_and_every_piece_is_seen_best_once(golden):
         assert np.all(seen == 1)
 
 
+def test_a_longer_window_counts_as_more_context():
+    """By a hundredth of its length, as in squad_utils.py, _check_is_max_context."""
+    spans = [(0, 320), (128, 330)]
+
+    def score(span, piece):
+        first, end = span
+        return min(piece - first, end - 1 - piece) + 0.01 * (end - first)
+
+    expected = [
+        int(piece >= 320 or (piece >= 128 and score(spans[1], piece) > score(spans[0], piece)))
+        for piece in range(330)
+    ]
+    assert squad_text._best_spans(spans, 330).tolist() == expected
+
+
 def test_an_answer_that_a_window_cuts_is_none_of_its_own(golden):
     text = "one two three four five six seven eight nine ten eleven twelve thirteen"
     windows = windows_of(golden, [example(text, answer="nine ten")], length=12, stride=3)
@@ -161,6 +176,15 @@ def test_an_answer_that_a_window_cuts_is_none_of_its_own(golden):
         shown = text[window.char_starts[0] : window.char_ends[-1] + 1]
         assert ("nine ten" in shown) == (not window.is_impossible)
     assert {window.is_impossible for window in windows} == {True, False}
+
+
+def test_the_first_of_several_answers_is_trained_on(golden):
+    text = "the cat sat on the mat."
+    answers = [squad_text.Answer(word, text.index(word)) for word in ("mat", "cat")]
+    (window,) = windows_of(golden, [squad_text.SquadExample("q", "who?", text, answers, False)])
+    first = window.char_starts[window.start_position - window.doc_offset]
+    last = window.char_ends[window.end_position - window.doc_offset]
+    assert text[first : last + 1].strip() == "mat"
 
 
 def test_a_question_keeps_its_first_pieces(golden):

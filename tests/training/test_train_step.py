@@ -139,9 +139,9 @@ def test_dropout_seeds_are_a_function_of_seed_step_and_part():
 
 
 class SeedTask(SlopeTask):
-    """Tells by its losses which dropout seed each of two replicas had."""
+    """Tells by its losses which dropout seed each micro-batch of two replicas had."""
 
-    loss_names = ("replica_0_loss", "replica_1_loss")
+    loss_names = tuple(f"pass_{i}_loss" for i in range(4))
     loss_epsilon = {}
 
     def build_model(self) -> keras.Model:
@@ -152,11 +152,14 @@ class SeedTask(SlopeTask):
         return model
 
     def loss_weights(self, features) -> dict[str, Any]:
-        return {"replica_0_loss": tf.constant(0.5), "replica_1_loss": tf.constant(0.5)}
+        return dict.fromkeys(self.loss_names, tf.constant(0.5))
 
     def loss_sums(self, outputs, features) -> dict[str, Any]:
-        here = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return {f"replica_{i}_loss": tf.where(tf.equal(here, i), outputs, 0.0) for i in range(2)}
+        # x is the number of the micro-batch.
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        here = 2 * replica + tf.cast(features["x"][0], tf.int32)
+        pairs = enumerate(self.loss_names)
+        return {name: tf.where(tf.equal(here, i), outputs, 0.0) for i, name in pairs}
 
 
 def _seeds_of_two_replicas() -> list[float]:
@@ -167,17 +170,18 @@ def _seeds_of_two_replicas() -> list[float]:
         model = task.build_model()
         optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
         optimizer.build(model.trainable_variables)
-    step = TrainStep(task, model, optimizer, seed=5)
-    stats = tf.function(lambda: strategy.run(step, ({"x": tf.constant(X)},)), autograph=False)()
+    step = TrainStep(task, model, optimizer, accumulation_steps=2, seed=5)
+    batch = {"x": tf.constant([0.0, 1.0])}
+    stats = tf.function(lambda: strategy.run(step, (batch,)), autograph=False)()
     values = dict(zip_stats(task, strategy.experimental_local_results(stats)[1]))
-    return [values["replica_0_loss"], values["replica_1_loss"]]
+    return [values[name] for name in task.loss_names]
 
 
-def test_replicas_have_dropout_seeds_of_their_own():
+def test_each_micro_batch_of_each_replica_has_a_dropout_seed_of_its_own():
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
-        first, second = executor.submit(_seeds_of_two_replicas).result(runs.TIMEOUT_SECONDS)
-    assert first % 1 == second % 1 == 0
-    assert abs(first - second) >= 1000
+        seeds = executor.submit(_seeds_of_two_replicas).result(runs.TIMEOUT_SECONDS)
+    assert all(seed % 1 == 0 for seed in seeds)
+    assert np.diff(sorted(seeds)).min() >= 4096
 
 
 def test_ten_steps_are_the_releases(golden):

@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import checkpoint
+from albert_tf.training import stop_signals
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
@@ -215,6 +216,21 @@ def test_after_a_save_something_may_be_done(tmp_path):
         after_save=lambda: seen.append(trainer.step),
     )
     assert seen == [5, 10] and saved_steps(tmp_path) == [5, 10, 13]
+
+
+def test_a_signal_in_the_loop_after_an_evaluation_saves(tmp_path, monkeypatch):
+    trainer, exits = constant_trainer(tmp_path), []
+    monkeypatch.setattr(stop_signals, "_exit", exits.append)
+    train_runs, stop = trainer._train_runs, send(signal.SIGTERM, at_step=5)
+
+    def stop_and_train(runs):
+        stop(trainer.step)
+        return train_runs(runs)
+
+    trainer._train_runs = stop_and_train
+    train(trainer, numbers(), Progress(), after_save=lambda: False)
+    assert not exits
+    assert saved_steps(tmp_path) == [5, trainer.step] and trainer.step > 5
 
 
 def test_what_is_done_after_a_save_may_end_the_run(tmp_path, caplog):
