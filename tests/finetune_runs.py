@@ -10,11 +10,11 @@ from typing import Any
 from absl import flags
 
 from albert_tf.cli import commands, finetune, finetune_flags
-from albert_tf.config import AlbertConfig
 from albert_tf.tasks.squad_text import read_squad
-from tests import script_flags
+from tests import tiny
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
+# For the small SentencePiece model, and texts of some length.
 CONFIG = {
     "vocab_size": 6000,
     "embedding_size": 5,
@@ -24,7 +24,6 @@ CONFIG = {
     "intermediate_size": 11,
     "max_position_embeddings": 67,
     "hidden_dropout_prob": 0.1,
-    "initializer_range": 0.2,
 }
 SQUAD = {
     "max_seq_length": 61,
@@ -39,7 +38,7 @@ SQUAD = {
 def write_config(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
     """Writes the tiny model's config; returns its path."""
     path = folder / "tiny.json"
-    path.write_text(AlbertConfig.from_dict({**CONFIG, **changes}).to_json())
+    path.write_text(tiny.config(**{**CONFIG, **changes}).to_json())
     return path
 
 
@@ -82,7 +81,7 @@ def _files(task_name: str) -> dict[str, Any]:
 
 def parse(arguments: list[str]) -> flags.FlagValues:
     """Returns flags with the values of a command line."""
-    return script_flags.parse(finetune_flags.define_flags, *arguments)
+    return tiny.parse(finetune_flags.define_flags, *arguments)
 
 
 def main(arguments: list[str]) -> None:

@@ -22,24 +22,12 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf.cli import commands, pretrain, pretrain_flags
-from albert_tf.config import AlbertConfig
 from albert_tf.generator import packing
 from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
-from tests import script_flags, tolerances
+from tests import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
-CONFIG = {
-    "vocab_size": 53,
-    "embedding_size": 7,
-    "hidden_size": 15,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 2,
-    "intermediate_size": 29,
-    "max_position_embeddings": 31,
-    # Ten times the usual: attention and feed-forward part count from the first step on.
-    "initializer_range": 0.2,
-}
 # Far more than any run takes: what hangs fails.
 TIMEOUT_SECONDS = 240
 _HELD = "held by the test"
@@ -71,7 +59,7 @@ def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, 
         keep = np.arange(length) < used
         weights = (np.arange(PREDICTIONS) < masked).astype("float32")
         label = int(rng.integers(2))
-        ids = 5 + np.minimum(rng.geometric(0.2, length), CONFIG["vocab_size"] - 6)
+        ids = 5 + np.minimum(rng.geometric(0.2, length), tiny.CONFIG["vocab_size"] - 6)
         ids[1] = 3 + label  # Gives the order away.
         positions = np.sort(rng.choice(np.arange(2, used), PREDICTIONS, replace=False))
         rows.append(
@@ -115,7 +103,7 @@ def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
     for _ in range(count):
         used = int(rng.integers(PREDICTIONS, LENGTH - 2))
         label = int(rng.integers(2))
-        ids = 5 + np.minimum(rng.geometric(0.2, used), CONFIG["vocab_size"] - 6)
+        ids = 5 + np.minimum(rng.geometric(0.2, used), tiny.CONFIG["vocab_size"] - 6)
         ids[0] = 5 + label
         length_a = int(rng.integers(1, used))
         rows.append(
@@ -124,7 +112,7 @@ def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
                 "segment_lengths": np.array([length_a, used - length_a]),
                 "word_starts": rng.random(used) < 0.7,
                 "sentence_order_labels": np.int32(label),
-                "row_format": np.array(RowFormat(LENGTH, CONFIG["vocab_size"], 0, 2, 3, 4)),
+                "row_format": np.array(RowFormat(LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4)),
             }
         )
     return rows
@@ -138,14 +126,9 @@ def write_compact_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]])
     return path
 
 
-def config(**changes: Any) -> AlbertConfig:
-    """Returns the tiny model's config, without dropout unless `changes` asks for it."""
-    return AlbertConfig.from_dict({**CONFIG, **changes})
-
-
 def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
     """Writes the tiny model's albert_config.json."""
-    path.write_text(config(**changes).to_json())
+    path.write_text(tiny.config(**changes).to_json())
     return path
 
 
@@ -170,7 +153,7 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
 
 def parse(command: list[str]) -> flags.FlagValues:
     """Returns flags with the values of a command line."""
-    return script_flags.parse(pretrain_flags.define_flags, *command)
+    return tiny.parse(pretrain_flags.define_flags, *command)
 
 
 def main(command: list[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 import albert_tf
 from albert_tf import export
 from tests import goldens, tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 # Of several windows; the random models find answers in it.
 LONG = " ".join(

@@ -18,7 +18,7 @@ from albert_tf.serving import predict
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
 from tests import finetune_runs as runs
-from tests.script_flags import parse
+from tests.tiny import parse
 
 FEATURES = runs.GOLDEN / "features"
 

@@ -11,12 +11,11 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import checkpoint, export
 from albert_tf.cli import extend_vocabulary, extend_vocabulary_flags
-from albert_tf.conversion import bundles, named_weights
+from albert_tf.conversion import bundles
 from albert_tf.serving import graph_tokenizer
 from albert_tf.text import vocabulary
-from tests import goldens
-from tests.random_weights import randomise
-from tests.script_flags import parse
+from tests import goldens, tiny
+from tests.tiny import parse, randomise
 
 COUNT = 3
 WORDS = ("myocardial", "zeppelins", "harbours", "µscope")
@@ -38,7 +37,7 @@ def old(golden, tmp_path_factory):
     size = albert_tf.Tokenizer(str(folder / "spm.model")).vocab_size
     config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
     model = randomise(albert_tf.AlbertForPreTraining(config))
-    values = {name: weight.numpy() for name, weight in named_weights(model).items()}
+    values = tiny.weights(model)
     moments = {f"{ROWS}/adam_{name}": np.ones_like(values[ROWS]) for name in "mv"}
     bundles.write(str(folder), config, values | moments)
     return folder

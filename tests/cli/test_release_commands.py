@@ -13,14 +13,14 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import AlbertForPreTraining, checkpoint, conversion, eval_results
+from albert_tf import AlbertForPreTraining, checkpoint, eval_results
 from albert_tf.cli import finetune_checks, finetune_flags, pretrain_checks
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import bundles, run_record
+from albert_tf.conversion import run_record
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
 from albert_tf.training.evaluation import Trial
-from tests import finetune_runs, pretraining_runs, random_weights
+from tests import finetune_runs, pretraining_runs, tiny
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 MODULE = "https://tfhub.dev/google/albert_base/1"
@@ -104,9 +104,8 @@ def parse(command: list[str]) -> flags.FlagValues:
 def released(tmp_path_factory) -> pathlib.Path:
     """A model as the release's tar files hold it, with weights of no training."""
     folder = tmp_path_factory.mktemp("released")
-    config = AlbertConfig.from_dict(finetune_runs.CONFIG)
-    weights = conversion.named_weights(random_weights.randomise(AlbertForPreTraining(config)))
-    bundles.write(str(folder), config, {name: value.numpy() for name, value in weights.items()})
+    config = tiny.config(**finetune_runs.CONFIG)
+    tiny.store(folder, tiny.randomise(AlbertForPreTraining(config)))
     return folder
 
 
@@ -119,16 +118,9 @@ def test_pretraining_parses():
 
 def test_pretraining_runs_small(tmp_path):
     pretraining_runs.write_records(tmp_path / "a.tfrecord", pretraining_runs.examples(24))
-    tiny = pretraining_runs.config(num_hidden_layers=1)
     config = pretraining_runs.write_config(tmp_path / "albert_config.json", num_hidden_layers=1)
-    model = AlbertForPreTraining(tiny)
-    weights = conversion.named_weights(random_weights.randomise(model))
-    (tmp_path / "initial").mkdir()
-    bundles.write(
-        str(tmp_path / "initial"),
-        tiny,
-        {name: value.numpy() for name, value in weights.items()},
-    )
+    model = AlbertForPreTraining(tiny.config(num_hidden_layers=1))
+    tiny.store(tmp_path / "initial", tiny.randomise(model))
     small = override(
         shlex.split(PRETRAINING),
         input_file=tmp_path / "a.tfrecord",

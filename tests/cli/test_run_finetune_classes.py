@@ -13,12 +13,11 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion import named_weights
 from albert_tf.conversion.convert import convert
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from tests import finetune_runs as runs
-from tests import tolerances
-from tests.random_weights import randomise
+from tests import tiny, tolerances
+from tests.tiny import randomise
 
 CLASSES = GLUE_TASKS["mnli"].labels
 # Of the classes above: the class of each row.
@@ -33,7 +32,7 @@ def write(folder: pathlib.Path, labels: tuple[str, ...], order=ORDER) -> pathlib
     folder.mkdir(parents=True)
     config = albert_tf.AlbertConfig.from_json_file(runs.write_config(folder))
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
-    weights = {name: value.numpy() for name, value in named_weights(model).items()}
+    weights = tiny.weights(model)
     weights |= {name: weights[name][list(order)] for name in HEAD}
     checkpoint.write(str(folder / "model.ckpt-best"), {**weights, "global_step": np.int64(7)})
     (folder / "tiny.json").rename(folder / "albert_config.json")

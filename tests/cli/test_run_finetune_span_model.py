@@ -12,11 +12,10 @@ from safetensors.numpy import load_file
 
 import albert_tf
 from albert_tf import checkpoint
-from albert_tf.conversion import named_weights
 from albert_tf.conversion.convert import convert
 from tests import finetune_runs as runs
-from tests import tolerances
-from tests.random_weights import randomise
+from tests import tiny, tolerances
+from tests.tiny import randomise
 
 KERNEL = "cls/squad/output_weights"
 NO_TRAINING = {"from_scratch": None, "albert_config_file": None}
@@ -100,7 +99,7 @@ def test_an_end_that_is_nearly_linear_is_found_again(tmp_path, caplog):
     """A small step from a large bias: there tanh and normalisation are straight."""
     config = albert_tf.AlbertConfig.from_json_file(runs.write_config(tmp_path))
     model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config))
-    named = {name: np.array(value) for name, value in named_weights(model).items()}
+    named = tiny.weights(model)
     width, small = config.hidden_size, 1e-3
     first = np.zeros((2 * width, width), np.float32)
     direction = np.array([1, -1, 2, -0.5, -2.5, 1], np.float32)

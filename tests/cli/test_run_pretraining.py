@@ -20,7 +20,7 @@ from absl import flags
 from albert_tf import checkpoint, eval_results, hub
 from albert_tf.cli import pretrain_flags
 from albert_tf.generator import flags as generator_flags
-from tests import goldens
+from tests import goldens, tiny
 from tests import pretraining_runs as runs
 
 RATES = {"examples_per_second", "tokens_per_second"}
@@ -108,8 +108,8 @@ def test_what_a_run_leaves_behind(folder, trained):
             ),
         ]
     )
-    config = runs.config(num_hidden_layers=1)
-    assert runs.AlbertConfig.from_json_file(trained / "albert_config.json") == config
+    config = tiny.config(num_hidden_layers=1)
+    assert tiny.AlbertConfig.from_json_file(trained / "albert_config.json") == config
     scalars = runs.scalars(trained)
     assert list(scalars) == [1, 2, 3]
     # The first step is mostly compilation.

@@ -15,7 +15,7 @@ from albert_tf import checkpoint
 from albert_tf.cli import backend, pretrain, pretrain_checks
 from albert_tf.training import run_lock
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
-from tests import goldens, two_workers
+from tests import goldens, tiny, two_workers
 from tests import pretraining_runs as runs
 
 # Flags (formatted with the folder of the module and one for this test), and the error.
@@ -168,7 +168,7 @@ def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
     runs.write_config(tmp / "fewer.json", vocab_size=52)
     runs.write_compact_records(tmp / "compact", runs.compact_examples(5))
     runs.write_config(tmp / "few.json", max_position_embeddings=19)
-    (tmp / "unknown.json").write_text(json.dumps({**runs.CONFIG, "hiden_size": 3}))
+    (tmp / "unknown.json").write_text(json.dumps({**tiny.CONFIG, "hiden_size": 3}))
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -233,7 +233,7 @@ def test_several_workers_that_only_evaluate_are_refused_before_they_connect(fold
     monkeypatch.setenv("TF_CONFIG", two_workers.environments()[0]["TF_CONFIG"])
     values = runs.parse(runs.command(folder, do_train=False, do_eval=True))
     with pytest.raises(ValueError, match="runs in a single process: unset TF_CONFIG"):
-        pretrain_checks.check_flags(values, runs.config())
+        pretrain_checks.check_flags(values, tiny.config())
 
 
 @pytest.mark.parametrize("name", ["albert_config_file", "input_file", "output_dir"])

@@ -18,7 +18,7 @@ from albert_tf.cli import pretrain_checks, pretrain_flags
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.specs import RowFormat
 from tests import pretraining_runs as runs
-from tests import tolerances
+from tests import tiny, tolerances
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def _results(output_dir: pathlib.Path) -> dict[str, float]:
 )
 def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dynamic, share):
     values = runs.parse(runs.command(folder, **changes))
-    pretrain_checks.check_flags(values, runs.config())
+    pretrain_checks.check_flags(values, tiny.config())
     assert pretrain_flags.is_dynamic(values) == dynamic
     settings = pretrain_flags.masking_settings(values, RowFormat(23, 53, 0, 2, 3, 4))
     if dynamic:
@@ -59,7 +59,7 @@ def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dyn
 def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
     changes = {"masking": "dynamic", "max_predictions_per_seq": 0}
     values = runs.parse(runs.command(folder, **changes, masked_lm_budget=share or 0))
-    pretrain_checks.check_flags(values, runs.config())
+    pretrain_checks.check_flags(values, tiny.config())
     settings = pretrain_flags.masking_settings(values, RowFormat(23, 53, 0, 2, 3, 4))
     # 0.15 and 0.3 of 23 tokens are 3.45 and 6.9.
     assert settings.max_predictions_per_seq == most

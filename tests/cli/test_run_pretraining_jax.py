@@ -20,10 +20,10 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertForPreTraining, checkpoint, conversion, eval_results
+from albert_tf import AlbertForPreTraining, checkpoint, eval_results
 from albert_tf.cli import backend, pretrain
 from albert_tf.training.progress import ProgressLog
-from tests import jax_process, tolerances, two_workers
+from tests import jax_process, tiny, tolerances, two_workers
 from tests import pretraining_runs as runs
 from tests.cli import test_run_pretraining_packed as packed
 
@@ -157,9 +157,9 @@ def with_dropout(folder: pathlib.Path, name: str, **changes: Any) -> list[str]:
 def outputs(folder) -> pathlib.Path:
     """All runs: those on JAX in a process that the last of them kills; the killed one resumed."""
     keras.utils.set_random_seed(11)
-    model = AlbertForPreTraining(runs.config(num_hidden_layers=1))
+    model = AlbertForPreTraining(tiny.config(num_hidden_layers=1))
     (folder / "weights").mkdir()  # Without a config beside them.
-    weights = {name: value.numpy() for name, value in conversion.named_weights(model).items()}
+    weights = tiny.weights(model)
     too_large = {**weights, GAMMA: np.full_like(weights[GAMMA], 3e38)}
     for name, values in (("initial", weights), ("too_large", too_large)):
         checkpoint.write(str(folder / "weights" / name), values)

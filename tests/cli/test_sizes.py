@@ -13,8 +13,8 @@ from albert_tf.cli import sizes, sizes_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.costs import Shape
 from albert_tf.tasks import step_time
-from tests import pretraining_runs as runs
-from tests.script_flags import parse
+from tests import tiny
+from tests.tiny import parse
 
 
 def printed(capsys, **given) -> str:
@@ -93,7 +93,7 @@ def test_rows_may_be_longer_than_those_of_the_small_models(capsys, monkeypatch, 
 
 
 def test_steps_are_measured():
-    config = runs.config(num_hidden_layers=1)
+    config = tiny.config(num_hidden_layers=1)
     seconds = step_time.measure([(config, Shape(2, 23, 5)), (config, Shape(3, 11, 5))], turns=1)
     assert len(seconds) == 2 and all(0 < each < 10 for each in seconds)
 

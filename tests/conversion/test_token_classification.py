@@ -16,8 +16,8 @@ import albert_tf
 from albert_tf import conversion
 from albert_tf.conversion import labels, names
 from albert_tf.conversion.convert import convert
-from tests import goldens
-from tests.random_weights import randomise
+from tests import goldens, tiny
+from tests.tiny import randomise
 
 LABELS = ("O", "B-PER", "I-PER")
 
@@ -53,7 +53,7 @@ def test_it_goes_out_without_a_pooler_and_with_labels(theirs, tagger):
     stored = load_file(theirs / "model.safetensors")
     assert not any("pooler" in name for name in stored)
     assert stored["classifier.weight"].shape == (3, tagger.config.hidden_size)
-    named = {name: value.numpy() for name, value in conversion.named_weights(tagger).items()}
+    named = tiny.weights(tagger)
     np.testing.assert_array_equal(stored["classifier.weight"], named["output_weights"])
     np.testing.assert_array_equal(stored["classifier.bias"], named["output_bias"])
 

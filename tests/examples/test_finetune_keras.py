@@ -13,7 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import predict
-from tests import pretraining_runs as runs
+from tests import tiny
 
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "examples" / "finetune_keras.ipynb"
 WEIGHTS = '"hf://albert/albert-base-v2"'
@@ -24,7 +24,7 @@ MOST_LINES = 15
 @pytest.mark.parametrize("classes", [("bad", "good"), ("0", "1")])
 def test_the_notebook_runs(classes, tmp_path, golden, monkeypatch, capsys):
     pytest.importorskip("pandas")
-    config = runs.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=128)
+    config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=128)
     albert_tf.AlbertModel(config).save(tmp_path / "tiny.keras")
     spm = str(golden / "spm" / "en_small.model")
     convert(str(tmp_path / "tiny.keras"), "huggingface", str(tmp_path / "tiny"), spm_model_file=spm)

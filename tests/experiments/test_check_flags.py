@@ -13,7 +13,7 @@ from albert_tf.config import AlbertConfig
 from experiments import check_flags, study
 from experiments.plan import Plan
 from tests.experiments.test_study import STUDY, cells, read
-from tests.script_flags import parse
+from tests.tiny import parse
 
 
 @pytest.mark.parametrize("name", study.names("studies"))

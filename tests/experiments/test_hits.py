@@ -17,7 +17,7 @@ from experiments.plan import Plan
 from experiments.steps import Step
 from tests import finetune_runs as runs
 from tests.experiments.test_run_step import run_all
-from tests.script_flags import parse
+from tests.tiny import parse
 
 STUDY = """
 question = "?"

@@ -15,7 +15,7 @@ from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import compact_spec
 from experiments import claims, documents, measure
 from tests import pretraining_runs as runs
-from tests.script_flags import parse
+from tests.tiny import parse
 
 # Of 37 records, of which an evaluation of three batches of 12 sees 36.
 DOCUMENTS = np.arange(37) % 5

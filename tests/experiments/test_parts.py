@@ -12,7 +12,7 @@ from albert_tf.generator import flags as generator_flags
 from experiments import claims, outcomes, part, report, run_step, study, words
 from experiments.plan import Plan
 from tests.experiments.test_run_step import FAKE, run_all
-from tests.script_flags import parse
+from tests.tiny import parse
 
 ADDRESSES = [
     {"id": f"{year}", "year": year, "split": split, "text": [f"Words of {year}.", "More."]}

@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
-from tests.script_flags import parse
+from tests.tiny import parse
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from albert_tf.generator import blocks, create, shards
 from albert_tf.generator import flags as generator_flags
-from tests.script_flags import parse
+from tests.tiny import parse
 
 pytest.importorskip("apache_beam", reason="needs albert_tf[beam]")
 

@@ -34,7 +34,7 @@ from albert_tf.records import input_files, masking, specs
 from albert_tf.records.datasets import untuned
 from albert_tf.records.dynamic_masking import DynamicMasking
 from albert_tf.records.rows import Rows
-from tests.script_flags import parse
+from tests.tiny import parse
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
 PASSES = 5

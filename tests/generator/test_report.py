@@ -21,7 +21,7 @@ from albert_tf.generator.pairs import PairSettings
 from albert_tf.generator.report import Report, report_path
 from albert_tf.records import masking
 from albert_tf.text.tokenization import Tokenizer
-from tests.script_flags import parse
+from tests.tiny import parse
 
 CLS_ID, SEP_ID = 2, 3
 

@@ -11,7 +11,7 @@ import sentencepiece
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.text.tokenization import Tokenizer
-from tests.script_flags import parse
+from tests.tiny import parse
 
 WORDS = [
     "sea",

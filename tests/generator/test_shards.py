@@ -21,7 +21,7 @@ from albert_tf import files
 from albert_tf.generator import create, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import WrongVocabularyError
-from tests.script_flags import parse
+from tests.tiny import parse
 
 ROOT = pathlib.Path(__file__).parents[2]
 NUM_SHARDS = 5

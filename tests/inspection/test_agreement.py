@@ -12,7 +12,7 @@ import albert_tf
 from albert_tf.inspection import agreement, commands
 from albert_tf.text.tokenization import Tokenizer
 from tests import tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 
 @pytest.fixture(scope="module")

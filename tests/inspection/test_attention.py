@@ -14,7 +14,7 @@ import albert_tf
 from albert_tf.inspection import attention, commands
 from tests import tolerances
 from tests.inspection import numpy_albert
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 
 def test_probabilities_are_the_formula(encoder, features):

@@ -15,10 +15,10 @@ import pytest
 import albert_tf
 from albert_tf.inspection import commands, inputs, models, similarity
 from tests import pretraining_runs as runs
-from tests import tolerances
+from tests import tiny, tolerances
 from tests.inspection import numpy_albert
 from tests.peers import models as peer_models
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 
 def expected_of(states, mask):
@@ -111,7 +111,7 @@ def test_records_are_read_with_their_masks(tmp_path):
     examples = runs.examples(5)
     path = runs.write_records(tmp_path / "a.tfrecord", examples)
     assert inputs.are_records([str(path)])
-    rows = inputs.record_rows([str(path)], runs.config(), runs.LENGTH, most=5)
+    rows = inputs.record_rows([str(path)], tiny.config(), runs.LENGTH, most=5)
     for row, example in zip(rows, examples, strict=True):
         np.testing.assert_array_equal(row["input_ids"], example["input_ids"])
         assert row["sentence_order_labels"] == example["sentence_order_labels"]

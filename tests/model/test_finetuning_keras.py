@@ -18,10 +18,9 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.conversion import named_weights
 from albert_tf.model import finetuning, tagging
 from albert_tf.training.optimizers import create_optimizer
-from tests import goldens, tolerances
+from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
 from tests.training.test_train_step import assert_weight
 
@@ -42,7 +41,7 @@ def features(*shape: int) -> dict[str, np.ndarray]:
 
 def case(name: str) -> tuple[keras.Model, Any, dict[str, np.ndarray], Any]:
     """Returns a model without dropout, its Keras loss, inputs and labels."""
-    config = runs.config(num_hidden_layers=1)
+    config = tiny.config(num_hidden_layers=1)
     rng = np.random.default_rng(6)
     nll = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if name == "choices":
@@ -124,7 +123,7 @@ def _fit(replicas: int) -> tuple[list[float], dict[str, np.ndarray], np.ndarray]
         )
     history = model.fit(inputs, labels, batch_size=6, epochs=3, verbose=0, shuffle=False)
     logits = model.predict(inputs, batch_size=6, verbose=0)
-    weights = {name: np.array(value) for name, value in named_weights(model).items()}
+    weights = tiny.weights(model)
     return history.history["loss"], weights, logits
 
 

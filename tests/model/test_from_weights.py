@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from tests import goldens
-from tests import pretraining_runs as runs
+from tests import goldens, tiny
 
 MODELS = {
     albert_tf.AlbertModel: {},
@@ -41,7 +40,7 @@ def test_every_model_is_built_from_weights(model_class, caplog):
 
 
 def test_a_stored_classifier_says_its_number_of_classes(tmp_path):
-    model = albert_tf.AlbertForSequenceClassification(runs.config(), num_labels=5)
+    model = albert_tf.AlbertForSequenceClassification(tiny.config(), num_labels=5)
     model.save(tmp_path / "model.keras")
     found = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
     assert found.num_labels == 5
@@ -65,7 +64,7 @@ def test_a_config_may_be_named_or_a_file(tmp_path):
 
 @pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
 def test_summary_shows_shapes(model_class, capsys):
-    model = model_class(runs.config(), **MODELS[model_class])
+    model = model_class(tiny.config(), **MODELS[model_class])
     model.summary()
     text = capsys.readouterr().out
     assert "?" not in text
@@ -88,7 +87,7 @@ MORE = {
     ids=lambda value: value.__name__ if isinstance(value, type) else "-".join(value),
 )
 def test_symbolic_outputs_are_as_computed(model_class, more):
-    config = runs.config(num_hidden_layers=1)
+    config = tiny.config(num_hidden_layers=1)
     model = model_class(config, dtype="mixed_bfloat16", **MODELS[model_class])
     symbolic = model.symbolic_inputs()
     arrays = {name: np.ones((2, 4, 8)[-x.ndim :], "int32") for name, x in symbolic.items()}
@@ -111,7 +110,7 @@ class Halved(albert_tf.AlbertForSequenceClassification):
 
 
 def test_a_class_of_ones_own_may_return_something_else():
-    model = Halved(runs.config(num_hidden_layers=1), num_labels=4)
+    model = Halved(tiny.config(num_hidden_layers=1), num_labels=4)
     assert model(model.symbolic_inputs())["half"].shape == (None, 2)
 
 
@@ -125,7 +124,7 @@ def test_a_class_of_ones_own_may_return_something_else():
     ids=lambda model: model.__name__,
 )
 def test_export_needs_no_call_before(model_class, tmp_path):
-    model = model_class(runs.config(num_hidden_layers=1), **MODELS[model_class])
+    model = model_class(tiny.config(num_hidden_layers=1), **MODELS[model_class])
     model.export(tmp_path / "exported", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
     shape = (2, 3, 8) if model_class is albert_tf.AlbertForMultipleChoice else (2, 8)
@@ -143,7 +142,7 @@ def test_export_needs_no_call_before(model_class, tmp_path):
 
 
 def test_export_on_another_backend_is_refused(tmp_path, monkeypatch):
-    model = albert_tf.AlbertModel(runs.config(num_hidden_layers=1))
+    model = albert_tf.AlbertModel(tiny.config(num_hidden_layers=1))
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="on TensorFlow, but Keras runs on jax: save the model, l"):
         model.export(tmp_path / "exported")

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 import albert_tf
-from albert_tf import conversion
+from tests import tiny
 
 # Distinct primes, so that no axis can pass for another.
 _BASE = albert_tf.AlbertConfig(
@@ -47,13 +47,9 @@ def inputs(config: albert_tf.AlbertConfig) -> dict[str, np.ndarray]:
     }
 
 
-def weights(model) -> dict[str, np.ndarray]:
-    return {name: v.numpy() for name, v in conversion.named_weights(model).items()}
-
-
 def assert_same_weights(actual, expected) -> None:
     """Equal to the bit, and of the same names."""
-    actual, expected = weights(actual), weights(expected)
+    actual, expected = tiny.weights(actual), tiny.weights(expected)
     assert set(actual) == set(expected)
     for name, value in expected.items():
         assert value.tobytes() == actual[name].tobytes(), name

@@ -9,13 +9,12 @@ import pytest
 from safetensors.numpy import load_file
 
 import albert_tf
-from albert_tf import conversion
 from albert_tf.conversion import bundles
 from albert_tf.conversion.convert import convert
 from albert_tf.tasks import span_model
-from tests import goldens, tolerances
+from tests import goldens, tiny, tolerances
 from tests.peers import models
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
 LOADED_WHOLE = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
@@ -153,7 +152,7 @@ def test_the_releases_squad_v2_there_as_a_span_model(hugging_face, golden, tmp_p
     source = golden / "heads/squad_v2"
     model = albert_tf.AlbertForQuestionAnsweringV2(albert_tf.load_config(source))
     albert_tf.load_weights(model, source)
-    stored = {name: np.array(value) for name, value in conversion.named_weights(model).items()}
+    stored = tiny.weights(model)
     end = np.random.default_rng(0).standard_normal(model.config.hidden_size, np.float32)
     (tmp_path / "span").mkdir()
     bundles.write(str(tmp_path / "span"), model.config, span_model.weights(stored, end))

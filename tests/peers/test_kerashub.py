@@ -10,7 +10,7 @@ from albert_tf.conversion import hdf5
 from albert_tf.conversion.convert import convert
 from tests import goldens, tolerances
 from tests.peers import models
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 SENTENCE_ORDER = ["cls/seq_relationship/"]
 

@@ -16,10 +16,11 @@ import tensorflow as tf
 from albert_tf.records import input_files, input_pipeline, specs
 from albert_tf.records.datasets import untuned
 from tests import pretraining_runs as runs
+from tests import tiny
 
 # The early look ends before the bad record. It is neither the first nor the last of its batch.
 BAD, COUNT, SLOTS = 71, 83, 3
-VOCAB_SIZE = runs.CONFIG["vocab_size"]
+VOCAB_SIZE = tiny.CONFIG["vocab_size"]
 SPECS = {
     "static": specs.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, 1, VOCAB_SIZE),
     "packed": specs.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, SLOTS, VOCAB_SIZE),

@@ -13,9 +13,10 @@ import tensorflow as tf
 from albert_tf.records import dynamic_masking, input_files, input_pipeline, masking, rows, specs
 from albert_tf.records.datasets import untuned
 from tests import pretraining_runs as runs
+from tests import tiny
 
 COUNTS = (13, 5, 11)
-FORMAT = specs.RowFormat(runs.LENGTH, runs.CONFIG["vocab_size"], 0, 2, 3, 4)
+FORMAT = specs.RowFormat(runs.LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4)
 SETTINGS = masking.MaskingSettings(
     FORMAT.vocab_size, FORMAT.mask_id, masked_lm_prob=0.2, max_predictions_per_seq=runs.PREDICTIONS
 )

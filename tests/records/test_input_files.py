@@ -17,8 +17,9 @@ from albert_tf.records import input_files
 from albert_tf.records.datasets import untuned
 from albert_tf.records.specs import pretraining_spec
 from tests import pretraining_runs as runs
+from tests import tiny
 
-SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS, vocab_size=runs.CONFIG["vocab_size"])
+SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS, vocab_size=tiny.CONFIG["vocab_size"])
 COUNTS = (13, 5, 11)
 
 

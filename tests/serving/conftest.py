@@ -8,7 +8,7 @@ import albert_tf
 from albert_tf.config import AlbertConfig
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 
 @pytest.fixture(scope="module")

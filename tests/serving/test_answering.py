@@ -15,7 +15,7 @@ from albert_tf import export
 from albert_tf.serving import graph_tokenizer, windows
 from albert_tf.tasks import sequence_features, squad_predictions, squad_text
 from tests import squad_goldens, tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 N_BEST, MAX_ANSWER = 6, 12
 

@@ -10,7 +10,7 @@ import albert_tf
 from albert_tf import export
 from albert_tf.tasks import sequence_features
 from tests import tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 CONTEXTS = ("A short one.", "word " * 80)
 ENDINGS = (("yes", "yes " + "no " * 40 + "perhaps", ""), ("Which? This.", "Which? That.", "None"))

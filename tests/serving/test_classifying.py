@@ -15,7 +15,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.text_windows import TextWindows
 from tests import tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 TEXTS = ("The capital, 1990, yes.", "", "word " * 90)
 LABELS = ("art", "law", "war")

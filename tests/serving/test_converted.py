@@ -18,7 +18,7 @@ from albert_tf import export
 from albert_tf.model import encoder
 from albert_tf.serving import converted
 from tests import goldens, tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import albert_tf
 from albert_tf.serving import converted, converted_models, description, predict
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
-from tests.random_weights import randomise
 from tests.served_tasks import LONG, TASKS, assert_alike, make
+from tests.tiny import randomise
 
 QUICK = ("tag", "tflite")
 CASES = [

@@ -8,7 +8,7 @@ import pytest
 
 import albert_tf
 from albert_tf.serving import fitted
-from tests import pretraining_runs as runs
+from tests import tiny
 
 
 class Own(albert_tf.AlbertForSequenceClassification):
@@ -21,7 +21,7 @@ def preprocess(vocabulary):
 
 
 def model_of(num_labels: int, kind: type = albert_tf.AlbertForSequenceClassification):
-    config = runs.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
+    config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
     return kind(config, num_labels=num_labels)
 
 
@@ -33,7 +33,7 @@ def test_a_subclass_is_served(preprocess):
 
 
 def test_longer_endings_are_cut_to_the_length(vocabulary):
-    config = runs.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
+    config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
     preprocess = albert_tf.Preprocessor(vocabulary, 16, max_qa_length=128)
     served = fitted._served(albert_tf.AlbertForMultipleChoice(config), preprocess, {})
     assert served.task == "choose" and served.max_qa_length == 13

@@ -16,7 +16,7 @@ import albert_tf
 from albert_tf import export
 from albert_tf.serving import converted
 from tests import tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 NO_SCORE = -1e29
 # Of which spans there are scores depends on their order, which quantised weights may change.

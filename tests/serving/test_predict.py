@@ -14,11 +14,11 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import checkpoint
-from albert_tf.conversion import labels, named_weights, run_record
+from albert_tf.conversion import labels, run_record
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict, saved_model
-from tests import goldens
-from tests.random_weights import randomise
+from tests import goldens, tiny
+from tests.tiny import randomise
 
 DATA = "variables.data-00000-of-00001"
 
@@ -47,10 +47,7 @@ def trained(folder, model_class, **arguments):
     """Stores a model beside its config and returns where."""
     config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
     model = randomise(model_class(config, **arguments))
-    weights = {name: np.array(weight) for name, weight in named_weights(model).items()}
-    prefix = str(folder / model_class.__name__)
-    checkpoint.write(prefix, weights)
-    return prefix
+    return tiny.store(folder, model, name=model_class.__name__)
 
 
 @pytest.fixture(scope="module")

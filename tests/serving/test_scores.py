@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import checkpoint, export
-from albert_tf.conversion import labels, named_weights
+from albert_tf import export
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict, scores
 from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens
-from tests.random_weights import randomise
+from tests import goldens, tiny
 from tests.served_tasks import LONG, make
+from tests.tiny import randomise
 
 COLUMNS = TableColumns()
 
@@ -162,14 +161,11 @@ def test_a_file_of_squad_has_no_columns(name, served):
 def test_the_command_reports_both(golden, tmp_path, capsys):
     (tmp_path / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
     config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    (tmp_path / "albert_config.json").write_text(json.dumps(config.to_dict()))
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
-    weights = {name: np.array(weight) for name, weight in named_weights(model).items()}
-    checkpoint.write(str(tmp_path / "model"), weights)
-    labels.write(str(tmp_path), ("no", "yes"))
+    prefix = tiny.store(tmp_path, model, ("no", "yes"))
     rows = [[f"text {i}", ("no", "yes")[i % 2]] for i in range(6)]
     dev = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
-    arguments = ["--model", str(tmp_path / "model"), "--task", "classify", "--format", "tflite"]
+    arguments = ["--model", prefix, "--task", "classify", "--format", "tflite"]
     arguments += ["--export_dir", str(tmp_path / "exported")]
     with pytest.raises(SystemExit, match="--label_column names a column of --eval_file: set that"):
         export_command.main([*arguments, "--label_column", "label"])

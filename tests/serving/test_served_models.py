@@ -17,7 +17,7 @@ import albert_tf
 from albert_tf import export
 from albert_tf.tasks import sequence_features
 from tests import goldens, tolerances
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 TEXTS = ("The Capital of [MASK], 1990, yes.", "", "word " * 90)
 PAIRS = (("a cat", "a dog"), ("One text alone.", ""), ("word " * 50, "more " * 70), ("", ""))

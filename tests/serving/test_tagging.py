@@ -20,8 +20,8 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text.words import split_words
 from tests import goldens, tolerances
-from tests.random_weights import randomise
 from tests.serving import test_graph_tokenizer
+from tests.tiny import randomise
 
 NUM_TEXTS = 10_000
 LENGTH = 9

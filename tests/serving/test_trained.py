@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 
-import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import checkpoint
-from albert_tf.conversion import labels, named_weights, run_record
+from albert_tf.conversion import labels, run_record
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import trained
-from tests.random_weights import randomise
+from tests import tiny
+from tests.tiny import randomise
 
 LABELS = ("art", "law", "war")
 SEVERAL = run_record.RunRecord("multilabel", run_record.MULTI_LABEL, "", "")
@@ -28,13 +26,8 @@ def store(config, vocabulary, tmp_path):
         # The head's weights have the same names and shapes, whatever it is for.
         model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels))
         folder = tmp_path / "trained"
-        folder.mkdir()
-        weights = {name: np.array(value) for name, value in named_weights(model).items()}
-        checkpoint.write(str(folder / "model.ckpt-best"), weights)
-        (folder / "albert_config.json").write_text(json.dumps(config.to_dict()))
+        tiny.store(folder, model, LABELS[:num_labels] if num_labels > 1 else ())
         (folder / "spm.model").write_bytes(pathlib.Path(vocabulary.path).read_bytes())
-        if num_labels > 1:
-            labels.write(str(folder), LABELS[:num_labels])
         if run:
             run.write(str(folder))
         return folder

@@ -11,7 +11,7 @@ import albert_tf
 from albert_tf.tasks import class_weights
 from albert_tf.tasks.classification import SequenceClassificationTask
 from tests import goldens
-from tests.random_weights import randomise
+from tests.tiny import randomise
 
 CLASSES = ("a", "b=c", "d")
 WEIGHTS = {0: 0.25, 1: 3.0, 2: 1.5}

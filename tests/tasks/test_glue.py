@@ -7,15 +7,9 @@ import pytest
 
 from albert_tf.tasks import glue
 from albert_tf.text.sentence_piece import preprocess_text
+from tests import tiny
 
 LABELLED_TASKS = [name for name in glue.GLUE_TASKS if name != "ax"]
-
-
-def write(folder, name: str, content: str | bytes):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return folder
 
 
 @pytest.mark.parametrize("name", LABELLED_TASKS)
@@ -41,38 +35,38 @@ def test_examples_are_those_that_the_release_reads(golden, name):
 
 def test_the_diagnostic_set_is_read_for_prediction_only(tmp_path):
     text = "index\tsentence1\tsentence2\n0\tA cat.\tAn animal.\n7\tB.\tC.\n"
-    folder = write(tmp_path, "diagnostic/diagnostic.tsv", text)
-    assert glue.read_glue("ax", folder, "test") == [
+    tiny.write(tmp_path / "diagnostic/diagnostic.tsv", text)
+    assert glue.read_glue("ax", tmp_path, "test") == [
         glue.TextExample("0", "A cat.", "An animal.", None),
         glue.TextExample("7", "B.", "C.", None),
     ]
     with pytest.raises(ValueError, match="task ax has no train split, only test"):
-        glue.read_glue("ax", folder, "train")
+        glue.read_glue("ax", tmp_path, "train")
 
 
 def test_columns_are_found_by_name_and_quotes_mean_nothing(tmp_path):
     text = '\ufefflabel\tsentence2\tsentence1\r\nNot_Entailment \t"b\t\'a "c\r\n'
-    folder = write(tmp_path, "RTE/train.tsv", text)
-    (example,) = glue.read_glue("rte", folder, "train")
+    tiny.write(tmp_path / "RTE/train.tsv", text)
+    (example,) = glue.read_glue("rte", tmp_path, "train")
     assert example == glue.TextExample("train-1", "'a \"c", '"b', 1)
 
 
 def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     rows = "0\t1\t2\ta\tb\t1\n9\t9\n1\t3\t4\tc\td\n2\t5\t6\te\tf\t0\n"
-    folder = write(tmp_path, "QQP/train.tsv", header + rows)
+    tiny.write(tmp_path / "QQP/train.tsv", header + rows)
     with caplog.at_level("WARNING"):
-        examples = glue.read_glue("qqp", folder, "train")
+        examples = glue.read_glue("qqp", tmp_path, "train")
     assert [example.guid for example in examples] == ["0", "2"]
     assert "skipped 2 rows with too few cells, the first in line 3" in caplog.text
-    folder = write(tmp_path, "QQP/train.tsv", header + rows + "3\t7\t8\tg\th\ti\t0\n")
+    tiny.write(tmp_path / "QQP/train.tsv", header + rows + "3\t7\t8\tg\th\ti\t0\n")
     with pytest.raises(ValueError, match="train.tsv:6: expected 6 cells .* got 7"):
-        glue.read_glue("qqp", folder, "train")
+        glue.read_glue("qqp", tmp_path, "train")
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
-    folder = write(tmp_path, "SST-2/train.tsv", "sentence\tlabel\n\t1\ngood\t1\n \t0\n")
-    assert len(glue.read_glue("sst-2", folder, "train")) == 3
+    tiny.write(tmp_path / "SST-2/train.tsv", "sentence\tlabel\n\t1\ngood\t1\n \t0\n")
+    assert len(glue.read_glue("sst-2", tmp_path, "train")) == 3
     assert "train.tsv: 2 examples have an empty text; they are kept" in caplog.text
 
 
@@ -119,9 +113,9 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
     ],
 )
 def test_a_bad_file_is_refused_by_line(tmp_path, task, content, message):
-    folder = write(tmp_path, f"{task}/train.tsv", content)
+    tiny.write(tmp_path / f"{task}/train.tsv", content)
     with pytest.raises(ValueError, match=message):
-        glue.read_glue(task.lower(), folder, "train")
+        glue.read_glue(task.lower(), tmp_path, "train")
 
 
 def test_mnlis_tasks_are_one_and_others_of_glue_are_not():

@@ -20,7 +20,7 @@ from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.text.vocabulary import Vocabulary
-from tests import pretraining_runs as runs
+from tests import tiny
 
 TEXTS = ["In the beginning God created the heaven", "and the earth", "", "the earth was void " * 9]
 PAIRS = ["And the earth was without form", "", "void", "and darkness was upon the face"]
@@ -32,7 +32,7 @@ def weights(tmp_path_factory, golden):
     """Returns the directory of a tiny encoder with its vocabulary, as one that was downloaded."""
     folder = tmp_path_factory.mktemp("weights")
     spm = golden / "spm" / "en_small.model"
-    config = runs.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=64)
+    config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=64)
     albert_tf.AlbertModel(config).save(folder / "model.keras")
     convert(str(folder / "model.keras"), "huggingface", str(folder / "hf"), spm_model_file=str(spm))
     return folder / "hf"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 
 import pytest
 
@@ -12,16 +11,11 @@ from albert_tf.tasks import table
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.table import TableColumns
+from tests import tiny
 
 TEXT = TableColumns("review", None, "mood")
 PAIR = TableColumns("first", "second", "score")
 CHOICE = TableColumns("passage", "question", "answer", ("one", "two", "three"))
-
-
-def write(folder: pathlib.Path, name: str, content: str | bytes) -> str:
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +29,7 @@ def write(folder: pathlib.Path, name: str, content: str | bytes) -> str:
 def test_texts_are_read_with_the_lines_they_begin_in(tmp_path, name, content):
     if name == "t.jsonl":
         content += "\n\n" + json.dumps({"review": " ü ", "mood": "meh", "x": [1]})
-    path = write(tmp_path, name, content)
+    path = tiny.write(tmp_path / name, content)
     labels = table.find_labels(path, TEXT)
     assert labels == ("good", "meh")
     lines = ("1", "2", "5") if name == "t.jsonl" else ("2", "3", "6")
@@ -47,7 +41,9 @@ def test_texts_are_read_with_the_lines_they_begin_in(tmp_path, name, content):
 
 
 def test_a_tab_always_parts_cells_and_a_quote_is_text(tmp_path):
-    path = write(tmp_path, "t.tsv", 'score\tfirst\tsecond\n1.5\t"a\tb, c"\n-2e1\td""\t"\n')
+    path = str(
+        tiny.write(tmp_path / "t.tsv", 'score\tfirst\tsecond\n1.5\t"a\tb, c"\n-2e1\td""\t"\n')
+    )
     assert table.read_texts(path, PAIR, labels=()) == [
         TextExample("2", '"a', 'b, c"', 1.5),
         TextExample("3", 'd""', '"', -20.0),
@@ -59,7 +55,7 @@ def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_p
         {"passage": "p", "question": "q", "one": "a", "two": "b", "three": "c", "answer": answer}
         for answer in ("two", 2, "0")
     ]
-    path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
+    path = tiny.write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     examples = table.read_choices(path, CHOICE)
     assert [example.label for example in examples] == [1, 2, 0]
     assert examples[0] == ChoiceExample("1", "p", ("q a", "q b", "q c"), 1)
@@ -70,16 +66,16 @@ def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_p
 
 
 def test_a_file_to_predict_needs_no_labels(tmp_path):
-    path = write(tmp_path, "t.csv", "review\nfine\n")
+    path = tiny.write(tmp_path / "t.csv", "review\nfine\n")
     assert table.read_texts(path, TEXT, ("a", "b"), False) == [TextExample("2", "fine", None, None)]
 
 
 def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
     rows = [{"review": "x", "mood": mood} for mood in (10, 9, 2, "9")]
-    path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
+    path = tiny.write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     assert table.find_labels(path, TEXT) == ("2", "9", "10")
     rows += [{"review": "x", "mood": mood} for mood in ("ä\u2028b", True)]
-    path = write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows)))
+    path = tiny.write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
     found = table.find_labels(path, TEXT)
     assert found == ("10", "2", "9", "true", "ä\u2028b")
     for directory in (str(tmp_path), "ram://labels"):
@@ -132,34 +128,36 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
     ],
 )
 def test_a_bad_file_is_refused_by_line(tmp_path, name, content, message):
-    path = write(tmp_path, name, content)
+    path = tiny.write(tmp_path / name, content)
     with pytest.raises(ValueError, match=message):
         table.read_texts(path, TEXT, ("a", "b"))
 
 
 @pytest.mark.parametrize("score", ["five", "nan", "inf"])
 def test_a_score_is_a_number(tmp_path, score):
-    path = write(tmp_path, "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n")
+    path = tiny.write(tmp_path / "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n")
     with pytest.raises(ValueError, match=f"t.csv:3: label '{score}' is not a number"):
         table.read_texts(path, PAIR, labels=())
 
 
 def test_other_mistakes(tmp_path):
-    path = write(tmp_path, "t.csv", "passage,question,one,two,three,answer\np,q,a,b,c,3\n")
+    path = str(
+        tiny.write(tmp_path / "t.csv", "passage,question,one,two,three,answer\np,q,a,b,c,3\n")
+    )
     with pytest.raises(ValueError, match="t.csv:2: label '3' must be a column of .* from 0 to 2"):
         table.read_choices(path, CHOICE)
-    path = write(tmp_path, "t.csv", "p,1,2,answer\nx,a,b,1\n")
+    path = tiny.write(tmp_path / "t.csv", "p,1,2,answer\nx,a,b,1\n")
     with pytest.raises(
         ValueError, match="label '1' could mean the column of that name or the choice"
     ):
         table.read_choices(path, TableColumns("p", None, "answer", ("1", "2")))
-    path = write(tmp_path, "t.csv", "review,mood\nx,a\ny,a\n")
+    path = tiny.write(tmp_path / "t.csv", "review,mood\nx,a\ny,a\n")
     with pytest.raises(
         ValueError, match="t.csv: expected several labels in column 'mood', got only one label: 'a'"
     ):
         table.find_labels(path, TEXT)
     for between in "\t\r\n":
-        path = write(tmp_path, "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n')
+        path = tiny.write(tmp_path / "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n')
         with pytest.raises(ValueError, match="t.csv:3: expected a label without tabs and line end"):
             table.find_labels(path, TEXT)
     with pytest.raises(FileNotFoundError, match="none.csv does not exist"):
@@ -169,7 +167,7 @@ def test_other_mistakes(tmp_path):
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_a_cell_may_hold_a_long_document(tmp_path, quote):
     document = "a word." * 30_000
-    path = write(tmp_path, "t.csv", f"review,mood\n{quote}{document}{quote},a\nx,b\n")
+    path = tiny.write(tmp_path / "t.csv", f"review,mood\n{quote}{document}{quote},a\nx,b\n")
     assert [len(example.text_a) for example in table.read_texts(path, TEXT, ["a", "b"])] == [
         210_000,
         1,
@@ -179,7 +177,7 @@ def test_a_cell_may_hold_a_long_document(tmp_path, quote):
 def test_nan_is_missing_as_null_is(tmp_path):
     messages = []
     for value in ("null", "NaN"):
-        path = write(tmp_path, "t.jsonl", f'{{"review": "x", "mood": {value}}}')
+        path = tiny.write(tmp_path / "t.jsonl", f'{{"review": "x", "mood": {value}}}')
         with pytest.raises(ValueError) as caught:
             table.find_labels(path, TEXT)
         messages.append(str(caught.value))

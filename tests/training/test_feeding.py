@@ -29,7 +29,7 @@ from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import pretraining_runs as runs
-from tests import tolerances
+from tests import tiny, tolerances
 
 LENGTHS = (13, 23)
 BATCH_SIZE = 6
@@ -43,7 +43,7 @@ class ClassesTask(Task):
     key_metric = "accuracy"
 
     def build_model(self) -> keras.Model:
-        config = runs.config(num_hidden_layers=1)
+        config = tiny.config(num_hidden_layers=1)
         return finetuning.AlbertForSequenceClassification(config, 3, classifier_dropout_prob=0.0)
 
     def loss_weights(self, features) -> dict[str, Any]:

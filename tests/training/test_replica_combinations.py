@@ -27,7 +27,7 @@ from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import pretraining_runs as runs
-from tests import tolerances, two_workers
+from tests import tiny, tolerances, two_workers
 
 COUNT, BATCH, STEPS, SLOTS = 24, 12, 3, 2
 # On one device: the losses that every split must have.
@@ -80,14 +80,14 @@ def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks:
     if kind == "packed":
         spec = pretraining_spec(24, 2 * runs.PREDICTIONS, SLOTS)
     if kind == "dynamic":
-        spec, vocab_size = compact_spec(), runs.CONFIG["vocab_size"]
+        spec, vocab_size = compact_spec(), tiny.CONFIG["vocab_size"]
         settings = MaskingSettings(vocab_size, 4, max_predictions_per_seq=runs.PREDICTIONS)
         row_format = RowFormat(runs.LENGTH, vocab_size, 0, 2, 3, 4)
         finish = DynamicMasking(row_format, settings, 5)
     path = str(folder / kind)
     indexes = input_files.index_records([path])
     trainer = Trainer(
-        PretrainingTask(runs.config(num_hidden_layers=1), "float32", blocks == "recomputed"),
+        PretrainingTask(tiny.config(num_hidden_layers=1), "float32", blocks == "recomputed"),
         devices,
         str(folder),
         lambda: create_optimizer(0.01, STEPS, 0, sum_over_replicas=False),

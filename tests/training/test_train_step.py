@@ -20,7 +20,7 @@ from albert_tf.training.devices import stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
 from albert_tf.training.train_step import TrainStep
-from tests import goldens, tolerances
+from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
 
 X = np.array([1.0, 2.0, -3.0, 5.0, 7.0, -11.0], "float32")
@@ -231,7 +231,7 @@ def assert_weight(name: str, actual: np.ndarray, expected: np.ndarray) -> None:
 def ten_steps(recompute: bool = False, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Returns the statistics of ten updates `<float32>[10, 5]`, and the weights after them."""
     keras.utils.set_random_seed(11)
-    config = runs.config()
+    config = tiny.config()
     task = PretrainingTask(config, recompute=recompute)
     model = task.build_model()
     optimizer = create_optimizer(0.01, 10, 2, "lamb", sum_over_replicas=False)

@@ -20,7 +20,7 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
-from tests import goldens, tolerances
+from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
 
 
@@ -34,10 +34,6 @@ def trainer_of(config: albert_tf.AlbertConfig, directory: pathlib.Path, seed: in
     return Trainer(PretrainingTask(config), devices, str(directory), make_optimizer, seed=seed)
 
 
-def weights(trainer: Trainer) -> dict[str, np.ndarray]:
-    return {k: v.numpy() for k, v in conversion.named_weights(trainer.model).items()}
-
-
 def save(trainer: Trainer) -> None:
     trainer.save(keep_max=1)
     trainer.wait_until_saved()
@@ -47,15 +43,15 @@ def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     config, theirs = goldens.config("base"), checkpoint.read(goldens.checkpoint("base"))
     trainer = trainer_of(config, tmp_path)
-    initial = weights(trainer)
+    initial = tiny.weights(trainer.model)
     assert trainer.initialise() is False
     assert "random initialisation: " in caplog.text
-    for name, value in weights(trainer).items():
+    for name, value in tiny.weights(trainer.model).items():
         np.testing.assert_array_equal(value, initial[name])
 
     assert trainer.initialise(goldens.checkpoint("base")) is False
     assert f"init_checkpoint: {goldens.checkpoint('base')}" in caplog.text
-    for name, value in weights(trainer).items():
+    for name, value in tiny.weights(trainer.model).items():
         np.testing.assert_array_equal(value, theirs[name])
     assert trainer.step == 0
     assert not any(np.any(moment.numpy()) for moment in trainer.optimizer.adam_m)
@@ -70,7 +66,7 @@ def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
     assert f"resume: step 7 of {tmp_path}/model.ckpt-7" in caplog.text
     assert other.step == 7
     expected = checkpoint.read(str(tmp_path))
-    for name, value in weights(other).items():
+    for name, value in tiny.weights(other.model).items():
         np.testing.assert_array_equal(value, expected[name])
     names = list(conversion.named_weights(other.model))
     assert len(expected) == 3 * len(names) + 1
@@ -86,16 +82,16 @@ def test_groups_are_filled_from_group_0(tmp_path):
         trainer.initialise(goldens.checkpoint("base"))
     trainer.initialise(goldens.checkpoint("base"), expand_group0=True)
     theirs = checkpoint.read(goldens.checkpoint("base"))
-    for name, value in weights(trainer).items():
+    for name, value in tiny.weights(trainer.model).items():
         np.testing.assert_array_equal(value, theirs[name.replace("group_1", "group_0")])
 
 
 def test_a_checkpoint_of_another_shape_changes_nothing(tmp_path):
-    trainer = trainer_of(runs.config(), tmp_path)
-    before = weights(trainer)
+    trainer = trainer_of(tiny.config(), tmp_path)
+    before = tiny.weights(trainer.model)
     with pytest.raises(ValueError, match="has other shapes than the model .*word_embeddings"):
         trainer.initialise(goldens.checkpoint("base"))
-    for name, value in weights(trainer).items():
+    for name, value in tiny.weights(trainer.model).items():
         np.testing.assert_array_equal(value, before[name])
 
 
@@ -113,9 +109,9 @@ def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
 
 
 def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
-    trainer = trainer_of(runs.config(), tmp_path)
+    trainer = trainer_of(tiny.config(), tmp_path)
     save(trainer)
-    (tmp_path / "albert_config.json").write_text(runs.config().to_json())
+    (tmp_path / "albert_config.json").write_text(tiny.config().to_json())
     opened, read = [], checkpoint.read
     monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
     monkeypatch.setattr(layouts, "find", lambda path: pytest.fail("it is a checkpoint of ours"))
@@ -124,9 +120,9 @@ def test_a_restore_reads_its_checkpoint_once(tmp_path, monkeypatch):
 
 
 def test_a_restore_compares_configs(tmp_path):
-    trainer = trainer_of(runs.config(), tmp_path)
+    trainer = trainer_of(tiny.config(), tmp_path)
     save(trainer)
-    other = dataclasses.replace(runs.config(), num_attention_heads=1)
+    other = dataclasses.replace(tiny.config(), num_attention_heads=1)
     (tmp_path / "albert_config.json").write_text(other.to_json())
     with pytest.raises(ValueError, match="contradicts the model's .num_attention_heads 1 there"):
         trainer.initialise()
@@ -135,7 +131,7 @@ def test_a_restore_compares_configs(tmp_path):
 @pytest.mark.parametrize("of", ["", "/adam_m", "/adam_v"])
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path, of, value):
-    trainer = trainer_of(runs.config(), tmp_path)
+    trainer = trainer_of(tiny.config(), tmp_path)
     save(trainer)
     tensors, name = checkpoint.read(str(tmp_path)), f"bert/pooler/dense/kernel{of}"
     tensors[name][1, 2] = value
@@ -150,7 +146,7 @@ def test_workers_that_see_different_checkpoints_are_stopped(tmp_path, monkeypatc
     def mean_with_one_that_sees_none(devices, number):
         return [(number + 0.0) / 2]
 
-    trainer = trainer_of(runs.config(), tmp_path)
+    trainer = trainer_of(tiny.config(), tmp_path)
     save(trainer)
     monkeypatch.setattr(TensorFlowDevices, "mean_over_processes", mean_with_one_that_sees_none)
     with pytest.raises(ValueError, match="the workers see different checkpoints in .*ckpt-0"):
@@ -168,14 +164,16 @@ def test_workers_that_start_from_different_weights_are_stopped(tmp_path, monkeyp
 
     monkeypatch.setattr(TensorFlowDevices, "agree", agree)
     for seed in (3, 3):
-        trainer_of(runs.config(), tmp_path, seed).initialise()
+        trainer_of(tiny.config(), tmp_path, seed).initialise()
     with pytest.raises(ValueError, match="the workers start from different weights: give all"):
-        trainer_of(runs.config(), tmp_path, 4).initialise()
+        trainer_of(tiny.config(), tmp_path, 4).initialise()
     assert sent[1] == sent[3] != sent[5]
 
 
 def test_another_seed_gives_other_weights(tmp_path):
-    first, same, other = (weights(trainer_of(runs.config(), tmp_path, seed)) for seed in (1, 1, 2))
+    first, same, other = (
+        tiny.weights(trainer_of(tiny.config(), tmp_path, seed).model) for seed in (1, 1, 2)
+    )
     name = "bert/embeddings/word_embeddings"
     np.testing.assert_array_equal(first[name], same[name])
     assert np.all(np.abs(first[name] - other[name]).max(axis=1) > 0.01)
@@ -188,7 +186,7 @@ def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
     """29 examples in batches of 12: the last one is filled up by 7 rows that count nothing."""
     rows = runs.examples(29)
     path = str(runs.write_records(tmp_path / "a.tfrecord", rows))
-    trainer = trainer_of(runs.config(), tmp_path / "out")
+    trainer = trainer_of(tiny.config(), tmp_path / "out")
     spec = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
 
     def input_fn(context):

@@ -11,7 +11,7 @@ from albert_tf import export
 from albert_tf.serving import predict
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens
-from tests.random_weights import randomise
+from tests.tiny import randomise
 from tools.campaign import kinds, mutators
 from tools.campaign.kinds import Evidence, Kind
 

@@ -8,7 +8,7 @@ from typing import Any
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
 from albert_tf.serving import export as export_script
-from tests import finetune_runs, script_flags
+from tests import finetune_runs, tiny
 from tests import pretraining_runs as runs
 from tools.campaign.processes import CONTEXT, Program
 
@@ -69,7 +69,7 @@ def _finetuned(out: pathlib.Path) -> dict[str, bytes]:
 
 
 def _generate(arguments: list[str]) -> None:
-    create.main(script_flags.parse(generator_flags.define_flags, *arguments))
+    create.main(tiny.parse(generator_flags.define_flags, *arguments))
 
 
 def _make_text(folder: pathlib.Path) -> None:
@@ -109,13 +109,9 @@ def _make_trained(folder: pathlib.Path) -> None:
 
 def _store_model(folder: pathlib.Path) -> None:
     import albert_tf
-    from albert_tf import checkpoint, conversion
-    from tests.random_weights import randomise
 
-    config = runs.config(vocab_size=6000, max_position_embeddings=32)
-    model = randomise(albert_tf.AlbertForPreTraining(config))
-    checkpoint.save(str(folder), 7, conversion.named_weights(model), keep_max=1)
-    (folder / "albert_config.json").write_text(config.to_json())
+    config = tiny.config(vocab_size=6000, max_position_embeddings=32)
+    tiny.store(folder, tiny.randomise(albert_tf.AlbertForPreTraining(config)))
     spm = finetune_runs.GOLDEN / "spm/en_small.model"
     (folder / "30k-clean.model").write_bytes(spm.read_bytes())
 

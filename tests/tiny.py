@@ -1,0 +1,75 @@
+"""Tiny models, their weights and files, and flags: what most tests begin with."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from albert_tf import checkpoint, conversion, scripts
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import labels as labels_file
+
+# Axes of which none can pass for another.
+CONFIG = {
+    "vocab_size": 53,
+    "embedding_size": 7,
+    "hidden_size": 15,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 29,
+    "max_position_embeddings": 31,
+    # Ten times the usual: attention and feed-forward part count from the first step on.
+    "initializer_range": 0.2,
+}
+
+
+def config(**changes: Any) -> AlbertConfig:
+    """Returns the tiny model's config, without dropout unless `changes` asks for it."""
+    return AlbertConfig.from_dict({**CONFIG, **changes})
+
+
+def randomise(model, seed: int = 7):
+    """Fills all weights, biases and normalisations too, from a normal distribution; returns it."""
+    rng = np.random.default_rng(seed)
+    for variable in model.weights:
+        variable.assign(0.3 * rng.standard_normal(variable.shape))
+    return model
+
+
+def weights(model) -> dict[str, np.ndarray]:
+    """Returns copies of a model's weights by the release's names."""
+    return {name: np.array(value) for name, value in conversion.named_weights(model).items()}
+
+
+def store(
+    folder: pathlib.Path, model, labels: Sequence[str] = (), name: str = "model.ckpt-best"
+) -> str:
+    """Writes a model as a run does, with its config and labels; returns the checkpoint's prefix."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "albert_config.json").write_text(model.config.to_json())
+    checkpoint.write(str(folder / name), weights(model))
+    if labels:
+        labels_file.write(str(folder), labels)
+    return str(folder / name)
+
+
+def write(path: pathlib.Path, content: str | bytes) -> str:
+    """Writes a file, and its folder; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def parse(
+    define_flags: Callable[[flags.FlagValues], None], *arguments: str, **given: Any
+) -> flags.FlagValues:
+    """Returns a script's flags with the values of arguments, and those given unless None."""
+    values = flags.FlagValues()
+    define_flags(values)
+    more = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    scripts.parse_in_one_line(values, ["script.py", *arguments, *more])
+    return values
