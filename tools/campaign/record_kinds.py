@@ -14,6 +14,7 @@ from albert_tf.cli import pretrain
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.example_encoding import frame_records
 from tests import pretraining_runs as runs
+from tests import tiny
 from tools.campaign import mutators
 from tools.campaign.kinds import Evidence, Kind
 
@@ -74,7 +75,7 @@ def _read(changes: dict[str, Any], folder: pathlib.Path) -> list[bytes]:
     """Checks a folder as a run does and reads it once; returns the stored records."""
     values = runs.parse(runs.command(folder, **changes))
     found = input_files.find_files(values.input_file)
-    checked = pretrain.check_records(values, found, runs.config(), None)
+    checked = pretrain.check_records(values, found, tiny.config(), None)
     make = functools.partial(
         input_pipeline.evaluation_dataset,
         checked.files,
@@ -115,7 +116,7 @@ def _is_bad(record: bytes, model: bytes) -> bool:
             return True
         if kind == "int64_list" and any(not 0 <= value < 2**31 for value in values):
             return True
-        bound = runs.CONFIG["vocab_size"] if name in ("input_ids", "masked_lm_ids", "ids") else None
+        bound = tiny.CONFIG["vocab_size"] if name in ("input_ids", "masked_lm_ids", "ids") else None
         if bound and any(value >= bound for value in values):
             return True
         of_any_length = name in ("ids", "starts")
