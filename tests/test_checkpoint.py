@@ -327,10 +327,7 @@ def test_a_directory_with_a_list_means_its_newest(copied):
     [
         ("model.ckpt-8", r"there is no checkpoint .*model\.ckpt-8: expected .*ckpt-8\.index"),
         ("nowhere/model.ckpt-best", r"there is no checkpoint .*nowhere"),
-        (
-            "empty",
-            r"empty contains no checkpoint: expected a file named checkpoint .* or model\.ckpt",
-        ),
+        ("empty", r"empty contains no checkpoint: expected a file named checkpoint .* or"),
     ],
 )
 def test_no_checkpoint(copied, path, message):

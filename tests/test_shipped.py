@@ -47,9 +47,7 @@ def test_a_config_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert albert_tf.AlbertConfig.from_json_file("albert_large_v2") == expected
     assert albert_tf.AlbertConfig.from_json_file(pathlib.Path("albert_large_v2")) == expected
-    with pytest.raises(
-        FileNotFoundError, match="^ALBERT config large .*: known names are albert_base_v1"
-    ):
+    with pytest.raises(FileNotFoundError, match="^ALBERT config large .*: known names are"):
         albert_tf.AlbertConfig.from_json_file("large")
     with pytest.raises(FileNotFoundError, match=r"^ALBERT config large\.json does not exist$"):
         albert_tf.AlbertConfig.from_json_file("large.json")

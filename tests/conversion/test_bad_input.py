@@ -281,11 +281,7 @@ def test_a_vocabulary_that_is_none(copy_of, tmp_path):
     ("source", "arguments", "message"),
     [
         ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* set --drop=cls"),
-        (
-            "heads/squad_v2",
-            ["--to=huggingface"],
-            "the heads of squad_v2 .*: write a span model of .*squad_v2 .`span_model_dir` of alb",
-        ),
+        ("heads/squad_v2", ["--to=huggingface"], "the heads of squad_v2 .*: write a span model of"),
         (
             "heads/squad_v2",
             ["--to=huggingface", "--architecture=AlbertForQuestionAnswering"],
@@ -335,9 +331,7 @@ def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
     path = tmp_path / "model.safetensors"
     header = json.dumps({"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(
-        ValueError, match="model.safetensors has weights of a type that is not read"
-    ):
+    with pytest.raises(ValueError, match="model.safetensors has weights of a type that is not"):
         torch_files.read_safetensors(str(path))
 
 

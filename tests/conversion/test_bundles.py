@@ -37,9 +37,7 @@ def test_the_releases_tf_hub_module(golden, tmp_path):
     assert albert_tf.load_config(module) == CONFIG
 
     shutil.copy(golden / "spm" / "en_small.model", module / "assets" / "30k-clean.model")
-    with pytest.raises(
-        ValueError, match="30k-clean.model has 6000 pieces, but the model's vocab_size is 1000"
-    ):
+    with pytest.raises(ValueError, match="30k-clean.model has 6000 pieces, but the model's"):
         convert(str(module), "tf1", str(tmp_path / "tf1"))
     assert not (tmp_path / "tf1").exists()
 
@@ -108,7 +106,5 @@ def test_a_saved_model_of_two_encoders(tmp_path):
     module = tf.Module()
     module.towers = [tf.Variable([value], name="pooler_transform/bias") for value in (1.0, 2.0)]
     tf.saved_model.save(module, str(tmp_path / "saved"))
-    with pytest.raises(
-        ValueError, match="contains two variables named bert/pooler/dense/bias: expected"
-    ):
+    with pytest.raises(ValueError, match="contains two variables named bert/pooler/dense/bias:"):
         albert_tf.load_weights(albert_tf.AlbertModel(CONFIG), tmp_path / "saved")

@@ -136,9 +136,7 @@ def test_a_config_of_a_giant_asks_for_no_memory(layout, key, copy_of):
     enlarge(folder, layout, key, 1 << 30)
     with pytest.raises(ValueError, match="declares more than .* numbers, while there are"):
         convert(str(folder), "keras", str(folder.with_name("target")))
-    with pytest.raises(
-        ValueError, match="declares at least [0-9,]* numbers, but they have .* byte"
-    ):
+    with pytest.raises(ValueError, match="declares at least [0-9,]* numbers, but they have .*"):
         albert_tf.load_config(folder)
 
 
@@ -166,9 +164,7 @@ def test_a_config_of_gigabytes_beside_a_checkpoint(copy_of):
     folder = copy_of("tf1")
     with open(folder / "albert_config.json", "wb") as file:
         file.truncate(8 << 30)
-    with pytest.raises(
-        ValueError, match="albert_config.json has more than 67,108,864 bytes, too many"
-    ):
+    with pytest.raises(ValueError, match="albert_config.json has more than 67,108,864 bytes, too"):
         albert_tf.load_config(folder)
 
 

@@ -132,10 +132,7 @@ def test_failure_of_a_worker_is_one_line_and_leaves_nothing(run, texts, tmp_path
             {"beam_options": "--runner='x"},
             'error: --beam_options can.t be parsed .No closing quotation.: "--run',
         ),
-        (
-            {"num_output_shards": 999},
-            r"error: --input_file: the text fills \d+ of 999 output files",
-        ),
+        ({"num_output_shards": 999}, r"error: --input_file: the text fills \d+ of 999 output"),
         (
             {"max_unknown_share": 0, "spm_model_file": "", "vocab_file": "vocab.txt"},
             "error: .* tokens are \\[UNK\\], more than --max_unknown_share",

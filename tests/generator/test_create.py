@@ -151,25 +151,16 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
     [
         ({"input_file": "gone/*.txt"}, "error: input file gone/\\*.txt does not exist"),
         ({"input_file": "s3://b/x"}, "error: File system scheme 's3' not implemented"),
-        (
-            {"spm_model_file": None},
-            "error: no vocabulary: set --spm_model_file or --vocab",
-        ),
+        ({"spm_model_file": None}, "error: no vocabulary: set --spm_model_file or --vocab"),
         ({"spm_model_file": "gone.model"}, "error: vocabulary file gone.model does not exist"),
         ({"output_file": ""}, "error: --output_file: expected file names, got ''"),
         ({"output_file": "a,b,a"}, "error: --output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: .*--dupe_factor=0: 0 is not a positive integer"),
         ({"max_examples_per_row": 0}, "error: .*--max_examples_per_row=0: 0 is not a positive"),
-        (
-            {"max_examples_per_row": 2, "masking": "dynamic"},
-            "error: --max_examples_per_row packs masked examples, but with --masking=dynamic",
-        ),
+        ({"max_examples_per_row": 2, "masking": "dynamic"}, "error: --max_examples_per_row packs"),
         ({"max_seq_length": 4}, "error: --max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: .*--num_processes=0: 0 is not a positive integer"),
-        (
-            {"block_megabytes": 0},
-            r"error: .*--block_megabytes=0: 0.0 is not a number in \(0, 1e6\]",
-        ),
+        ({"block_megabytes": 0}, r"error: .*--block_megabytes=0: 0.0 is not a number in \(0,"),
         ({"block_megabytes": 1e305}, "error: .*--block_megabytes=1e.305: 1e.305 is not a number"),
         # Of more words the masks would reach the first 2**16 only.
         ({"max_seq_length": 65537}, "error: .*--max_seq_length=65537: .* maximum, 65,536"),
@@ -177,33 +168,21 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"block_megabytes": "inf"}, "error: .*--block_megabytes=inf: inf is not a number"),
         ({"max_unknown_share": "nan"}, "error: .*--max_unknown_share=nan: nan is not a number"),
         ({"max_unknown_share": "inf"}, "error: .*--max_unknown_share=inf: inf is not a number"),
-        (
-            {"short_seq_prob": "nan"},
-            r"error: .*--short_seq_prob=nan: nan is not a number in \[0, 1\]",
-        ),
+        ({"short_seq_prob": "nan"}, r"error: .*--short_seq_prob=nan: nan is not a number in \[0,"),
         (
             {"masked_lm_prob": "nan", "max_predictions_per_seq": 0},
             r"error: .*--masked_lm_prob=nan: nan is not a number in \[0, 1\]",
         ),
-        (
-            {"beam_options": "--runner=FlinkRunner"},
-            "error: --beam_options applies only to --runner=beam",
-        ),
+        ({"beam_options": "--runner=FlinkRunner"}, "error: --beam_options applies only to"),
         ({"runner": "beam"}, "error: --num_processes applies only to --runner=local: leave it out"),
         ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
-        (
-            {"num_output_shards": 2, "output_file": "a,b"},
-            "error: --num_output_shards=2 and --output_file with 2 names: give one name",
-        ),
+        ({"num_output_shards": 2, "output_file": "a,b"}, "error: --num_output_shards=2 and"),
         ({"ngram": 0}, "error: .*--ngram=0: 0 is not a positive integer"),
         ({"input_file_mode": "x"}, "error: --input_file_mode must be 'r' or 'rb', got 'x'"),
         ({"input_format": "x"}, "error: --input_format must be one of lines, .*, got 'x'"),
         ({"word_starts": "x"}, r"error: .*--word_starts=x: .* one of <latin\|unicode>"),
         ({"single_segment": "x"}, r"error: .*--single_segment=x: .* one of <random\|split>"),
-        (
-            {"max_predictions_per_seq": -1},
-            "error: .*--max_predictions_per_seq=-1: -1 is not a non-n",
-        ),
+        ({"max_predictions_per_seq": -1}, "error: .*--max_predictions_per_seq=-1: -1 is not a"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(run, changes, message):

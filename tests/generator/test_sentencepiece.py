@@ -141,9 +141,7 @@ def test_size_below_the_characters(text_file, tmp_path):
 
 
 def test_a_coverage_that_is_no_number(text_file, tmp_path):
-    with pytest.raises(
-        SystemExit, match=r"^error: .*--character_coverage=nan: nan is not a number in \[0.98, 1\]"
-    ):
+    with pytest.raises(SystemExit, match=r"^error: .*--character_coverage=nan: nan is not a"):
         arguments = [f"--input_file={text_file}", f"--model_prefix={tmp_path / 'v'}"]
         run(*arguments, "--character_coverage=nan")
 

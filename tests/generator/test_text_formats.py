@@ -103,10 +103,7 @@ def test_jsonl_field_has_a_name(write):
         ('{"text": "cut of', "a.txt, line 3 is not JSON: Unterminated string"),
         ("[" * 200_000, "a.txt, line 3 is not JSON: maximum recursion"),
         ('["text"]', "a.txt, line 3: expected a JSON object, got a list"),
-        (
-            '{"body": "x", "id": 1}',
-            "a.txt, line 3 has no field 'text'; its fields are 'body', 'id': .*text_fi",
-        ),
+        ('{"body": "x", "id": 1}', "a.txt, line 3 has no field 'text'; its fields are 'body',"),
         ("{}", "a.txt, line 3 has no field 'text'; its fields are none"),
         ('{"text": null}', "a.txt, line 3: field 'text' must be a string, got a NoneType"),
         ('{"text": ["a"]}', "a.txt, line 3: field 'text' must be a string, got a list"),
@@ -170,10 +167,7 @@ def test_wikipedia_documents_lose_tags_title_and_entities(write):
         ('{"text": "x"}', "a.txt, line 1: expected <doc ...>, got '{"),
         ('<doc id="1">\nA.\n<doc id="2">\nB.\n</doc>', "line 3: expected </doc>, got '<doc id=\"2"),
         ('<doc id="1">\nA.\n</doc>\n</doc>', "a.txt, line 4: expected <doc ...>, got '</doc>'"),
-        (
-            '\n<doc id="1">\nA.\n',
-            "a.txt, line 2: the document has no </doc>: check that the file is complete",
-        ),
+        ('\n<doc id="1">\nA.\n', "a.txt, line 2: the document has no </doc>: check that the file"),
     ],
 )
 def test_what_is_no_wikipedia_extract_is_refused(write, text, message):
@@ -201,10 +195,7 @@ def test_an_archive_is_not_text(write, name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"input_format": "xml"},
-            "`input_format` must be one of lines, paragraphs, jsonl, wikipedia, parquet, got .xml.",
-        ),
+        ({"input_format": "xml"}, "`input_format` must be one of lines, paragraphs, jsonl,"),
         ({"mode": "w"}, "`input_file_mode` must be 'r' or 'rb', got 'w'"),
         ({"language": "english"}, "`language` must be a code such as en or zh, got 'english'"),
     ],

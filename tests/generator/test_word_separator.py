@@ -138,15 +138,8 @@ def test_another_separator_does_not_go_on_with_a_stopped_run(
     [
         ({"word_separator": ""}, "--word_separator must be one or more characters .*, got ''"),
         ({"word_separator": "\n"}, r"--word_separator must be one .* line, got '\\n'"),
-        (
-            {"word_separator": " ", "word_starts": "latin"},
-            "--word_starts finds words by the vocabulary, and --word_separator by the text: leave",
-        ),
-        (
-            {"word_separator": "/"},
-            "--word_separator '/' makes 77 words of the first 77 sentences, of .* pieces on "
-            "average: segment the text, or",
-        ),
+        ({"word_separator": " ", "word_starts": "latin"}, "--word_starts finds words by the"),
+        ({"word_separator": "/"}, "--word_separator '/' makes 77 words of the first 77 sentences,"),
     ],
 )
 def test_what_separates_nothing_is_one_line(run, vocab_file, tmp_path, changes, message):

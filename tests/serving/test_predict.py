@@ -228,9 +228,7 @@ def test_a_classifier_is_no_tagger(folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     model = trained(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
     run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "").write(str(tmp_path))
-    with pytest.raises(
-        SystemExit, match="is trained for classify, not for tag: set --task to classify"
-    ):
+    with pytest.raises(SystemExit, match="is trained for classify, not for tag: set --task to"):
         predict.main(["--model", model, "--task", "tag"])
 
 
@@ -251,22 +249,13 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     ("arguments", "message"),
     [
         ((), "is not an exported model .*: .* set --task"),
-        (
-            ("--task", "choose", "--labels", "a,b"),
-            "error: --labels applies only to classify and tag, not",
-        ),
-        (
-            ("--task", "answer_v1", "--end_n_top", "2"),
-            "--end_n_top applies only to answer_v2, not to answer_v1",
-        ),
+        (("--task", "choose", "--labels", "a,b"), "error: --labels applies only to classify and"),
+        (("--task", "answer_v1", "--end_n_top", "2"), "--end_n_top applies only to answer_v2, not"),
         (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
         (("--task", "classify", "--labels", "a,a"), "must be distinct, got 'a', 'a'"),
         (("--task", "classify", "--labels", "a,"), "must not be empty, got 'a', ''"),
         (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
-        (
-            ("--task", "choose"),
-            "is not trained for choose, .* not of 2: set --task to classify or tag",
-        ),
+        (("--task", "choose"), "is not trained for choose, .* not of 2: set --task to classify or"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),
         (
             ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),

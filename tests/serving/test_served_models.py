@@ -222,10 +222,7 @@ def test_the_vocabulary_lies_inside(pair_classifier, vocabulary):
     [
         ({"labels": ("no", "yes")}, "has 3 classes: give 3 labels, a name for each, not 2"),
         ({"labels": ("a", "b", "c"), "threshold": 0.5}, "`threshold` must be .* needs two labels"),
-        (
-            {"labels": ("a", "b", "c"), "max_seq_length": 65},
-            "`max_seq_length` must be from 4 to 64",
-        ),
+        ({"labels": ("a", "b", "c"), "max_seq_length": 65}, "`max_seq_length` must be from 4 to"),
     ],
 )
 def test_what_does_not_fit_is_refused(classifier, vocabulary, arguments, message):

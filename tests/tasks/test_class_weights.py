@@ -32,10 +32,7 @@ def test_named_weights():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "e=1",
-            "`class_weights` must be balanced, or list each of a, b=c, d at most once, as",
-        ),
+        ("e=1", "`class_weights` must be balanced, or list each of a, b=c, d at most once, as"),
         ("a=1,a=2", "got 'a=2'"),
         ("2.5", "got '2.5'"),
         ("a=1,", "got ''"),

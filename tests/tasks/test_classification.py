@@ -108,9 +108,7 @@ def test_averages(tmp_path):
     np.testing.assert_array_equal(task.average(folders, "test", examples), sum(each) / 2)
     with pytest.raises(ValueError, match="a/test_probabilities.json has other examples"):
         task.average(folders, "test", examples[:1])
-    with pytest.raises(
-        FileNotFoundError, match="a/dev_probabilities.json does not exist: run pred"
-    ):
+    with pytest.raises(FileNotFoundError, match="a/dev_probabilities.json does not exist: run"):
         task.average(folders, "dev", examples)
     task.write(folders[1], "test", examples, np.eye(3)[:2])
     with pytest.raises(ValueError, match="same number of classes"):

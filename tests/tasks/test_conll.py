@@ -60,17 +60,9 @@ def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.conll",
-            "a O\nb X O\n",
-            r"a.conll:2: expected 2 column\(s\) as in line 1, got 3: 'b X",
-        ),
+        ("a.conll", "a O\nb X O\n", r"a.conll:2: expected 2 column\(s\) as in line 1, got 3: 'b X"),
         ("a.conll", "a O\n\nb\n", r"a.conll:3: expected 2 column\(s\) as in line 1, got 1: 'b'"),
-        (
-            "a.conll",
-            "a O\nb B-XY\n",
-            "a.conll:2: label 'B-XY' is not one of those trained on: O",
-        ),
+        ("a.conll", "a O\nb B-XY\n", "a.conll:2: label 'B-XY' is not one of those trained on: O"),
         ("a.conll", "a O\rb O\n", "a.conll:1: a carriage return within the line"),
         ("a.conll", "a O\n\xff O\n", "a.conll:2: not UTF-8"),
         ("a.conll", "-DOCSTART- O\n\n", "a.conll has no sentences"),
@@ -80,11 +72,7 @@ def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
         ("a.jsonl", '{"tokens": []}', "a.jsonl:1: there are no tokens"),
         ("a.jsonl", '{"tokens": ["a", ""]}', "a.jsonl:1: expected strings in 'tokens', got '' at"),
         ("a.jsonl", '{"tokens": ["a"], "labels": [3]}', "expected strings in 'labels', got 3 at "),
-        (
-            "a.jsonl",
-            '{"tokens": ["a"], "labels": []}',
-            "expected a label for each of 1 tokens, ",
-        ),
+        ("a.jsonl", '{"tokens": ["a"], "labels": []}', "expected a label for each of 1 tokens, "),
         *(
             (
                 "a.jsonl",
@@ -133,10 +121,7 @@ def test_the_order_of_tags(counts, expected):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        (
-            {"B-a": 1, "I-a": 1, "L-a": 1, "U-a": 2},
-            "^f: the labels B-a, I-a, L-a, U-a... follow .* B",
-        ),
+        ({"B-a": 1, "I-a": 1, "L-a": 1, "U-a": 2}, "^f: the labels B-a, I-a, L-a, U-a... follow"),
         ({"lower": 3}, "^f: expected several labels, got only 'lower'"),
         ({"O": 3}, "^f: expected several labels, got only 'O'"),
     ],

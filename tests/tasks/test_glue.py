@@ -73,11 +73,7 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("task", "content", "message"),
     [
-        (
-            "SST-2",
-            "text\tlabel\na\t1\n",
-            "train.tsv:1: expected a header with the columns sentence, label, got text, label",
-        ),
+        ("SST-2", "text\tlabel\na\t1\n", "train.tsv:1: expected a header with the columns"),
         ("SST-2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 cells .* got 1"),
         ("SST-2", "sentence\tlabel\na\t1\nb\t1\tc\n", "train.tsv:3: expected 2 cells .* got 3"),
         ("SST-2", "sentence\tlabel\na\t1\nb\rc\t1\n", "train.tsv:3: a carriage return within"),
@@ -90,21 +86,9 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
         ("CoLA", "gj04\t1\t\tGood.\ngj04\t1\n", "train.tsv:2: expected 4 cells .* got 2"),
         ("CoLA", "gj04\t1\t\tA.\tb\n", "train.tsv:1: expected 4 cells .* got 5"),
         ("CoLA", "gj04\t1\t\tA.\rgj04\t0\t*\tA b.\r", "train.tsv:1: a carriage return within"),
-        (
-            "STS-B",
-            "sentence1\tsentence2\tscore\na\tb\tfive\n",
-            "train.tsv:2: label 'five' is not a number",
-        ),
-        (
-            "STS-B",
-            "sentence1\tsentence2\tscore\na\tb\t5\na\tb\tnan\n",
-            "train.tsv:3: label 'nan' is not a number",
-        ),
-        (
-            "STS-B",
-            "sentence1\tsentence2\tscore\na\tb\tinf\n",
-            "train.tsv:2: label 'inf' is not a number",
-        ),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\tfive\n", "train.tsv:2: label 'five' is not"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\t5\na\tb\tnan\n", "train.tsv:3: label 'nan'"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\tinf\n", "train.tsv:2: label 'inf' is not a"),
         (
             "WNLI",
             "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n",

@@ -120,9 +120,7 @@ def test_a_bad_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="3.txt is not JSON: Expecting property"):
         read(folder, "dev", ("middle",))
     path.write_text('{"article": "\\ud83d"}')
-    with pytest.raises(
-        ValueError, match="3.txt: not Unicode: .ud83d at character 13 is an unpaired"
-    ):
+    with pytest.raises(ValueError, match="3.txt: not Unicode: .ud83d at character 13 is an"):
         read(folder, "dev", ("middle",))
     path.write_bytes(b'{"id": "\xff"}')
     with pytest.raises(ValueError, match="3.txt: not UTF-8 text"):

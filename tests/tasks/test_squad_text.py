@@ -287,10 +287,7 @@ def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
             [{**QUESTION, "answers": [{"text": "sleep.", "answer_start": 6}]}],
             "question q: the answer 'sleep.' at character 6 is not within its paragraph of 11",
         ),
-        (
-            [{**QUESTION, "answers": [{"text": "", "answer_start": 3}]}],
-            "question q: the answer '' at character 3 is not within",
-        ),
+        ([{**QUESTION, "answers": [{"text": "", "answer_start": 3}]}], "question q: the answer ''"),
         ([{"id": "q"}], bad("question", "a string", "nothing", Q)),
         (["who?"], bad("id", "a string or an integer", "'who?'")),
         ([{**QUESTION, "id": ["q"]}], bad("id", "a string or an integer", "['q']")),

@@ -103,23 +103,11 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
         ("t.tsv", "review\tmood\nx\ty\ta\n", "t.tsv:2: expected 2 cells as in the header, got 3"),
         ("t.csv", "review,mood\rx,a\ry,b\r", "t.csv:1: not a row .*: a carriage return within"),
         # An escaped backslash, a whole pair, and half of one.
-        (
-            "t.jsonl",
-            r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}',
-            "1: not Uni.*.uDe00 at ch.* 33 is",
-        ),
+        ("t.jsonl", r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}', "1: not Uni.*.uDe00 at ch.* 33"),
         ("t.jsonl", '{"review": "x"\n', "t.jsonl:1 is not JSON: Expecting"),
         ("t.jsonl", "[" * 100_000, "t.jsonl:1 is not JSON: maximum recursion"),
-        (
-            "t.json",
-            '[\n{"review": "x", "mood": "a"}\n]',
-            "t.json:1 is not.*: each line must be one",
-        ),
-        (
-            "t.json",
-            '{\n"review": "x"\n}\n',
-            "t.json:1 is not JSON: .*: each line must be one JSON object",
-        ),
+        ("t.json", '[\n{"review": "x", "mood": "a"}\n]', "t.json:1 is not.*: each line must be"),
+        ("t.json", '{\n"review": "x"\n}\n', "t.json:1 is not JSON: .*: each line must be one JSON"),
         ("t.json", '[{"review": "x", "mood": "a"}]', "t.json:1: expected a JSON object, got"),
         ("t.jsonl", '["x"]\n', r't.jsonl:1: expected a JSON object, got \["x"\]'),
         ("t.jsonl", '{"review": null, "mood": "a"}', "t.jsonl:1: expected a value for 'review'"),
@@ -147,14 +135,10 @@ def test_other_mistakes(tmp_path):
     with pytest.raises(ValueError, match="t.csv:2: label '3' must be a column of .* from 0 to 2"):
         table.read_choices(path, CHOICE)
     path = tiny.write(tmp_path / "t.csv", "p,1,2,answer\nx,a,b,1\n")
-    with pytest.raises(
-        ValueError, match="label '1' could mean the column of that name or the choice"
-    ):
+    with pytest.raises(ValueError, match="label '1' could mean the column of that name or the"):
         table.read_choices(path, TableColumns("p", None, "answer", ("1", "2")))
     path = tiny.write(tmp_path / "t.csv", "review,mood\nx,a\ny,a\n")
-    with pytest.raises(
-        ValueError, match="t.csv: expected several labels in column 'mood', got only one label: 'a'"
-    ):
+    with pytest.raises(ValueError, match="t.csv: expected several labels in column 'mood', got"):
         table.find_labels(path, TEXT)
     for between in "\t\r\n":
         path = tiny.write(tmp_path / "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n')

@@ -309,14 +309,9 @@ def test_missing_or_empty_file(tmp_path, argument):
 def test_file_of_the_other_kind(golden, tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(CHINESE_VOCABULARY), encoding="utf-8")
-    with pytest.raises(
-        ValueError,
-        match="is not a SentencePiece model: give a WordPiece vocabulary as `vocab_file`",
-    ):
+    with pytest.raises(ValueError, match="is not a SentencePiece model: give a WordPiece"):
         Tokenizer(spm_model_file=vocabulary)
-    with pytest.raises(
-        ValueError, match="is not UTF-8 text: give a SentencePiece model as `spm_model_file`"
-    ):
+    with pytest.raises(ValueError, match="is not UTF-8 text: give a SentencePiece model as"):
         Tokenizer(vocab_file=golden / "spm" / "en_small.model")
 
 

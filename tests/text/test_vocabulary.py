@@ -153,9 +153,7 @@ def test_a_model_has_one_vocabulary(source):
 def test_a_fast_tokenizer_of_another_kind_is_refused(source, golden, tmp_path):
     (source / "en_small.model").unlink()
     (source / "tokenizer.json").write_text("{}")
-    with pytest.raises(
-        ValueError, match=r"tokenizer.json can't be used .*: put the spiece.model or"
-    ):
+    with pytest.raises(ValueError, match="tokenizer.json can't be used .*: put the spiece.model"):
         convert(str(source), "tf1", str(tmp_path / "a"))
     assert not (tmp_path / "a").exists()
     spm = golden / "spm" / "en_small.model"

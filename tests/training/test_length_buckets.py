@@ -118,7 +118,5 @@ def test_lengths_are_no_longer_than_needed_or_allowed(lengths, chosen):
 def test_too_few_rows_and_too_long_ones_are_errors():
     with pytest.raises(ValueError, match="6 training examples are fewer than a batch of 7: lower"):
         training(row_lengths(6), 1)
-    with pytest.raises(
-        ValueError, match="a row has 48 positions, more than the largest length, 47"
-    ):
+    with pytest.raises(ValueError, match="a row has 48 positions, more than the largest length,"):
         training(np.full(9, 48), 1)
