@@ -85,11 +85,7 @@ def test_an_index_here_is_read_as_tensorflow_writes_it(prefix):
 
 
 BAD = {
-    "a string of a billion": (
-        "b",
-        lambda e: setattr(e.shape.dim[0], "size", 10**9),
-        "needs 1,0",
-    ),
+    "a string of a billion": ("b", lambda e: setattr(e.shape.dim[0], "size", 10**9), "needs 1,0"),
     "negative": ("a", lambda e: setattr(e.shape.dim[0], "size", -3), "impossible shape"),
     "a wide nothing": ("c", lambda e: setattr(e.shape.dim[1], "size", 2**40), None),
     "overflow beside zero": (

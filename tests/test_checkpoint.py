@@ -307,8 +307,7 @@ def copied(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "form",
-    ["model.ckpt-best", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001", ""],
+    "form", ["model.ckpt-best", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001", ""]
 )
 @pytest.mark.parametrize("kind", [str, lambda path: path], ids=["str", "pathlib"])
 def test_forms_of_a_path(copied, form, kind):

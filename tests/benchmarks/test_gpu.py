@@ -13,10 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytestmark = pytest.mark.peers
-CONTESTANTS = {
-    "albert_tf": ("jax",),
-    "Hugging Face": ("torch", "transformers"),
-}
+CONTESTANTS = {"albert_tf": ("jax",), "Hugging Face": ("torch", "transformers")}
 
 
 @pytest.mark.parametrize("name", CONTESTANTS)

@@ -161,10 +161,7 @@ def without(names) -> dict[str, np.ndarray]:
     ("tensors", "messages"),
     [
         (lambda: without([QUERY, POOLER]), [f"lacks .*{QUERY}", f"lacks .*{POOLER}"]),
-        (
-            lambda: stored() | {"bert/extra": np.ones(3, "f")},
-            ["has, unlike the model, bert/extra"],
-        ),
+        (lambda: stored() | {"bert/extra": np.ones(3, "f")}, ["has, unlike the model, bert/extra"]),
         (
             lambda: stored() | {POOLER: np.ones(37, "f")},
             [rf"{POOLER} \[37\] in the checkpoint, \[32\] in the model"],

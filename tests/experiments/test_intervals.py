@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import claims, outcomes
-from experiments.intervals import (
-    AGREES,
-    CANNOT_TELL,
-    DISAGREES,
-    LARGER,
-    SMALLER,
-    judge,
-    resample,
-)
+from experiments.intervals import AGREES, CANNOT_TELL, DISAGREES, LARGER, SMALLER, judge, resample
 
 
 def test_five_pairs_by_hand():

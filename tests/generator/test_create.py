@@ -134,10 +134,7 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
     run, short_text, caplog, length, prob, slots
 ):
     path = run(
-        input_file=short_text,
-        max_seq_length=length,
-        masked_lm_prob=prob,
-        max_predictions_per_seq=0,
+        input_file=short_text, max_seq_length=length, masked_lm_prob=prob, max_predictions_per_seq=0
     )
     records = read_records([path])
     assert records["masked_lm_ids"].shape[1] == slots

@@ -173,10 +173,7 @@ def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path)
     packed = log_softmax(actual.pop("packed_sentence_order_logits"))
     for i, example in enumerate(goldens.ROWS[0] + goldens.ROWS[1]):
         np.testing.assert_allclose(
-            packed[i],
-            expected["sentence_order_log_probs"][example],
-            rtol=0,
-            atol=tolerances.OUTPUT,
+            packed[i], expected["sentence_order_log_probs"][example], rtol=0, atol=tolerances.OUTPUT
         )
     for name, value in actual.items():
         np.testing.assert_allclose(

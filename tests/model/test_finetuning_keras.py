@@ -98,9 +98,7 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     tf.nest.map_structure(
-        np.testing.assert_array_equal,
-        again.predict(to_predict, batch_size=6, verbose=0),
-        predicted,
+        np.testing.assert_array_equal, again.predict(to_predict, batch_size=6, verbose=0), predicted
     )
     # It is compiled, with the moments of its optimizer.
     assert np.ravel(again.evaluate(inputs, labels, batch_size=6, verbose=0)) == pytest.approx(

@@ -34,12 +34,7 @@ def reference(model, examples, vocabulary, settings, predict):
 
 def serve(model, vocabulary, settings, **arguments):
     return export.QuestionAnswerer(
-        model,
-        vocabulary,
-        **settings,
-        n_best_size=N_BEST,
-        max_answer_length=MAX_ANSWER,
-        **arguments,
+        model, vocabulary, **settings, n_best_size=N_BEST, max_answer_length=MAX_ANSWER, **arguments
     )
 
 

@@ -53,8 +53,7 @@ def largest_difference(served, run):
 
 
 @pytest.mark.parametrize(
-    ("name", "tolerance"),
-    [("tflite", tolerances.OUTPUT), ("tflite_int8", tolerances.INT8_OUTPUT)],
+    ("name", "tolerance"), [("tflite", tolerances.OUTPUT), ("tflite_int8", tolerances.INT8_OUTPUT)]
 )
 def test_tflite(served, tmp_path, name, tolerance):
     drift = converted.save(served, tmp_path / "model", name)

@@ -319,10 +319,7 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
     for content, message in (
         (b"{", " is not JSON"),
         (b'{"data": "\xff"}', ": not UTF-8 text"),
-        (
-            rb'{"data": "\ud800"}',
-            ": not Unicode: .ud800 at character 10 is an unpaired surrogate",
-        ),
+        (rb'{"data": "\ud800"}', ": not Unicode: .ud800 at character 10 is an unpaired surrogate"),
         (b"[]", ": not in SQuAD's format"),
         (b'{"data": [7]}', ": not in SQuAD's format: .* 'paragraphs' is a list, got 7"),
         (

@@ -32,10 +32,7 @@ def steps_of(model: bytes, lower: bool) -> list[dict]:
         {"type": "NFKD"},
         {"type": "StripAccents"},
         *([{"type": "Lowercase"}] if lower else []),
-        {
-            "type": "Precompiled",
-            "precompiled_charsmap": base64.b64encode(normalizer[2]).decode(),
-        },
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer[2]).decode()},
         replace("Regex", " {2,}", " "),
     ]
 

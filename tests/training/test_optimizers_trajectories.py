@@ -41,8 +41,7 @@ def test_model_goes_the_releases_way(golden, model, gradients, case):
     by_hand = not settings["use_one_hot_embeddings"]
     albert_tf.load_weights(model, str(golden / "encoder/base/model.ckpt-best"))
     optimizer = create_optimizer(
-        **{name: settings[name] for name in SETTINGS},
-        clip_norm=None if by_hand else 1.0,
+        **{name: settings[name] for name in SETTINGS}, clip_norm=None if by_hand else 1.0
     )
     optimizer.build(model.trainable_variables)
 

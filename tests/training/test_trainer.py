@@ -209,11 +209,7 @@ def test_after_a_save_something_may_be_done(tmp_path):
     trainer, seen = constant_trainer(tmp_path), []
     progress = Progress(send(signal.SIGTERM, at_step=12))
     train(
-        trainer,
-        numbers(),
-        progress,
-        steps_per_loop=1,
-        after_save=lambda: seen.append(trainer.step),
+        trainer, numbers(), progress, steps_per_loop=1, after_save=lambda: seen.append(trainer.step)
     )
     assert seen == [5, 10] and saved_steps(tmp_path) == [5, 10, 13]
 
