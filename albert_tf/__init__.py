@@ -55,9 +55,9 @@ if TYPE_CHECKING:
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringV2,
         AlbertForSequenceClassification,
+        AlbertForTokenClassification,
     )
     from albert_tf.model.heads import AlbertForPreTraining
-    from albert_tf.model.tagging import AlbertForTokenClassification
     from albert_tf.serving.fitted import export_saved_model
     from albert_tf.tasks.preprocessor import Preprocessor
     from albert_tf.text.tokenization import Tokenizer
@@ -70,7 +70,7 @@ _HOMES = {
     "AlbertModel": "model.albert",
     "AlbertForPreTraining": "model.heads",
     "AlbertForSequenceClassification": "model.finetuning",
-    "AlbertForTokenClassification": "model.tagging",
+    "AlbertForTokenClassification": "model.finetuning",
     "AlbertForMultipleChoice": "model.finetuning",
     "AlbertForQuestionAnswering": "model.finetuning",
     "AlbertForQuestionAnsweringV2": "model.finetuning",

@@ -1,15 +1,40 @@
-"""AlbertConfig: the hyper-parameters of a model, read from the release's albert_config.json."""
+"""AlbertConfig: what a model is, and the models and recipes that come with the package."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Collection
 from typing import Any
 
-from albert_tf import files, shipped, text_files
+from albert_tf.storage import files, text_files
+
+_FOLDER = pathlib.Path(__file__).parent / "configs"
+
+
+def is_shipped_name(path: str | os.PathLike[str]) -> bool:
+    """Returns whether this may be a name: it has no folder and no suffix."""
+    path = os.fspath(path)
+    return os.path.basename(path) == path and not os.path.splitext(path)[1]
+
+
+def shipped_models() -> dict[str, str]:
+    """Returns the paths of the models' albert_config.json, by model name."""
+    return _files(_FOLDER, ".json")
+
+
+def shipped_recipes(script: str) -> dict[str, str]:
+    """Returns the paths of the flag files of a script (pretraining or finetuning), by name."""
+    folder = _FOLDER / "recipes"
+    return _files(folder / "pretraining" if script == "pretraining" else folder, ".flags")
+
+
+def _files(folder: pathlib.Path, suffix: str) -> dict[str, str]:
+    return {path.stem: str(path) for path in sorted(folder.glob(f"*{suffix}"))}
+
 
 # Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
@@ -182,11 +207,11 @@ class AlbertConfig:
           OSError: If there is no such file or model.
           ValueError: If it is not JSON, not a valid config, or not a regular file.
         """
-        path, known = os.fspath(path), shipped.models()
+        path, known = os.fspath(path), shipped_models()
         # A directory of that name may be the model's own output.
-        if shipped.is_name(path) and path in known and not os.path.isfile(path):
+        if is_shipped_name(path) and path in known and not os.path.isfile(path):
             path = known[path]
-        elif shipped.is_name(path) and not os.path.exists(path):
+        elif is_shipped_name(path) and not os.path.exists(path):
             raise FileNotFoundError(
                 f"ALBERT config {path} does not exist, nor is it the name of a model: "
                 f"known names are {', '.join(known)}"

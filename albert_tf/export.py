@@ -8,8 +8,7 @@ if __name__ == "__main__":
     commands.export()
 else:
     from albert_tf.serving.answering import QuestionAnswerer
-    from albert_tf.serving.choosing import Chooser
-    from albert_tf.serving.classifying import Classifier
+    from albert_tf.serving.classifying import Chooser, Classifier
     from albert_tf.serving.export import main as main
     from albert_tf.serving.saved_model import save
     from albert_tf.serving.served_models import MaskFiller, ServedModel

@@ -16,7 +16,7 @@ from types import ModuleType
 
 _FRAMEWORK = "keras"
 # Modules of all classes with `register_keras_serializable`, or that import them.
-_MODULES = ("model.heads", "model.finetuning", "model.tagging", "training.optimizers")
+_MODULES = ("model.heads", "model.finetuning", "training.optimizers")
 
 
 def register_after_keras() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import app, flags
 
-from albert_tf import errors
+from albert_tf.console import errors
 
 Define = Callable[[flags.FlagValues], None]
 Expand = Callable[[Sequence[str]], Sequence[str]]

@@ -64,10 +64,10 @@ def _devices() -> Devices:
         from albert_tf.training.jax_devices import JaxDevices
 
         return JaxDevices()
-    from albert_tf.training import distribution
+    from albert_tf.training import tensorflow_devices
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
-    return TensorFlowDevices(distribution.create_strategy())
+    return TensorFlowDevices(tensorflow_devices.create_strategy())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -73,14 +73,13 @@ def _make_step(
     import tensorflow as tf
     from base_model import CONFIG_FILE
 
-    import albert_tf.model.encoder
     from albert_tf.config import AlbertConfig
     from albert_tf.costs import Shape
-    from albert_tf.model.repetition import loop, unroll
+    from albert_tf.model import encoder
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.tasks.step_time import synthetic_batch
     from albert_tf.training.optimizers import create_optimizer
-    from albert_tf.training.train_step import TrainStep
+    from albert_tf.training.tensorflow_devices import TrainStep
 
     config = dataclasses.replace(
         AlbertConfig.from_json_file(str(CONFIG_FILE)),
@@ -96,8 +95,7 @@ def _make_step(
     batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))), config.vocab_size)
     features = {name: tf.constant(value) for name, value in batch.items()}
     step = tf.function(lambda: train_step(features))
-    chosen = unroll if form == "unrolled" else loop
-    albert_tf.model.encoder.unroll = albert_tf.model.encoder.loop = chosen
+    encoder.MOST_UNROLLED_LAYERS = layers if form == "unrolled" else 0
     start = time.perf_counter()
     step.get_concrete_function()
     return step, time.perf_counter() - start

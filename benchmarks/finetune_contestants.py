@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from base_model import CONFIG_FILE, hugging_face_config
 
-from albert_tf import quiet
+from albert_tf.console import quiet
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -62,8 +62,8 @@ def albert_tf(
 
     from albert_tf.tasks.feature_table import FeatureTable
     from albert_tf.training import length_buckets
-    from albert_tf.training.feeding import StepIterators
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
+    from albert_tf.training.trainer import StepIterators
 
     table = FeatureTable.from_rows(_rows(row_lengths))
     allowed = (max_seq_length,)

@@ -64,14 +64,15 @@ def measure(kind: str, files: Sequence[str], args: argparse.Namespace, cores: in
 def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Iterator[dict]:
     import tensorflow as tf
 
-    from albert_tf.records import input_files, input_pipeline, masking, specs
-    from albert_tf.records.dynamic_masking import DynamicMasking
+    from albert_tf.records import input_files, input_pipeline, masking
+    from albert_tf.records.input_pipeline import DynamicMasking
+    from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
-    finish, spec = None, specs.pretraining_spec(args.max_seq_length, predictions(args))
+    finish, spec = None, pretraining_spec(args.max_seq_length, predictions(args))
     if kind == "dynamic":
-        spec = input_files.check_features(files, specs.compact_spec())
-        row_format = specs.RowFormat(*spec.features["row_format"].expected)
+        spec = input_files.check_features(files, compact_spec())
+        row_format = RowFormat(*spec.features["row_format"].expected)
         settings = masking.MaskingSettings(
             row_format.vocab_size,
             row_format.mask_id,

@@ -31,10 +31,10 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, Tokenizer
 from albert_tf.records import input_files, input_pipeline
-from albert_tf.records.specs import pretraining_spec
+from albert_tf.records.spec import pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import optimizers
-from albert_tf.training.train_step import TrainStep
+from albert_tf.training.tensorflow_devices import TrainStep
 
 ROOT = Path(__file__).parents[1]
 # Sentences per document when the text is cut, drawn uniformly.

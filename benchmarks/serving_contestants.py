@@ -59,7 +59,7 @@ def build_model():
 def prepare(folder: str) -> None:
     """Writes the model as a SavedModel and, if installed, for onnxruntime, also in 8 bits."""
     from albert_tf import export
-    from albert_tf.serving import converted
+    from albert_tf.serving import other_formats
     from albert_tf.text.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(_vocabulary(folder), is_word_piece=True)
@@ -67,7 +67,7 @@ def prepare(folder: str) -> None:
     export.save(served, os.path.join(folder, "saved_model"))
     try:
         for name in ONNX_FORMATS:
-            converted.save(served, os.path.join(folder, name), name)
+            other_formats.save(served, os.path.join(folder, name), name)
     except ValueError as error:
         print(f"no ONNX: {error}")
 

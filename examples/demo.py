@@ -20,7 +20,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf import Tokenizer, checkpoint, eval_results, quiet
+from albert_tf import Tokenizer
+from albert_tf.console import quiet
+from albert_tf.storage import checkpoint, eval_results
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_SEQ_LENGTH = 64
@@ -164,8 +166,8 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, 
     quiet.import_tensorflow()
     import tensorflow as tf
 
-    from albert_tf.records.datasets import untuned
-    from albert_tf.records.specs import pretraining_spec
+    from albert_tf.records.input_files import untuned
+    from albert_tf.records.spec import pretraining_spec
 
     spec = pretraining_spec(MAX_SEQ_LENGTH, MAX_PREDICTIONS)
     pieces, orders = [], []

@@ -18,7 +18,8 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from albert_tf import eval_results, files, quiet
+from albert_tf.console import quiet
+from albert_tf.storage import eval_results, files
 from albert_tf.text import vocabulary
 from albert_tf.text.words import split_words
 from demo import ROOT, run
@@ -110,7 +111,7 @@ def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str
 def print_scores(directory: str, paths: Sequence[str]) -> None:
     """Prints the best checkpoint's scores, and those of always one tag and of one tag a word."""
     # Not at the top: it brings TensorFlow along, whose notes `quiet` hides.
-    from albert_tf.tasks import tag_scores
+    from albert_tf.tasks import token_classification
 
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     total: collections.Counter = collections.Counter()
@@ -127,7 +128,7 @@ def print_scores(directory: str, paths: Sequence[str]) -> None:
     rows = {"ALBERT": eval_results.read(model, eval_results.Trial.read(model).best_step)}
     for name, tags in (("its most frequent tag for each word", of_word), (f"always {usual}", {})):
         predicted = [[tags.get(word, usual) for word in each["tokens"]] for each in dev]
-        rows[name] = tag_scores.scores(expected, predicted, TAGS)
+        rows[name] = token_classification.score_tags(expected, predicted, TAGS)
     print(f"\nTags ({', '.join(TAGS)}) of words in held-out addresses\n{'':40}macro F1   accuracy")
     for name, scores in rows.items():
         print(f"  {name:38}{scores['macro_f1']:8.3f}{scores['accuracy']:11.3f}")

@@ -8,11 +8,13 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf import errors, files, quiet, scripts
+from albert_tf import scripts
+from albert_tf.console import errors, quiet
 from albert_tf.generator import create, workers
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator.blocks import Place, TextBlock
-from albert_tf.generator.instances import TokenBlock
+from albert_tf.generator.documents import Place, TextBlock
+from albert_tf.generator.examples import TokenBlock
+from albert_tf.storage import files
 
 
 def tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:

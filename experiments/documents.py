@@ -16,7 +16,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from albert_tf import scripts
-from albert_tf.generator import instances, workers
+from albert_tf.generator import examples, workers
 from experiments import blocks
 
 
@@ -39,7 +39,7 @@ def documents_of_records(plan: workers.Plan) -> list[int]:
     found = []
     for _, tokens in blocks.tokenized(plan):
         if tokens.documents:
-            first_tokens = instances.draw_instances(tokens, plan.recipe).pairs[:, 0]
+            first_tokens = examples.draw_instances(tokens, plan.recipe).pairs[:, 0]
             ends = [bounds[-1] for bounds in tokens.documents]
             found.append(tokens.numbers[np.searchsorted(ends, first_tokens, side="right")])
     return np.concatenate(found).tolist()

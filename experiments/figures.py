@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf import figures
+from albert_tf.console import figures
 from experiments.intervals import Verdict
 from experiments.outcomes import Row, metrics_of
 from experiments.study import Study

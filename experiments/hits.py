@@ -41,7 +41,7 @@ def hits(values: flags.FlagValues) -> dict[str, Any]:
       ValueError, OSError: If the run has not been evaluated, or on other examples.
     """
     from albert_tf.cli import finetune_tasks
-    from albert_tf.tasks import table_files
+    from albert_tf.tasks import table
 
     if values.document_column and not values.eval_file:
         raise ValueError("`document_column` is a column of `eval_file`: set both")
@@ -56,7 +56,7 @@ def hits(values: flags.FlagValues) -> dict[str, Any]:
         metrics["eval_majority"] = float(np.bincount(labels).max() / len(labels))
         names = range(len(right))
         if column := values.document_column:
-            names = [row[column] for _, row in table_files.text_rows(values.eval_file, [column])]
+            names = [row[column] for _, row in table.text_rows(values.eval_file, [column])]
         numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
         places = np.array([numbers[name] for name in names])
         documents[_METRIC] = measure.group_sums(right, np.ones(len(right)), places)

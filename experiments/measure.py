@@ -18,9 +18,11 @@ from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import checkpoint, errors, files, quiet, scripts
+from albert_tf import scripts
 from albert_tf.cli import backend, pretrain_flags
-from albert_tf.inspection.linear_probe import probe_hits
+from albert_tf.console import errors, quiet
+from albert_tf.inspection.probes import probe_hits
+from albert_tf.storage import checkpoint, files
 
 # Documents beyond this number are put together with their neighbours.
 _MOST_GROUPS = 100

@@ -18,8 +18,10 @@ from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import errors, files, quiet, scripts
-from albert_tf.generator.extra import sotu
+from albert_tf import scripts
+from albert_tf.console import errors, quiet
+from albert_tf.generator import sotu
+from albert_tf.storage import files
 
 
 def define_flags(values: flags.FlagValues) -> None:

@@ -22,7 +22,7 @@ import time
 from importlib import metadata
 from typing import Any
 
-from albert_tf import eval_results
+from albert_tf.storage import eval_results
 from experiments.steps import ROOT, SCRIPTS, Step
 
 # What a run that diverged says (training/trainer.py): a result of its own, not a broken study.

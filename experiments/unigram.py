@@ -11,7 +11,8 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import files, quiet
+from albert_tf.console import quiet
+from albert_tf.storage import files
 
 
 def count_pieces(records: str, max_seq_length: int, most: int) -> np.ndarray:
@@ -19,8 +20,8 @@ def count_pieces(records: str, max_seq_length: int, most: int) -> np.ndarray:
     quiet.import_tensorflow()
     import tensorflow as tf
 
-    from albert_tf.records.datasets import untuned
-    from albert_tf.records.specs import pretraining_spec
+    from albert_tf.records.input_files import untuned
+    from albert_tf.records.spec import pretraining_spec
 
     counts = np.zeros(0, "int64")
     spec = pretraining_spec(max_seq_length, most)

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from albert_tf import quiet
+from albert_tf.console import quiet
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Far more than any takes: what hangs fails.

@@ -22,9 +22,9 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf.cli import commands, pretrain, pretrain_flags
-from albert_tf.generator import packing
-from albert_tf.records.datasets import untuned
-from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
+from albert_tf.generator.examples import pack_rows
+from albert_tf.records.input_files import untuned
+from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
 from tests import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
@@ -80,7 +80,7 @@ def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, 
 def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list[dict]:
     """Packs examples into rows of their length."""
     batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    batch = packing.pack(batch, max_examples_per_row, pad_id=0)
+    batch = pack_rows(batch, max_examples_per_row, pad_id=0)
     return [
         {name: values[i] for name, values in batch.items()} for i in range(len(batch["input_ids"]))
     ]

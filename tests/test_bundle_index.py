@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from albert_tf import bundle_index, checkpoint, wire
+from albert_tf.storage import bundle, checkpoint, protobuf
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 # Values that a field may not survive.
@@ -44,7 +44,7 @@ def table(entries: Sequence[tuple[bytes, bytes]], shared: int = 0, kind: bytes =
             block += varints(shared, len(key), len(value)) + key + value
         block += (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
         handles.append(varints(len(stored), len(block)))
-        stored += block + kind + wire.masked_checksum(block + kind)
+        stored += block + kind + protobuf.masked_checksum(block + kind)
     return stored + (handles[1] + handles[2]).ljust(40, b"\0") + MAGIC
 
 
@@ -58,7 +58,7 @@ def prefix(tmp_path) -> str:
 
 
 def entries_of(prefix: str) -> Entries:
-    return list(bundle_index._entries(pathlib.Path(f"{prefix}.index").read_bytes()))
+    return list(bundle._entries(pathlib.Path(f"{prefix}.index").read_bytes()))
 
 
 def rewrite(prefix: str, **changes: Callable[[BundleEntryProto], object]) -> None:

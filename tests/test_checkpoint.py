@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint, checkpoint_list, conversion
+from albert_tf import conversion
+from albert_tf.storage import checkpoint
 from tests import goldens
 
 DATA, INDEX, META = ".data-00000-of-00001", ".index", ".meta"
@@ -76,7 +77,7 @@ def test_the_old_one_stays_until_the_new_one_is_listed(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
-        patch.setattr(checkpoint_list, "write", fail)
+        patch.setattr(checkpoint, "write_list", fail)
         save(tmp_path, 2, keep_max=1)
     assert checkpoint.listed(str(tmp_path)) == [old]
     check(old, values(1))
@@ -224,7 +225,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path, caplog):
 
 def test_a_list_whose_checkpoints_are_gone(tmp_path):
     assert checkpoint.lost(str(tmp_path)) == []
-    checkpoint_list.claim(str(tmp_path))
+    checkpoint.claim(str(tmp_path))
     assert checkpoint.lost(str(tmp_path)) == []
     prefix = save(tmp_path, 3)
     assert checkpoint.lost(str(tmp_path)) == []
@@ -235,7 +236,7 @@ def test_a_list_whose_checkpoints_are_gone(tmp_path):
 def test_which_checkpoints_no_list_names(tmp_path):
     """Of a directory that a run has claimed: its own are not among them."""
     assert checkpoint.unlisted(str(tmp_path / "none")) == []
-    checkpoint_list.claim(str(tmp_path))
+    checkpoint.claim(str(tmp_path))
     checkpoint.write(str(tmp_path / "model.ckpt-4"), values(4))
     assert checkpoint.latest(str(tmp_path)) is None
     assert tf.train.latest_checkpoint(str(tmp_path)) is None

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from albert_tf import cluster
+from albert_tf.console import tf_config
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def address(monkeypatch):
 def test_the_first_listens(address):
     place, join = address
     join(0)
-    cluster.check_first_address()
+    tf_config.check_first_address()
     with (
         socket.create_server(place),
         pytest.raises(
             ValueError, match=f"TF_CONFIG: .*can't listen at localhost:{place[1]} .*in u"
         ),
     ):
-        cluster.check_first_address()
+        tf_config.check_first_address()
 
 
 @pytest.mark.parametrize("first", ["a", "a:70000"])
@@ -43,15 +43,15 @@ def test_an_address_without_a_valid_port(first, monkeypatch):
     config = {"cluster": {"worker": [first, "b"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     with pytest.raises(ValueError, match="must be host:port, not a"):
-        cluster.check_first_address()
+        tf_config.check_first_address()
 
 
 def test_the_others_reach_it(address, monkeypatch):
     place, join = address
     join(1)
     with socket.create_server(place):
-        cluster.check_first_address()
-    monkeypatch.setattr(cluster, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(cluster.time, "sleep", lambda seconds: None)
+        tf_config.check_first_address()
+    monkeypatch.setattr(tf_config, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(tf_config.time, "sleep", lambda seconds: None)
     with pytest.raises(ValueError, match=f"the first process can't be reached at .*:{place[1]} "):
-        cluster.check_first_address()
+        tf_config.check_first_address()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import costs, shipped
-from albert_tf.config import AlbertConfig
+from albert_tf import costs
+from albert_tf.config import AlbertConfig, shipped_models
 from albert_tf.costs import Shape
 from albert_tf.model import layers
 from albert_tf.model.heads import AlbertForPreTraining
@@ -57,7 +57,7 @@ def built_size(monkeypatch):
     return build
 
 
-@pytest.mark.parametrize("name", shipped.models())
+@pytest.mark.parametrize("name", shipped_models())
 def test_parameters_of_all_models_that_come_with_the_package(built_size, name):
     config = AlbertConfig.from_json_file(name)
     assert sum(costs.count_parameters(config).values()) == built_size(config)

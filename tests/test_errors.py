@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf import errors
 from albert_tf.cli import pretrain_flags
+from albert_tf.console import errors
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator import sentencepiece
 

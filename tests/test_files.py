@@ -7,10 +7,10 @@ import os
 import pytest
 import tensorflow as tf
 
-from albert_tf import files, text_files
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import lines
 from albert_tf.records import input_files
+from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
 READERS = {

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from albert_tf import hub
 from albert_tf.conversion import run_record
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import hub
 from tests import goldens, stub_hub
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import files, parquet_files
 from albert_tf.generator import documents
-from albert_tf.generator.formats import TextSettings
-from albert_tf.parquet_files import ParquetFile
+from albert_tf.generator.documents import TextSettings
+from albert_tf.storage import files, parquet_files
+from albert_tf.storage.parquet_files import ParquetFile
 from albert_tf.tasks import table
 from albert_tf.tasks.table import TableColumns
 

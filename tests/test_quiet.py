@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from albert_tf import quiet
+from albert_tf.console import quiet
 
 # Of TensorFlow 2.21 and 2.20, each on a machine without a GPU.
 NOTES = b"""\

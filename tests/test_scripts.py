@@ -14,8 +14,7 @@ from absl import app, flags
 from albert_tf import scripts
 from albert_tf.cli import extend_vocabulary_flags, finetune_flags, pretrain_flags
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator import sentencepiece
-from albert_tf.generator.extra import sotu
+from albert_tf.generator import sentencepiece, sotu
 
 ROOT = pathlib.Path(__file__).parents[1]
 # File -> what defines its flags, how its --help begins, and the headings.
@@ -221,7 +220,7 @@ def test_worker_processes_load_no_tensorflow():
         "import runpy, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         f"runpy.run_path({str(ROOT / 'data' / 'create_pretraining_data.py')!r})\n"
-        "from albert_tf.generator import create, processes, workers\n"
+        "from albert_tf.generator import create, workers\n"
         "sys.exit(bool({'tensorflow', 'keras'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 
 import albert_tf
-from albert_tf import scripts, shipped
+from albert_tf import config, scripts
 from albert_tf.cli import finetune_flags, pretrain_flags, recipes
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -35,11 +35,11 @@ def given(values: flags.FlagValues) -> dict[str, object]:
 def test_names_are_those_of_the_files_in_a_clone():
     models = {path.stem: path.read_bytes() for path in (ROOT / "configs").glob("*.json")}
     assert len(models) == 11
-    found = shipped.models()
+    found = config.shipped_models()
     assert {name: pathlib.Path(path).read_bytes() for name, path in found.items()} == models
     flag_files = {path.stem for path in (ROOT / "configs/recipes").glob("*.flags")}
-    assert set(shipped.recipes("finetuning")) == flag_files
-    assert "paper" in shipped.recipes("pretraining")
+    assert set(config.shipped_recipes("finetuning")) == flag_files
+    assert "paper" in config.shipped_recipes("pretraining")
 
 
 def test_a_config_by_name(tmp_path, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_recipe_of_pretraining():
 def test_an_unknown_recipe_is_one_line_that_lists_the_known(script, argument):
     with pytest.raises(SystemExit) as ended:
         parsed(script, argument)
-    known = ", ".join(shipped.recipes(script))
+    known = ", ".join(config.shipped_recipes(script))
     name = argument.removeprefix("--recipe=")
     assert ended.value.code == (
         f"error: there is no recipe {name!r}: expected one of {known} (--help lists the flags)"

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import bundle, bundle_index, checkpoint, checkpoint_list
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import bundle, checkpoint
 from tests import goldens, tolerances
 from tests.model.test_backends import run
 
@@ -226,7 +226,7 @@ def test_lists_are_read_as_tensorflow_does(tmp_path, content, expected):
     state = tf.train.get_checkpoint_state(str(tmp_path))
     theirs = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
     absolute = [str(tmp_path / path) for path in expected]
-    found = checkpoint_list._paths_listed(content)
+    found = checkpoint._paths_listed(content)
     assert found == expected and sorted(theirs) == sorted(absolute)
     assert str(tmp_path / found[-1]) == state.model_checkpoint_path
 
@@ -235,9 +235,9 @@ def test_tensorflows_own_list_is_read(tmp_path):
     names = ["é ü", 'a"b\\']
     paths = [str(tmp_path / name) for name in names]
     tf.compat.v1.train.update_checkpoint_state(str(tmp_path), paths[1], paths)
-    assert checkpoint_list.read(str(tmp_path)) == names
+    assert checkpoint.read_list(str(tmp_path)) == names
 
 
 def test_other_orders_of_bytes_are_refused():
     with pytest.raises(ValueError, match="big-endian"):
-        bundle_index._num_shards(b"\x08\x01\x10\x01")
+        bundle._num_shards(b"\x08\x01\x10\x01")

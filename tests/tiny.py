@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from albert_tf import checkpoint, conversion, scripts
+from albert_tf import conversion, scripts
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
+from albert_tf.storage import checkpoint
 
 # Axes of which none can pass for another.
 CONFIG = {

@@ -72,10 +72,10 @@ def _tensorflow_devices(values: flags.FlagValues) -> Devices:
     ignored = [f"--{name}" for name in _OF_A_TPU if values[name].value and not values.use_tpu]
     if ignored:
         logging.warning("without --use_tpu no TPU is used, and %s ignored", " and ".join(ignored))
-    from albert_tf.training import distribution
+    from albert_tf.training import tensorflow_devices
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
-    strategy = distribution.create_strategy(
+    strategy = tensorflow_devices.create_strategy(
         values.use_tpu,
         values.tpu_name,
         values.tpu_zone,

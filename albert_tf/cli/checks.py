@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf import checkpoint, files
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import layouts
+from albert_tf.storage import checkpoint, files
 from albert_tf.training.devices import Devices
 
 # Flags of both scripts that decide how often workers call each other.

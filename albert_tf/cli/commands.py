@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from absl import flags
 
-from albert_tf import quiet, scripts
+from albert_tf import scripts
 from albert_tf.cli import backend, recipes
+from albert_tf.console import quiet
 
 
 def pretrain() -> None:

@@ -7,13 +7,14 @@ import tempfile
 
 from absl import flags
 
-from albert_tf import directories, errors, files, hub
+from albert_tf.console import errors
 from albert_tf.conversion import convert
-from albert_tf.conversion.source import add_pieces, read
+from albert_tf.conversion.stored import add_pieces, read
 from albert_tf.generator import sentencepiece
 from albert_tf.generator.text_flags import read_text_settings
+from albert_tf.storage import files, hub
 from albert_tf.text import vocabulary
-from albert_tf.text.added_pieces import ExtensibleModel
+from albert_tf.text.sentence_piece import ExtensibleModel
 from albert_tf.text.vocabulary import Vocabulary
 
 
@@ -26,7 +27,7 @@ def main(values: flags.FlagValues) -> None:
 def _extend(values: flags.FlagValues) -> str:
     texts = files.list_files(values.input_file)
     settings = read_text_settings(values)
-    directories.check_free(values.output_dir)
+    files.check_free(values.output_dir)
     path = hub.local(values.init_checkpoint)
     old = vocabulary.need(path, values.spm_model_file, do_lower_case=values.do_lower_case)
     if old.is_word_piece:
@@ -55,7 +56,7 @@ def _extend(values: flags.FlagValues) -> str:
         )
     with (
         tempfile.TemporaryDirectory() as folder,
-        directories.whole_directory(values.output_dir) as directory,
+        files.whole_directory(values.output_dir) as directory,
     ):
         file = os.path.join(folder, os.path.basename(old.path))
         files.replace(file, model.add(pieces))

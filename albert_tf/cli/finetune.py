@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, conversion, errors, eval_results, files
+from albert_tf import conversion
 from albert_tf.cli import (
     backend,
     checks,
@@ -23,7 +23,9 @@ from albert_tf.cli import (
     shared_flags,
 )
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
-from albert_tf.tasks import feature_cache
+from albert_tf.console import errors
+from albert_tf.storage import checkpoint, eval_results, files
+from albert_tf.tasks import feature_table
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation
@@ -103,7 +105,7 @@ def make_splits(
     for name, (_, _, batch_size) in finetune_tasks.SPLITS.items():
         if name in examples:
             is_training = name == "train"
-            features = feature_cache.load_or_make(
+            features = feature_table.load_or_make_features(
                 examples[name],
                 functools.partial(task.rows, is_training=is_training),
                 {**task.settings, "is_training": is_training},
@@ -180,7 +182,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.class_weights:
         finetune_tasks.weigh_classes(values, task, examples["train"])
     num_train_steps = finetune_run_flags.num_train_steps(values, len(examples.get("train", ())))
-    digests = {name: feature_cache.digest(split) for name, split in examples.items()}
+    digests = {name: feature_table.examples_digest(split) for name, split in examples.items()}
     shaping = finetune_records.shaping(values, config, num_train_steps)
     reading = finetune_records.reading(values, task)
     finetune_checks.check_shared(values, devices, task.classes, digests, {**reading, **shaping})

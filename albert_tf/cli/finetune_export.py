@@ -9,14 +9,17 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, directories, eval_results
 from albert_tf.cli import finetune_flags, finetune_records, finetune_tasks
 from albert_tf.conversion import bundles, layouts, run_record
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description
+from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.tasks import span_model
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
-from albert_tf.tasks.multilabel import MultiLabelTask
+from albert_tf.tasks.classification import (
+    MultiLabelTask,
+    MultipleChoiceTask,
+    SequenceClassificationTask,
+)
 from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import SupervisedRun
@@ -63,7 +66,7 @@ def check_free(values: flags.FlagValues, task: SupervisedTask, num_train_steps: 
         if directory and not (
             _is_trained(values, num_train_steps) and path and is_there(values, task, path)
         ):
-            directories.check_free(directory)
+            files.check_free(directory)
 
 
 def _is_trained(values: flags.FlagValues, num_train_steps: int) -> bool:
@@ -134,7 +137,7 @@ def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         return
     config = run.task.options.config
     record = run_record.find(path) or finetune_records.record(values, run.task, path)
-    with directories.whole_directory(values.span_model_dir) as temporary:
+    with files.whole_directory(values.span_model_dir) as temporary:
         bundles.write(temporary, config, weights)
         vocabulary.copy(finetune_records.read_vocabulary(values, config), temporary)
         dataclasses.replace(record, note=note).write(temporary)

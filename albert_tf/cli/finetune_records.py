@@ -12,7 +12,7 @@ from albert_tf.cli import checks, finetune_run_flags
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
-from albert_tf.tasks import feature_cache
+from albert_tf.tasks import feature_table
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.glue import GLUE_TASKS, are_two
 from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
@@ -137,7 +137,7 @@ def chooses_best(values: flags.FlagValues, examples: Sequence[Any]) -> bool:
         return False
     found = run_record.find(values.output_dir)
     own = found.data.get("dev") if found else None
-    return values.do_train or own in (None, feature_cache.digest(examples))
+    return values.do_train or own in (None, feature_table.examples_digest(examples))
 
 
 def write(values: flags.FlagValues, words: Vocabulary, now: RunRecord, resumes: bool) -> None:

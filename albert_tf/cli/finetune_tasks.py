@@ -10,21 +10,23 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, files
 from albert_tf.cli import finetune_flags, shared_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.run_record import SINGLE_LABEL
-from albert_tf.tasks import class_weights, conll, table, tag_scores, token_classification
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
+from albert_tf.storage import checkpoint, files
+from albert_tf.tasks import classification, conll, table, token_classification
+from albert_tf.tasks.classification import (
+    MultiLabelTask,
+    MultipleChoiceTask,
+    SequenceClassificationTask,
+    TextWindows,
+)
 from albert_tf.tasks.glue import GLUE_TASKS, OF_MNLI, read_glue
-from albert_tf.tasks.multilabel import MultiLabelTask
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
+from albert_tf.tasks.question_answering import SquadSettings, SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.race import LETTERS, LEVELS, read_race
-from albert_tf.tasks.squad_predictions import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample, read_squad
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
-from albert_tf.tasks.text_windows import TextWindows
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
@@ -87,7 +89,9 @@ def weigh_classes(values: flags.FlagValues, task: SupervisedTask, examples: Sequ
         )
     assert isinstance(task, SequenceClassificationTask)
     labels = [example.label for example in examples]
-    task.class_weights = class_weights.of_text(values.class_weights, task.classes, labels)
+    task.class_weights = classification.parse_class_weights(
+        values.class_weights, task.classes, labels
+    )
     pairs = zip(task.classes, task.class_weights, strict=True)
     logging.info("class weights: %s", ", ".join(f"{name} {weight:.4g}" for name, weight in pairs))
 
@@ -149,7 +153,7 @@ def _token_task(values: flags.FlagValues, common: _Common) -> tuple[SupervisedTa
     def read(split: str) -> list[Any]:
         examples = conll.read_sentences(_file(values, split), classes, split != "test")
         if split != "train" and token_classification.is_labelled(examples):
-            tag_scores.check_installed(classes)
+            token_classification.check_seqeval(classes)
         return examples
 
     return TokenClassificationTask(*common, classes), read

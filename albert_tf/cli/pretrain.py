@@ -9,7 +9,6 @@ import os
 
 from absl import flags, logging
 
-from albert_tf import checkpoint, errors, files, hub
 from albert_tf.cli import (
     backend,
     checks,
@@ -19,12 +18,13 @@ from albert_tf.cli import (
     shared_flags,
 )
 from albert_tf.config import AlbertConfig
+from albert_tf.console import errors
 from albert_tf.conversion import layouts
 from albert_tf.records import input_files, input_pipeline
-from albert_tf.records.dynamic_masking import DynamicMasking
-from albert_tf.records.feature_spec import FeatureSpec
+from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
-from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
+from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
+from albert_tf.storage import checkpoint, files, hub
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
 from albert_tf.training.devices import Devices, InputFn

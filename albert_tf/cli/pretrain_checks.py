@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from absl import flags, logging
 
-from albert_tf import cluster
 from albert_tf.cli import checks, pretrain_flags, shared_flags
 from albert_tf.config import AlbertConfig
+from albert_tf.console import tf_config
 from albert_tf.generator import masking_flags
 from albert_tf.training.devices import Devices
 
@@ -21,7 +21,7 @@ def check_flags(values: flags.FlagValues, config: AlbertConfig) -> None:
     """
     if not values.do_train and not values.do_eval:
         raise ValueError("nothing to do: set --do_train or --do_eval")
-    if not values.do_train and cluster.num_workers() > 1:
+    if not values.do_train and tf_config.num_workers() > 1:
         # Before anything connects: the processes that train would take it for one of them.
         raise ValueError(_ALONE)
     shared_flags.check_output_dir(values)

@@ -10,7 +10,7 @@ from absl import flags
 from albert_tf.cli import recipes, shared_flags
 from albert_tf.generator import masking_flags
 from albert_tf.records.masking import MaskingSettings, count_full_row
-from albert_tf.records.specs import RowFormat
+from albert_tf.records.spec import RowFormat
 from albert_tf.scripts import FlagGroup
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import files
 from albert_tf.cli import checks
-from albert_tf.text_files import read_json_object
+from albert_tf.storage import files
+from albert_tf.storage.text_files import read_json_object
 
 _RECORD_FILE = "pretraining.json"
 # All that shapes the weights of a run, besides its model and its records.

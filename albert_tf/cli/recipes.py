@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from albert_tf import shipped
+from albert_tf import config
 from albert_tf.cli.finetune_run_flags import SAME
 from albert_tf.scripts import FlagGroup
 
@@ -18,7 +18,7 @@ def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
         "recipe",
         None,
         "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
-        f"One of {', '.join(shipped.recipes(script))}.",
+        f"One of {', '.join(config.shipped_recipes(script))}.",
     )
 
 
@@ -38,7 +38,7 @@ def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
     name = _named(given)
     if name is None:
         return argv
-    known = shipped.recipes(script)
+    known = config.shipped_recipes(script)
     if name not in known:
         raise flags.Error(f"there is no recipe {name!r}: expected one of {', '.join(known)}")
     pairs = [*SAME.items(), *((other, flag) for flag, other in SAME.items())]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from absl import flags
 
-from albert_tf import hub
 from albert_tf.cli import backend
 from albert_tf.scripts import FlagGroup
+from albert_tf.storage import hub
 
 # Group headings.
 MODEL, TRAINING, SPEED = "Model and output", "Training", "Speed and memory"

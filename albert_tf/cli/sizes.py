@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from albert_tf import costs, errors, shipped
+from albert_tf import costs
 from albert_tf.cli import checks
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, shipped_models
+from albert_tf.console import errors
 from albert_tf.costs import Shape
 from albert_tf.tasks import step_time
 
@@ -54,7 +55,7 @@ def _markdown() -> Iterator[str]:
     yield "| model | layers | H | E | parameters in the paper | counted here |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, (title, printed) in _PAPER.items():
-        config = AlbertConfig.from_json_file(shipped.models()[name])
+        config = AlbertConfig.from_json_file(shipped_models()[name])
         sizes = (config.num_hidden_layers, config.hidden_size, config.embedding_size)
         counted = f"{costs.count_encoder(config) / 1e6:.1f}M"
         yield f"| {' | '.join(map(str, (title, *sizes, printed, counted)))} |"

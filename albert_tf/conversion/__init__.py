@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import logging
 
-from albert_tf import hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, labels, layouts
 from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.names import ENCODER, HEADS, POOLER, WORD_EMBEDDINGS, tf1_name
+from albert_tf.storage import hub
 
 if TYPE_CHECKING:
     import keras

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from albert_tf import errors, quiet, scripts
+from albert_tf import scripts
+from albert_tf.console import errors, quiet
 from albert_tf.conversion import huggingface, layouts
 
 

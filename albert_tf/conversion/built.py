@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import logging
 
-from albert_tf import conversion, hub
+from albert_tf import conversion
 from albert_tf.conversion import labels, run_record
+from albert_tf.storage import hub
 
 if TYPE_CHECKING:
     from albert_tf.model.albert import ConfiguredModel

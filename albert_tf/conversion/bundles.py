@@ -1,17 +1,19 @@
-"""TensorFlow bundles: checkpoints of the release, ours and albert_zh's, TF-Hub, SavedModels."""
+"""TensorFlow's checkpoints: the release's own, TF-Hub modules, and those of albert_zh."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from absl import logging
 
-from albert_tf import checkpoint, files, wire
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import albert_zh, names, values
+from albert_tf.conversion import names, values
+from albert_tf.storage import checkpoint, files, protobuf
 
 LOOKED_FOR = (
     "saved_model.pb (SavedModel, TF-Hub), checkpoint or model.ckpt-best.index (the release's, ours)"
@@ -49,8 +51,8 @@ def read_config(path: str) -> AlbertConfig:
       ValueError: If it is not a valid config, or there are several.
     """
     config = AlbertConfig.from_json_file(_config_file(path))
-    if albert_zh.recognises(checkpoint.tensor_names(_prefix(path))):
-        return albert_zh.fold_config(config)
+    if is_albert_zh(checkpoint.tensor_names(_prefix(path))):
+        return fold_albert_zh_config(config)
     return config
 
 
@@ -105,7 +107,7 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
         if values.is_float(value) and not _NOT_WEIGHTS.search(name)
     }
     weights = values.as_float32(weights, path)
-    return albert_zh.fold(weights, path) if albert_zh.recognises(weights) else weights
+    return fold_albert_zh(weights, path) if is_albert_zh(weights) else weights
 
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
@@ -133,12 +135,12 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
 
 def _variables(graph: Any) -> Iterator[tuple[str, str]]:
     """Yields pairs of variable and tensor names from a TrackableObjectGraph."""
-    for number, node in wire.fields(graph):
+    for number, node in protobuf.fields(graph):
         if number != 1:
             continue
-        for kind, attribute in wire.fields(node):
+        for kind, attribute in protobuf.fields(node):
             if kind == 2:
-                stored: dict[int, Any] = dict(wire.fields(attribute))
+                stored: dict[int, Any] = dict(protobuf.fields(attribute))
                 yield stored.get(2, b"").decode(), stored.get(3, b"").decode()
 
 
@@ -155,3 +157,61 @@ def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
     files.replace(os.path.join(directory, CONFIG_FILE), config.to_json())
+
+
+_NAMES = names.Renaming(names.ALBERT_ZH_NAMES)
+_TABLE = names.WORD_EMBEDDINGS
+_PROJECTION = f"{_TABLE}_2"
+# The released models have at most 32. A larger product than this could exhaust memory.
+_MOST_HIDDEN_PER_EMBEDDING = 64
+
+
+def is_albert_zh(tensors: Iterable[str]) -> bool:
+    """Returns whether tensors with these names come from such a checkpoint."""
+    return any(name.startswith(names.ALBERT_ZH_LAYER) for name in tensors)
+
+
+def fold_albert_zh_config(config: AlbertConfig) -> AlbertConfig:
+    """Returns the config of the model that `fold` makes."""
+    return dataclasses.replace(config, embedding_size=config.hidden_size)
+
+
+def fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Renames weights, and multiplies the two factors of the embedding.
+
+    Args:
+      weights: `<float32>` arrays by their names.
+      path: Their source, for messages.
+
+    Returns:
+      The same by the release's names, with one table `<float32>[V, H]`.
+
+    Raises:
+      ValueError: If the factors do not fit each other, or a weight occurs under both names.
+    """
+    renamed = {_NAMES.backward(name) or name: value for name, value in weights.items()}
+    if len(renamed) != len(weights):
+        raise ValueError(
+            f"{path} contains weights under albert_zh's names and under the release's: keep one set"
+        )
+    none = np.empty(0)
+    table, projection = renamed.get(_TABLE, none), renamed.pop(_PROJECTION, none)
+    shapes = [*table.shape, *projection.shape]
+    if len(shapes) != 4 or shapes[1] != shapes[2]:
+        raise ValueError(
+            f"{path} is damaged: {_TABLE} {list(table.shape)} can't be multiplied by {_PROJECTION} "
+            f"{list(projection.shape)}"
+        )
+    vocab_size, width, _, hidden = shapes
+    if hidden > _MOST_HIDDEN_PER_EMBEDDING * width:
+        raise ValueError(
+            f"{path} is damaged: it maps embeddings of size {width} to size {hidden}, which is "
+            "implausible"
+        )
+    product = table.astype(np.float64) @ projection.astype(np.float64)
+    logging.info(
+        "%s: word_embeddings @ word_embeddings_2 is loaded as one table (E = H = %d): training "
+        "updates all of its %d x %d numbers, whereas albert_zh trains %d x %d and %d x %d",
+        *(path, hidden, vocab_size, hidden, *shapes),
+    )
+    return {**renamed, _TABLE: product.astype(np.float32)}

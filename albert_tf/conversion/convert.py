@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from absl import logging
 
-from albert_tf import conversion, directories
+from albert_tf import conversion
 from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import (
     bundles,
@@ -28,8 +28,9 @@ from albert_tf.conversion.names import (
     SPAN_HEAD,
     SQUAD_V2_HEADS,
 )
-from albert_tf.conversion.source import Source, read
-from albert_tf.model import albert, finetuning, heads, tagging
+from albert_tf.conversion.stored import Source, read
+from albert_tf.model import albert, finetuning, heads
+from albert_tf.storage import files
 from albert_tf.text import vocabulary
 
 
@@ -75,11 +76,11 @@ def convert(
             "`architecture` applies only to a conversion to Hugging Face's layout: leave it out, "
             "or convert to that"
         )
-    directories.check_free(output_dir)
+    files.check_free(output_dir)
     source = read(path, config_file, spm_model_file, vocab_file, do_lower_case, drop)
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
-    with directories.whole_directory(output_dir) as directory:
+    with files.whole_directory(output_dir) as directory:
         options = {"architecture": architecture} if layout == "huggingface" else {}
         what = _WRITERS[layout](directory, source, **options)
         lost = _lost(directory, source, layout)
@@ -171,7 +172,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         longest = source.config.max_position_embeddings
         vocabulary.write_hugging_face(source.vocabulary, directory, longest)
     card = model_card.text(source.path, source.run, architecture, source.config, source.labels)
-    directories.write_text(os.path.join(directory, "README.md"), card)
+    files.write_text(os.path.join(directory, "README.md"), card)
     if source.run and source.run.architecture in ("", architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"
@@ -217,8 +218,8 @@ def _classifier(source: Source) -> keras.Model:
     architecture = source.run.architecture if source.run else ""
     if architecture == finetuning.AlbertForMultipleChoice.__name__:
         return finetuning.AlbertForMultipleChoice(source.config)
-    if architecture == tagging.AlbertForTokenClassification.__name__:
-        return tagging.AlbertForTokenClassification(source.config, source.num_labels)
+    if architecture == finetuning.AlbertForTokenClassification.__name__:
+        return finetuning.AlbertForTokenClassification(source.config, source.num_labels)
     return finetuning.AlbertForSequenceClassification(source.config, source.num_labels)
 
 
@@ -235,7 +236,7 @@ def _write_keras(directory: str, source: Source) -> str:
     for name, value in source.weights.items():
         named[name].assign(value)
     model.save(os.path.join(directory, "model.keras"))
-    directories.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
+    files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
     _copy_beside(source, directory)
     return type(model).__name__
 

@@ -11,9 +11,9 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from albert_tf import directories, text_files
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.conversion import names, torch_files, values
+from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
@@ -275,7 +275,7 @@ def write(
         theirs |= {"pad_token_id": tokenizer.pad_id}
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     text = json.dumps(theirs, indent=2, sort_keys=True)
-    directories.write_text(os.path.join(directory, _CONFIG), text)
+    files.write_text(os.path.join(directory, _CONFIG), text)
 
 
 def _their_config(config: AlbertConfig, architecture: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import hdf5, names, values
-from albert_tf.conversion.archives import check_not_compressed
-from albert_tf.files import SMALL_BYTES
-from albert_tf.text_files import parse_json_object
+from albert_tf.conversion import names, values
+from albert_tf.conversion.values import check_not_compressed
+from albert_tf.storage.files import SMALL_BYTES
+from albert_tf.storage.text_files import parse_json_object
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
 _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
@@ -150,7 +150,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     stored: Any = (
         io.BytesIO(_read_member(file, _WEIGHTS_MEMBER)) if file.endswith(_ARCHIVE) else file
     )
-    datasets, layers = hdf5.read_hdf5(stored, file)
+    datasets, layers = values.read_hdf5(stored, file)
     weights: dict[str, np.ndarray] = {}
     for dataset, value in datasets.items():
         group, _, number = dataset.rpartition("/")

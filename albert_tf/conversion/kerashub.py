@@ -15,9 +15,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from albert_tf import directories, text_files
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import hdf5, names, values
+from albert_tf.conversion import names, values
+from albert_tf.storage import files, text_files
 
 LOOKED_FOR = "config.json with registered_name keras_hub>AlbertBackbone (KerasHub)"
 _CONFIG = "config.json"
@@ -151,7 +151,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def _read(file: str) -> dict[str, np.ndarray]:
-    datasets, _ = hdf5.read_hdf5(file, file)
+    datasets, _ = values.read_hdf5(file, file)
     weights = {name: value for name, value in datasets.items() if not name.startswith("optimizer")}
     return values.as_float32(weights, file)
 
@@ -226,7 +226,7 @@ def write(
         _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
     _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
     for name, content in configs.items():
-        directories.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
+        files.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
 
 
 def backbone_arguments(config: AlbertConfig) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from albert_tf import files
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.names import CLASSIFIER
-from albert_tf.text_files import parse_json
+from albert_tf.storage import files
+from albert_tf.storage.text_files import parse_json
 
 LABELS_FILE = "labels.jsonl"
 

@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 from absl import logging
 
-from albert_tf import files, hub
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
+from albert_tf.storage import files, hub
 
 # What convert writes.
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from albert_tf import eval_results, hub
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.run_record import RunRecord
+from albert_tf.storage import eval_results, hub
 
 # Hugging Face's class -> its name of the task.
 _PIPELINES = {

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf import files
 from albert_tf.conversion import huggingface, keras_files
-from albert_tf.text_files import json_member, read_json_object
+from albert_tf.storage import files
+from albert_tf.storage.text_files import json_member, read_json_object
 
 RECORD_FILE = "run.json"
 # The problem_type of texts with one label, with any number of them, and with a number.

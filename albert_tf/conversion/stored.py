@@ -1,4 +1,4 @@
-"""A stored model as the user names it: weights, and what is beside them or given instead."""
+"""A stored model as the user names it, checked against the models that we have."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from albert_tf import conversion, hub
+from albert_tf import conversion
 from albert_tf.config import AlbertConfig
+from albert_tf.storage import hub
 from albert_tf.text import vocabulary
 
 if TYPE_CHECKING:
     from albert_tf.model.albert import ConfiguredModel
+from collections.abc import Mapping
+
+import numpy as np
+from absl import logging
+
+from albert_tf.conversion import labels, layouts, run_record
+from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
+from albert_tf.conversion.run_record import RunRecord
+from albert_tf.model import finetuning, heads
+from albert_tf.text.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +67,145 @@ class Stored:
         replace = bool(self.albert_config_file)
         report = conversion.load_weights(model, self.path, replace_config=replace, classes=classes)
         return conversion.lacking(model, report)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model to convert.
+
+    Attributes:
+      path: Where it was read.
+      config: The model's.
+      weights: `<float32>` arrays by the release's names.
+      vocabulary: Its vocabulary, if there is one.
+      labels: Names of its classes, if there are any.
+      run: What it was fine-tuned for, and how, if it is known.
+    """
+
+    path: str
+    config: AlbertConfig
+    weights: Mapping[str, np.ndarray]
+    vocabulary: Vocabulary | None = None
+    labels: tuple[str, ...] = ()
+    run: RunRecord | None = None
+
+    @property
+    def num_labels(self) -> int:
+        """Number of outputs of the classifier's head; 0 without one."""
+        return np.size(self.weights.get("output_bias", ()))
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether it has the pooler's weights."""
+        return any(name.startswith(POOLER) for name in self.weights)
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Name prefixes of the heads it has."""
+        return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
+
+
+def add_pieces(source: Source, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]) -> Source:
+    """Returns the model with more pieces: a new row is the mean of rows that it had.
+
+    Args:
+      source: The model.
+      vocabulary: Of all pieces, the new ones last.
+      replaced: For each new piece, the ids whose rows it gets the mean of.
+    """
+    weights = dict(source.weights)
+    for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
+        if name in weights:
+            rows = [weights[name][list(ids)].mean(axis=0) for ids in replaced]
+            weights[name] = np.concatenate([weights[name], rows])
+    size = source.config.vocab_size + len(replaced)
+    config = dataclasses.replace(source.config, vocab_size=size)
+    return dataclasses.replace(source, config=config, weights=weights, vocabulary=vocabulary)
+
+
+def read(
+    path: str,
+    config_file: str | None = None,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    drop: Sequence[str] = (),
+) -> Source:
+    """Reads a stored model with all that belongs to it.
+
+    See convert.convert for arguments and errors.
+    """
+    path = hub.local(path)
+    layout = layouts.find(path)
+    if config_file:
+        config = AlbertConfig.from_json_file(config_file)
+        layouts.check_config(config, layout, path, replace=True)
+    else:
+        config = layout.read_config(path)
+    source = Source(path, config, _without(layout.read_weights(path), drop, path))
+    _check(source)
+    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
+    if words:
+        words.check(config)
+    names, run = labels.find(path, source.num_labels), run_record.find(path)
+    return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
+
+
+def _without(
+    weights: Mapping[str, np.ndarray], drop: Sequence[str], path: str
+) -> Mapping[str, np.ndarray]:
+    for prefix in drop:
+        dropped = sorted(name for name in weights if name.startswith(prefix))
+        if not dropped:
+            raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
+        logging.warning("dropped: %s", ", ".join(dropped))
+        weights = {name: value for name, value in weights.items() if name not in dropped}
+    return weights
+
+
+def _check(source: Source) -> None:
+    """Compares the stored weights with those of our models.
+
+    Raises:
+      ValueError: If some are unknown, of another shape, or missing.
+    """
+    _check_size(source)
+    expected = {
+        name: tuple(variable.shape)
+        for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
+        for name, variable in conversion.named_weights(model(source.config)).items()
+    }
+    width = source.config.hidden_size
+    count = source.num_labels
+    expected |= {"output_weights": (count, width), "output_bias": (count,)}
+    expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
+    missing = [
+        name
+        for name in expected
+        if name.startswith((ENCODER, *source.heads))
+        and name not in source.weights
+        and (source.has_pooler or not name.startswith(POOLER))
+    ]
+    unknown = sorted(set(source.weights) - set(expected))
+    wrong = [
+        f"{name} {list(value.shape)}, not {list(expected[name])}"
+        for name, value in source.weights.items()
+        if name in expected and value.shape != expected[name]
+    ]
+    for problem, listed in (("lacks", missing), ("has unknown", unknown), ("has", wrong)):
+        if listed:
+            raise ValueError(
+                f"{source.path} does not fit its config: it {problem} {', '.join(listed)}; use "
+                "the config that belongs to it, or leave out unneeded weights with `drop`"
+            )
+
+
+def _check_size(source: Source) -> None:
+    # Before any memory is allocated: another model's config may declare any size.
+    declared = source.config.num_weights
+    held = sum(value.size for value in source.weights.values())
+    if declared > 10 * held:
+        raise ValueError(
+            f"{source.path} does not fit its config, which declares more than {declared:,} "
+            f"numbers, while there are {held:,}: use the config that belongs to them"
+        )

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from albert_tf.conversion import archives
+from albert_tf.conversion import values
 
 # torch and TensorFlow can't both be loaded in one process (their LLVMs collide), and a separate
 # process limits what reading a pickle can do.
@@ -73,7 +73,7 @@ def read_pickle(path: str) -> dict[str, np.ndarray]:
             "as model.safetensors"
         )
     if zipfile.is_zipfile(path):
-        archives.check_not_compressed(path)
+        values.check_not_compressed(path)
     with tempfile.TemporaryDirectory() as folder:
         target = os.path.join(folder, "model.safetensors")
         process = subprocess.run(

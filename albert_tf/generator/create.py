@@ -25,11 +25,11 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import errors, figures, files, quiet
-from albert_tf.generator import blocks, documents, processes, text_flags, workers
+from albert_tf.console import errors, figures, quiet
+from albert_tf.generator import documents, plots, text_flags, workers
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator.extra import plots
 from albert_tf.generator.report import Report, report_path
+from albert_tf.storage import files
 
 
 def create_pretraining_data(values: flags.FlagValues) -> Report:
@@ -94,7 +94,7 @@ def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, A
     recipe = generator_flags.read_recipe(values, tokenizer)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
-        blocks.cut_blocks,
+        documents.cut_blocks,
         functools.partial(
             documents.read_documents,
             settings=text_flags.read_text_settings(values),
@@ -156,15 +156,13 @@ def run_locally(
     from albert_tf.training.progress import ProgressBar
 
     if num_processes is None:
-        num_processes = processes.count_cores()
+        num_processes = workers.count_cores()
     with shards.open_run(plan.output_files, settings) as shard_run:
         # A copy: without TensorFlow, workers can only read local files.
         vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
         job = workers.Job(vocabulary, plan.recipe, shard_run.folder)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
-        made = processes.map_in_order(
-            functools.partial(workers.make_part, job), text, num_processes
-        )
+        made = workers.map_in_order(functools.partial(workers.make_part, job), text, num_processes)
         bar = ProgressBar(input_bytes, shard_run.start.position)
         so_far = shard_run.report
         with bar, contextlib.closing(made):
@@ -181,7 +179,7 @@ def run_locally(
 
 def _import_beam() -> ModuleType:
     try:
-        from albert_tf.generator.extra import beam
+        from albert_tf.generator import beam
     except ImportError as error:
         raise ImportError(
             f"`runner=beam` needs the package {error.name!r}, which is not installed: "

@@ -1,12 +1,258 @@
-"""Reads text as a stream of documents."""
+"""Files -> documents -> shards -> blocks of sentences that fit in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import dataclasses
+import html
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from albert_tf.generator import formats
-from albert_tf.generator.formats import TextSettings
+from absl import logging
+
+from albert_tf.generator.lines import ParquetText, TextFile
+from albert_tf.storage import parquet_files
+
+if TYPE_CHECKING:
+    pass
+
+
+# A line of JSON must fit in memory as a whole.
+MAX_JSON_LINE_BYTES = 2**25
+
+_DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
+_JSON_LINES = re.compile(r"\.(jsonl|ndjson|json)(\.gz|\.bz2|\.zst)?$")
+_ARCHIVE = re.compile(r"\.(tar|tar\.\w+|tgz)$")
+_WHITE_SPACE = re.compile(r"\s")
+# The last kana or Chinese character of a sentence.
+_BEFORE_STOP = re.compile(r"(?<=[\u3040-\u9fff])[\u3040-\u9fff](?=[\u3002\uff01\uff1f])")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings:
+    """How text is stored.
+
+    Attributes:
+      input_format: A name in PARSERS.
+        lines: one sentence per line, a blank line between documents.
+        paragraphs: one paragraph per line, a blank line between documents.
+        jsonl: one JSON object per line, each a document; line breaks in its text end sentences.
+        wikipedia: WikiExtractor's output: `<doc ... title="...">`, the title, paragraphs with
+          HTML entities, `</doc>`. The title is dropped.
+        parquet: a .parquet file, each row a document; line breaks in its text end sentences.
+      mode: "r" requires UTF-8, "rb" drops bytes that are not UTF-8.
+      text_field: Name of the text in a JSON object, or of its column.
+      language: ISO 639 code for splitting sentences (unused by "lines").
+
+    Raises:
+      ValueError: If a value is not as described.
+    """
+
+    input_format: str = "lines"
+    mode: str = "r"
+    text_field: str = "text"
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        if self.input_format not in PARSERS:
+            raise ValueError(
+                f"`input_format` must be one of {', '.join(PARSERS)}, got {self.input_format!r}"
+            )
+        if self.mode not in ("r", "rb"):
+            raise ValueError(f"`input_file_mode` must be 'r' or 'rb', got {self.mode!r}")
+        if not _LANGUAGE.fullmatch(self.language):
+            raise ValueError(f"`language` must be a code such as en or zh, got {self.language!r}")
+
+
+class Sentences(NamedTuple):
+    """The next sentences of a file, and whether they complete their document."""
+
+    sentences: list[str]
+    ends_document: bool
+
+
+# Takes what `open_text` returns for its format.
+Parser = Callable[[Any], Iterator[Sentences]]
+
+
+def make_parser(settings: TextSettings) -> Parser:
+    """Returns the function that finds documents in a file.
+
+    Raises:
+      ValueError: If the sentence splitter is needed and not installed.
+    """
+    return PARSERS[settings.input_format](settings)
+
+
+def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
+    """Opens a file for the settings' parser.
+
+    Raises:
+      ValueError: If it is an archive; if it is a .parquet file or one of JSON Lines, and the
+        format another; see also TextFile, ParquetText.
+    """
+    if _ARCHIVE.search(path):
+        raise ValueError(f"{path} is an archive: unpack it, and name the files in it")
+    errors = "strict" if settings.mode == "r" else "ignore"
+    if settings.input_format == "parquet":
+        return ParquetText(path, errors)
+    if path.endswith(parquet_files.ENDING):
+        raise ValueError(f"{path} is not plain text: read it with `input_format=parquet`")
+    if _JSON_LINES.search(path) and settings.input_format != "jsonl":
+        raise ValueError(f"{path} is not plain text: read it with `input_format=jsonl`")
+    return TextFile(path, errors)
+
+
+def check_text(path: str, settings: TextSettings) -> None:
+    """Checks that a file can be opened, and that a .parquet file has the column of the text.
+
+    Raises:
+      ValueError, OSError: If not; see `open_text`.
+    """
+    with open_text(path, settings) as file:
+        if isinstance(file, ParquetText):
+            file.check(settings.text_field)
+
+
+def _make_lines_parser(settings: TextSettings) -> Parser:
+    def parse(file: TextFile) -> Iterator[Sentences]:
+        for line in file.lines():
+            yield Sentences([line] if line else [], not line)
+
+    return parse
+
+
+def _make_paragraphs_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: TextFile) -> Iterator[Sentences]:
+        for line in file.lines():
+            yield Sentences(split(line), not line)
+
+    return parse
+
+
+def _make_jsonl_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: TextFile) -> Iterator[Sentences]:
+        for line in file.whole_lines(MAX_JSON_LINE_BYTES):
+            if line:
+                yield from _document(file, split, _read_field(line, settings.text_field, file))
+
+    return parse
+
+
+def _make_parquet_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: ParquetText) -> Iterator[Sentences]:
+        for text in file.cells(settings.text_field):
+            yield from _document(file, split, _checked_text(text, settings.text_field, file))
+
+    return parse
+
+
+def _document(
+    file: TextFile | ParquetText, split: Callable[[str], list[str]], text: str
+) -> Iterator[Sentences]:
+    for paragraph in file.lines_within(text):
+        yield Sentences(split(paragraph), False)
+    yield Sentences([], True)
+
+
+def _read_field(line: str, name: str, file: TextFile) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.here} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{file.here}: expected a JSON object, got a {type(record).__name__}")
+    if name not in record:
+        raise ValueError(
+            f"{file.here} has no field {name!r}; its fields are "
+            f"{', '.join(map(repr, record)) or 'none'}: set `text_field` to the field with the "
+            "text"
+        )
+    return _checked_text(record[name], name, file)
+
+
+def _checked_text(value: Any, name: str, file: TextFile | ParquetText) -> str:
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise ValueError(f"{file.here}: field {name!r} must be a string, got a {kind}")
+    return value
+
+
+def _make_wikipedia_parser(settings: TextSettings) -> Parser:
+    split = _make_splitter(settings.language)
+
+    def parse(file: TextFile) -> Iterator[Sentences]:
+        opened_by, title = "", None
+        for line in file.lines():
+            tag = _DOC_TAG.fullmatch(line)
+            if tag and not opened_by:
+                opened_by, title = file.here, html.unescape(tag["title"] or "")
+            elif line == "</doc>" and opened_by:
+                opened_by = ""
+                yield Sentences([], True)
+            elif opened_by and not tag:
+                paragraph = html.unescape(line)
+                if paragraph != title:
+                    yield Sentences(split(paragraph), False)
+                title = None if line else title
+            elif line:
+                expected = "</doc>" if opened_by else "<doc ...>"
+                raise ValueError(f"{file.here}: expected {expected}, got {line[:40]!r}")
+        if opened_by:
+            raise ValueError(
+                f"{opened_by}: the document has no </doc>: check that the file is complete"
+            )
+
+    return parse
+
+
+def _make_splitter(language: str) -> Callable[[str], list[str]]:
+    """Returns a function that splits a paragraph into sentences.
+
+    Args:
+      language: ISO 639 code; one unknown to the library gets general rules.
+
+    Raises:
+      ValueError: If the library is not installed.
+    """
+    try:
+        import sentencex
+    except ImportError as error:
+        raise ValueError(
+            "the package 'sentencex', which splits text into sentences, is not installed: pip "
+            "install 'albert_tf[data]', or give one sentence per line, with `input_format=lines`"
+        ) from error
+
+    def split(paragraph: str) -> list[str]:
+        # sentencex panics on a no-break space before a full stop, and from each full stop looks
+        # back to the last space or slash: in Chinese, often to the start. Its pieces join to what
+        # it is given, so their lengths are right for the paragraph as well.
+        prepared = _BEFORE_STOP.sub("/", _WHITE_SPACE.sub(" ", paragraph))
+        pieces = sentencex.segment(language, prepared)
+        ends = itertools.accumulate(map(len, pieces), initial=0)
+        stripped = (paragraph[start:end].strip() for start, end in itertools.pairwise(ends))
+        return [sentence for sentence in stripped if sentence]
+
+    return split
+
+
+PARSERS: dict[str, Callable[[TextSettings], Parser]] = {
+    "lines": _make_lines_parser,
+    "paragraphs": _make_paragraphs_parser,
+    "jsonl": _make_jsonl_parser,
+    "wikipedia": _make_wikipedia_parser,
+    "parquet": _make_parquet_parser,
+}
+
 
 # Longer documents are cut here, so that text without blank lines can't exhaust memory.
 MAX_DOCUMENT_SENTENCES = 50_000
@@ -45,22 +291,20 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
-    parser = formats.make_parser(settings)
+    parser = make_parser(settings)
     for path in files:
-        formats.check_text(path, settings)  # Before the work begins.
+        check_text(path, settings)  # Before the work begins.
     return _read_all(files, parser, settings)
 
 
-def _read_all(
-    files: Sequence[str], parser: formats.Parser, settings: TextSettings
-) -> Iterator[Document]:
+def _read_all(files: Sequence[str], parser: Parser, settings: TextSettings) -> Iterator[Document]:
     for file_index, path in enumerate(files):
-        with formats.open_text(path, settings) as file:
+        with open_text(path, settings) as file:
             for sentences in _gather(parser(file)):
                 yield Document(sentences, file_index, file.consumed_bytes())
 
 
-def _gather(parts: Iterator[formats.Sentences]) -> Iterator[list[str]]:
+def _gather(parts: Iterator[Sentences]) -> Iterator[list[str]]:
     document: list[str] = []
     num_chars = 0
     for sentences, ends_document in parts:
@@ -75,3 +319,99 @@ def _gather(parts: Iterator[formats.Sentences]) -> Iterator[list[str]]:
             document, num_chars = [], 0
     if document:
         yield document
+
+
+class Place(NamedTuple):
+    """Where in the stream a document ends and the next begins.
+
+    Attributes:
+      file_index: The file of the last document.
+      documents_of_file: Documents up to here, in that file.
+      documents: Documents up to here, in all files.
+      position: Stored bytes up to here, in all files.
+    """
+
+    file_index: int = 0
+    documents_of_file: int = 0
+    documents: int = 0
+    position: int = 0
+
+
+class TextBlock(NamedTuple):
+    """Consecutive documents that serve as each other's random documents.
+
+    Attributes:
+      shard: The shard they all belong to.
+      first_document: Corpus number of the first document.
+      documents: The sentences of each.
+      end: Where the last document ends.
+    """
+
+    shard: int
+    first_document: int
+    documents: list[list[str]]
+    end: Place
+
+
+def cut_blocks(
+    read: Callable[[Sequence[str]], Iterator[Document]],
+    files: Sequence[str],
+    file_sizes: Sequence[int],
+    num_shards: int,
+    block_chars: int,
+    start: Place,
+    first_shard: int,
+) -> Iterator[TextBlock]:
+    """Reads documents and cuts where a shard ends or a block is full.
+
+    A shard is a region of the stored bytes and holds the documents that begin there; but no shard
+    is skipped, however long the document before it, of which a line warns. Where blocks and
+    shards end depends only on the files, `num_shards` and `block_chars`.
+
+    Args:
+      read: documents.read_documents, with its settings bound.
+      files: What to read.
+      file_sizes: Their stored sizes in bytes.
+      num_shards: Number of regions.
+      block_chars: Number of characters that fill a block.
+      start: Where `first_shard` begins; documents before it are skipped.
+      first_shard: Number of the first shard to cut.
+    """
+    total = max(sum(file_sizes), 1)
+    begins = [0, *itertools.accumulate(file_sizes)]
+    shard, place = first_shard - 1, start
+    block: list[list[str]] = []
+    first_document, chars = start.documents, 0
+    is_warned = False
+    rest = itertools.islice(read(files[start.file_index :]), start.documents_of_file, None)
+    for document in rest:
+        reached = min(place.position * num_shards // total, num_shards - 1)
+        region = min(shard + 1, reached)
+        if region < reached and not is_warned:
+            _warn_of_long_document(place.documents, num_shards)
+            is_warned = True
+        if block and (region != shard or chars >= block_chars):
+            yield TextBlock(shard, first_document, block, place)
+            block, first_document, chars = [], place.documents, 0
+        shard = region
+        block.append(document.sentences)
+        chars += sum(map(len, document.sentences))
+        file_index = start.file_index + document.file_index
+        is_same_file = file_index == place.file_index
+        place = Place(
+            file_index,
+            place.documents_of_file + 1 if is_same_file else 1,
+            place.documents + 1,
+            begins[file_index] + document.offset,
+        )
+    if block:
+        yield TextBlock(shard, first_document, block, place)
+
+
+def _warn_of_long_document(number: int, num_shards: int) -> None:
+    logging.warning(
+        "document %d fills more than one of the %d output files: each should hold many documents, "
+        "and if the last hold none, the run fails at its end: write fewer files",
+        number,
+        num_shards,
+    )

@@ -8,8 +8,8 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf import scripts
-from albert_tf.generator import instances, masking_flags, text_flags
-from albert_tf.generator.pairs import PairSettings
+from albert_tf.generator import examples, masking_flags, text_flags
+from albert_tf.generator.examples import PairSettings
 from albert_tf.records import masking
 from albert_tf.scripts import FlagGroup
 from albert_tf.text.tokenization import Tokenizer
@@ -203,7 +203,7 @@ def list_settings(values: flags.FlagValues) -> dict[str, Any]:
     return {name: values[name].value for name in names if name not in _WITHOUT_EFFECT}
 
 
-def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Recipe:
+def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> examples.Recipe:
     """Returns how instances are made; warns of flags that leave tokens unmasked.
 
     Raises:
@@ -222,7 +222,7 @@ def read_recipe(values: flags.FlagValues, tokenizer: Tokenizer) -> instances.Rec
             f"--{given[0]} has no effect with --masking=dynamic, which writes no masks: set "
             f"--{its_name} of albert-pretrain instead"
         )
-    return instances.Recipe(
+    return examples.Recipe(
         pairs=PairSettings(
             max_seq_length=values.max_seq_length,
             short_seq_prob=values.short_seq_prob,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, BinaryIO
 
-from albert_tf import files
-from albert_tf.parquet_files import ParquetFile
+from albert_tf.storage import files
+from albert_tf.storage.parquet_files import ParquetFile
 
 # Longer lines are cut at white space: text without line breaks can't exhaust memory.
 MAX_LINE_BYTES = 2**20

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
-from albert_tf.generator.instances import Instances, Recipe, TokenBlock
-from albert_tf.generator.pairs import SegmentPair
-from albert_tf.records.specs import NUM_SPECIALS
+from albert_tf.generator.examples import Instances, Recipe, SegmentPair, TokenBlock
+from albert_tf.records.spec import NUM_SPECIALS
+from albert_tf.storage import files
 
 SCHEMA_VERSION = 3
 # Words of any language are shorter, even letter by letter; they are masked whole.

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 import sentencepiece
 from absl import flags
 
-from albert_tf import errors, files, quiet
+from albert_tf.console import errors, quiet
 from albert_tf.generator import documents
 from albert_tf.generator.text_flags import define_text_flags, read_text_settings
 from albert_tf.scripts import FlagGroup
+from albert_tf.storage import files
 from albert_tf.text.sentence_piece import preprocess_text
 
 # The release's spm_train command line (its README, section SentencePiece).

@@ -23,10 +23,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files
-from albert_tf.generator.blocks import Place
+from albert_tf.generator.documents import Place
 from albert_tf.generator.report import Report, WrongVocabularyError
 from albert_tf.generator.workers import Part
+from albert_tf.storage import files
 from albert_tf.training import run_lock
 
 

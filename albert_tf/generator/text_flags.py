@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from albert_tf.generator.formats import TextSettings
+from albert_tf.generator.documents import TextSettings
 from albert_tf.scripts import FlagGroup
 
 

@@ -1,25 +1,109 @@
-"""A worker's job: makes part of a shard from a block of text, without TensorFlow."""
+"""The plan of a run; its blocks are made in parallel processes, with results in order."""
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import dataclasses
 import functools
 import hashlib
+import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 
-from albert_tf import files
-from albert_tf.generator import instances, packing
-from albert_tf.generator.blocks import Place, TextBlock
+from albert_tf.generator import examples
+from albert_tf.generator.documents import Place, TextBlock
+from albert_tf.generator.examples import pack_rows
 from albert_tf.generator.report import Report
-from albert_tf.records import specs
 from albert_tf.records.example_encoding import frame_records
+from albert_tf.records.spec import compact_spec, pretraining_spec
+from albert_tf.storage import files
 from albert_tf.text import tokenization, vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def count_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], num_processes: int
+) -> Generator[Result, None, None]:
+    """Yields function(item) for every item, in the order of the items.
+
+    At most twice as many items as processes are in flight. With one process, this one computes;
+    otherwise new ones do, started by `spawn`, which is safe whatever libraries are loaded here.
+    They end with this iterator, and when this process ends for any reason: close the iterator
+    (contextlib.closing) if it may be abandoned early.
+
+    Args:
+      function: Picklable, as are items and results.
+      items: Read as needed.
+      num_processes: Number of processes.
+
+    Raises:
+      ChildProcessError: If a process was killed.
+      Exception: Whatever the function or the iterator of items raised.
+    """
+    if num_processes == 1:
+        yield from map(function, items)
+        return
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        num_processes, context, initializer=_end_with, initargs=(receiver,)
+    )
+    pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+    try:
+        for item in items:
+            if len(pending) == 2 * num_processes:
+                yield pending.popleft().result()
+            pending.append(pool.submit(function, item))
+        while pending:
+            yield pending.popleft().result()
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a worker process was killed, perhaps because memory ran out: try again with a lower "
+            "`num_processes`"
+        ) from error
+    finally:
+        sender.close()
+        # What nobody takes any more must not hold up the thread that sends it. Later versions of
+        # Python do the same by themselves (CPython's gh-94777).
+        queue = getattr(pool, "_call_queue", None)
+        if sys.version_info < (3, 11, 5) and queue:
+            queue._reader.close()
+        pool.shutdown(cancel_futures=True)
+        receiver.close()
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Ends this worker at once when the parent closes its end of `lifeline`, or is killed."""
+    # Ctrl-C reaches all processes of a terminal; the parent handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def wait() -> None:
+        lifeline.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
 
 _BATCH_SIZE = 256
 
@@ -96,7 +180,7 @@ class Plan(NamedTuple):
 
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
     vocabulary: VocabularyFile
-    recipe: instances.Recipe
+    recipe: examples.Recipe
     output_files: Sequence[str]
     max_unknown_share: float
 
@@ -129,7 +213,7 @@ class Job:
     """
 
     vocabulary: VocabularyFile
-    recipe: instances.Recipe
+    recipe: examples.Recipe
     folder: str
 
 
@@ -169,14 +253,14 @@ def make_part(job: Job, block: TextBlock) -> Part:
 
 
 def tokenize_block(
-    block: TextBlock, tokenizer: Tokenizer, recipe: instances.Recipe
-) -> tuple[instances.TokenBlock, Report]:
+    block: TextBlock, tokenizer: Tokenizer, recipe: examples.Recipe
+) -> tuple[examples.TokenBlock, Report]:
     """Tokenises a block and counts its content."""
     word_starts = tokenizer.word_starts(recipe.word_starts)
     false_starts = word_starts & ~tokenizer.word_starts("unicode")
     if recipe.word_separator:
         false_starts[:] = False
-    tokens = instances.tokenize_documents(
+    tokens = examples.tokenize_documents(
         block.documents, block.first_document, tokenizer, word_starts, recipe.word_separator
     )
     report = Report()
@@ -185,9 +269,9 @@ def tokenize_block(
 
 
 def _make_records(
-    block: instances.TokenBlock,
+    block: examples.TokenBlock,
     tokenizer: Tokenizer,
-    recipe: instances.Recipe,
+    recipe: examples.Recipe,
     report: Report,
 ) -> Iterator[list[bytes]]:
     """Yields the records of a block, a batch at a time."""
@@ -195,19 +279,19 @@ def _make_records(
         return
     build: Callable[..., dict[str, Any]]
     if recipe.masking:
-        build = instances.build_examples
-        spec = specs.pretraining_spec(
+        build = examples.build_examples
+        spec = pretraining_spec(
             recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
         )
     else:
-        build = instances.build_compact_examples
-        spec = specs.compact_spec()
-    drawn = instances.draw_instances(block, recipe)
+        build = examples.build_compact_examples
+        spec = compact_spec()
+    drawn = examples.draw_instances(block, recipe)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
-        batch = instances.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-        examples: dict[str, Any] = build(block, batch, recipe, tokenizer)
-        report.count_output(batch, examples, recipe)
+        batch = examples.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
+        made: dict[str, Any] = build(block, batch, recipe, tokenizer)
+        report.count_output(batch, made, recipe)
         if recipe.max_examples_per_row > 1:
-            examples = packing.pack(examples, recipe.max_examples_per_row, tokenizer.pad_id)
-        report.count_rows(len(examples["sentence_order_labels"]), recipe)
-        yield spec.serialize_batch(examples)
+            made = pack_rows(made, recipe.max_examples_per_row, tokenizer.pad_id)
+        report.count_rows(len(made["sentence_order_labels"]), recipe)
+        yield spec.serialize_batch(made)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.inspection import inputs, tables
+from albert_tf.inspection import models
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
@@ -150,7 +150,7 @@ def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
     verbs = np.array([gap.verb for gap in gaps])[..., None]
     wrong_verbs = np.array([gap.wrong_verb for gap in gaps])[..., None]
     gains: list[float] = []
-    for count, batch in inputs.batches([gap.row for gap in gaps], _BATCH):
+    for count, batch in models.batches([gap.row for gap in gaps], _BATCH):
         places = np.arange(len(gains), len(gains) + count)
         masked = np.zeros((len(batch["input_ids"]), positions.shape[1]), np.int32)
         masked[:count] = positions[places]
@@ -167,7 +167,7 @@ def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
 
 def table(found: Mapping[str, Sequence[tuple]]) -> str:
     """Returns what was measured of models by name as the text of a .csv file."""
-    return tables.csv_text(
+    return models.csv_text(
         COLUMNS,
         (
             [name, *counts, f"{right:.4f}"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert_tf import figures
+from albert_tf.console import figures
 from albert_tf.inspection import models
-from albert_tf.model import functional
+from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
 from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
@@ -31,7 +31,7 @@ def probabilities(model: AlbertModel, features: Mapping[str, np.ndarray]) -> np.
     """
     encoder, found = model.encoder, []
     states = models.block_states(model, features)
-    masked_scores = functional.masked_scores(features["input_mask"])
+    masked_scores = layers.masked_scores(features["input_mask"])
     blocks = [block for layer, times in encoder.schedule() for block in layer * times]
     for block, x in zip(blocks, states, strict=False):
         attention = encoder.attention[block.attention]

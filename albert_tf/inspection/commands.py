@@ -8,15 +8,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from albert_tf import directories, errors, figures, files, quiet
+from albert_tf.console import errors, figures, quiet
 from albert_tf.inspection import flags
-from albert_tf.inspection.conllu import COLUMNS
+from albert_tf.inspection.models import COLUMNS
 from albert_tf.serving import arguments
+from albert_tf.storage import files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.config import AlbertConfig
     from albert_tf.conversion.stored import Stored
-    from albert_tf.inspection.probe_data import Labelled
+    from albert_tf.inspection.probes import Labelled
     from albert_tf.text.tokenization import Tokenizer
 
 _LENGTH = 128
@@ -54,21 +55,21 @@ def similarity(argv: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(argv)
     with _running(args):
-        from albert_tf.inspection import inputs, models
+        from albert_tf.inspection import models
         from albert_tf.inspection import similarity as similar
 
         paths = files.list_files(args.input_file)
-        of_records = inputs.are_records(paths)
-        lines = [] if of_records else inputs.sample(inputs.texts(paths), args.max_rows)
+        of_records = models.are_records(paths)
+        lines = [] if of_records else models.sample(models.texts(paths), args.max_rows)
         prepared = []
         for stored in _stored(args):
             config = stored.config()
             models.check_extra_layers(config, args.extra_layers)
             length = _length(args, config)
             if of_records:
-                rows = inputs.record_rows(paths, config, length, args.max_rows)
+                rows = models.record_rows(paths, config, length, args.max_rows)
             else:
-                rows = inputs.text_rows(lines, _tokenizer(stored), length)
+                rows = models.text_rows(lines, _tokenizer(stored), length)
             prepared.append((stored, rows))
         found = {}
         for stored, rows in prepared:
@@ -168,10 +169,10 @@ def probes(argv: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(argv)
     with _running(args):
-        from albert_tf.inspection import linear_probe, models
+        from albert_tf.inspection import models, probes
         from albert_tf.inspection import probes as probing
 
-        linear_probe.check_installed()
+        probes.check_installed()
         for name, task in _TASK_OF.items():
             if getattr(args, name) is not None and args.task != task:
                 raise ValueError(f"--{name} applies only to --task={task}: leave it out")
@@ -184,34 +185,34 @@ def probes(argv: Sequence[str] | None = None) -> None:
             model = models.load_encoder(stored)
             control = models.with_random_weights(model.config, args.seed)
             found[stored.path] = probing.measure(model, control, labelled, args.seed)
-        table = probing.table(found, data, args.seed)
+        table = probing.csv_table(found, data, args.seed)
         figure = probing.draw(found, data, args.seed)
         _write(args.output_dir, {"probes.csv": table.encode(), "probes.png": figure})
         print(table, end="")
 
 
 def _labelled(args: argparse.Namespace, stored: Stored) -> Labelled:
-    from albert_tf.inspection import inputs, probe_data
+    from albert_tf.inspection import models, probes
     from albert_tf.tasks.table import TableColumns
 
     config = stored.config()
     length, most = _length(args, config), args.max_examples
     if args.task == "order":
-        return probe_data.of_order(_records(args), config, length, most, args.seed)
+        return probes.of_order(_records(args), config, length, most, args.seed)
     how = (_tokenizer(stored), length, most, args.seed)
     if args.task == "neighbours":
-        return probe_data.of_neighbours(inputs.texts(files.list_files(args.input_file)), *how)
+        return probes.of_neighbours(models.texts(files.list_files(args.input_file)), *how)
     if args.task == "conllu":
-        return probe_data.of_words(args.input_file, args.column or "upos", *how)
+        return probes.of_words(args.input_file, args.column or "upos", *how)
     columns = TableColumns(args.text_column or "text", label=args.label_column or "label")
-    return probe_data.of_table(args.input_file, columns, *how, args.group_column)
+    return probes.of_table(args.input_file, columns, *how, args.group_column)
 
 
 def _records(args: argparse.Namespace) -> list[str]:
-    from albert_tf.inspection import inputs
+    from albert_tf.inspection import models
 
     paths = files.list_files(args.input_file)
-    if not inputs.are_records(paths):
+    if not models.are_records(paths):
         raise ValueError("--task=order needs records of pre-training in --input_file, not text")
     return paths
 
@@ -223,7 +224,7 @@ def _running(args: argparse.Namespace, draws: bool = True) -> Iterator[None]:
     with errors.in_one_line(flags=vars(args)):
         if draws:
             figures.check_installed("the figure", _EXTRA)
-        directories.check_free(args.output_dir)
+        files.check_free(args.output_dir)
         yield
 
 
@@ -255,6 +256,6 @@ def _tokenizer(stored: Stored) -> Tokenizer:
 
 
 def _write(directory: str, contents: Mapping[str, bytes]) -> None:
-    with directories.whole_directory(directory) as temporary:
+    with files.whole_directory(directory) as temporary:
         for name, content in contents.items():
             files.replace(os.path.join(temporary, name), content)

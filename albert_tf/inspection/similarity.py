@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import figures
-from albert_tf.inspection import inputs, models, tables
+from albert_tf.console import figures
+from albert_tf.inspection import models
 from albert_tf.model.albert import AlbertModel
 
 COLUMNS = ("model", "layer", "is_extra", "l2_distance", "angle_degrees")
@@ -28,7 +28,7 @@ def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
     Source: section 3.1 of the paper, figure 1.
     """
     total, count = np.zeros(()), 0
-    for _, batch in inputs.batches(rows):
+    for _, batch in models.batches(rows):
         real = batch["input_mask"] > 0
         states = [x[real].astype(np.float64) for x in models.layer_states(model, batch)]
         pairs = zip(states, states[1:], strict=False)
@@ -52,7 +52,7 @@ def table(found: Mapping[str, np.ndarray], extra_layers: int) -> str:
         for layer, values in enumerate(measures, start=1):
             is_extra = int(layer > len(measures) - extra_layers)
             rows.append([name, layer, is_extra, *(f"{value:.8g}" for value in values)])
-    return tables.csv_text(COLUMNS, rows)
+    return models.csv_text(COLUMNS, rows)
 
 
 def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:

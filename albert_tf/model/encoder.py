@@ -4,15 +4,83 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import dropout, functional, layers
-from albert_tf.model.repetition import loop, unroll
+from albert_tf.model import layers
 from albert_tf.types import Array
+
+Step = Callable[[Any, Any], Any]
+
+
+def loop(blocks: Sequence[Step], x: Array, times: int) -> list[Array]:
+    """Applies blocks in sequence, and the whole sequence `times` times.
+
+    A block is traced once, whatever `times` is: neither the size of the program nor the time to
+    trace and compile it grows.
+
+    Args:
+      blocks: Each maps `<float>[...]` and the iteration `<int32>[]` to `<float>[...]` of the same
+        shape and dtype.
+      x: `<float>[...]`, the input of the first block.
+      times: Number of iterations.
+
+    Returns:
+      The outputs of all blocks, `times * len(blocks)`, in order.
+    """
+    if times == 1:
+        return unroll(blocks, x, times)
+    run = _run_tensorflow if keras.backend.backend() == "tensorflow" else _run
+    last, by_block = run(blocks, x, times)
+    by_block = [ops.unstack(results, times) for results in by_block]
+    results = [result for turn in zip(*by_block, strict=True) for result in turn]
+    # The same as results[-1], whose gradient would be one of all iterations.
+    return [*results[:-1], last]
+
+
+def unroll(blocks: Sequence[Step], x: Array, times: int) -> list[Array]:
+    """Like `loop`, but unrolled: each block is traced again in each iteration."""
+    results = [x]
+    for number in range(times):
+        results += _in_turn(blocks, results[-1], number)
+    return results[1:]
+
+
+def _run(blocks: Sequence[Step], x: Array, times: int) -> tuple[Array, list[Array]]:
+    def turn(x: Array, number: Array) -> tuple[Array, list[Array]]:
+        results = _in_turn(blocks, x, number)
+        return results[-1], results
+
+    return ops.scan(turn, x, ops.arange(times))
+
+
+def _run_tensorflow(blocks: Sequence[Step], x: Array, times: int) -> tuple[Array, list[Array]]:
+    # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
+    import tensorflow as tf
+
+    def turn(number: Array, x: Array, arrays: list[Any]) -> tuple[Array, Array, list[Any]]:
+        results = [tf.ensure_shape(y, x.shape) for y in _in_turn(blocks, x, number)]
+        written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
+        return number + 1, results[-1], written
+
+    arrays = [tf.TensorArray(x.dtype, times, element_shape=x.shape) for _ in blocks]
+    _, last, arrays = tf.while_loop(
+        lambda number, *_: number < times, turn, (0, x, arrays), maximum_iterations=times
+    )
+    return last, [array.stack() for array in arrays]
+
+
+def _in_turn(blocks: Sequence[Step], x: Array, number: Array) -> list[Array]:
+    results = []
+    for block in blocks:
+        x = block(x, number)
+        results.append(x)
+    return results
+
 
 # Deeper models apply their layers in a loop, whose compile time does not grow with their number. Up
 # to this depth, the paper's largest, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
@@ -94,7 +162,7 @@ class Encoder(layers.AlbertLayer):
           num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, in order, and the last
           of them at `positions`, `<float>[B, P, H]`.
         """
-        apply_block = _BlockCaller(self, functional.masked_scores(input_mask, starts), seed)
+        apply_block = _BlockCaller(self, layers.masked_scores(input_mask, starts), seed)
         outputs = [self.to_hidden_size(embeddings)]
         for layer, times in self.schedule():
             outputs += self._apply_layer(apply_block, layer, times, outputs)
@@ -160,7 +228,7 @@ class _BlockCaller:
         """Applies a block to x; `number` is its place in the order of application."""
         attention, attention_weights = self._attention[block.attention]
         ffn, ffn_weights = self._ffn[block.ffn]
-        seed = dropout.fold_in(self._seed, 1 + dropout.SITES_PER_BLOCK * number)
+        seed = layers.fold_in(self._seed, 1 + layers.SITES_PER_BLOCK * number)
 
         # Seed and positions are captured: recomputation takes only differentiable tensors as
         # arguments.

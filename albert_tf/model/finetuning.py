@@ -1,4 +1,4 @@
-"""Models for fine-tuning: a head on an AlbertModel. Axis letters: see model/__init__.py."""
+"""The models for fine-tuning: a head on an AlbertModel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,111 @@ import keras
 from keras import ops
 
 from albert_tf.config import ConfigSource
-from albert_tf.model import functional, model_inputs, output_specs
-from albert_tf.model.finetuning_bases import ClassifierModel, FineTunedModel
-from albert_tf.model.span_heads import AnswerabilityHead, ConditionalSpanHead
+from albert_tf.model import albert, layers
+from albert_tf.model.albert import AlbertModel, ConfiguredModel
+from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
 from albert_tf.types import Array
+
+
+class FineTunedModel(ConfiguredModel):
+    """Base class of the models here: an encoder, and a head with its own dropout.
+
+    Args:
+      config: See ConfiguredModel.
+      classifier_dropout_prob: Dropout rate of the head, separate from the config's
+        `hidden_dropout_prob` and `attention_probs_dropout_prob`.
+      recompute: See ConfiguredModel.
+      **kwargs: Passed to keras.Model.
+
+    Raises:
+      ValueError: If `classifier_dropout_prob` is outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        classifier_dropout_prob: float = 0.1,
+        recompute: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, **kwargs)
+        if not 0 <= classifier_dropout_prob < 1:
+            raise ValueError(f"`classifier_dropout_prob` {classifier_dropout_prob} not in [0, 1)")
+        self.classifier_dropout_prob = classifier_dropout_prob
+        self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
+        self.seed_generator = keras.random.SeedGenerator() if classifier_dropout_prob else None
+
+    def build(self, input_shape: object = None) -> None:
+        """Creates all weights; their shapes follow from the config alone."""
+        width = self.config.hidden_size
+        of_head = (None, width) if self.reads_pooler else (None, None, width)
+        for layer in self.layers:
+            if not layer.built:
+                layer.build(of_head)
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "classifier_dropout_prob": self.classifier_dropout_prob}
+
+    def encode(
+        self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array
+    ) -> tuple[dict[str, Any], Array]:
+        """Encodes a batch.
+
+        Args:
+          inputs: See AlbertModel.
+          training: Whether to apply dropout.
+          dropout_seed: See AlbertModel.call.
+
+        Returns:
+          AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout.
+        """
+        if training and dropout_seed is None and self.seed_generator is not None:
+            dropout_seed = self.seed_generator.next()
+        outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
+        site = 1 + layers.SITES_PER_BLOCK * self.config.num_blocks
+        return outputs, layers.fold_in(dropout_seed if training else None, site)
+
+    def add_classifier(self, num_outputs: int, name: str) -> ClassifierHead:
+        """Returns a head of `num_outputs` classes with this model's dropout and dtype."""
+        return ClassifierHead(
+            self.config,
+            num_outputs,
+            self.classifier_dropout_prob,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+
+class ClassifierModel(FineTunedModel):
+    """Base class of the classifiers.
+
+    Args: see FineTunedModel; `num_labels` is the number of classes C.
+    """
+
+    default_name: str
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        num_labels: int,
+        classifier_dropout_prob: float = 0.1,
+        recompute: bool = False,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if num_labels < 1:
+            raise ValueError(f"`num_labels` must be at least 1, not {num_labels}")
+        kwargs["name"] = name or self.default_name
+        super().__init__(config, classifier_dropout_prob, recompute, **kwargs)
+        self.num_labels = num_labels
+        self.classifier = self.add_classifier(num_labels, "classifier")
+        self.build()
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "num_labels": self.num_labels}
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -26,7 +127,7 @@ class AlbertForSequenceClassification(ClassifierModel):
     Source: classifier_utils.py, create_model.
     """
 
-    output_spec = output_specs.classes_of_texts
+    output_spec = albert.text_classes_spec
     default_name = "albert_for_sequence_classification"
 
     def call(
@@ -50,7 +151,7 @@ class AlbertForMultipleChoice(FineTunedModel):
     """
 
     input_rank = 3
-    output_spec = output_specs.choices
+    output_spec = albert.choices_spec
 
     def __init__(
         self,
@@ -68,7 +169,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         """Scores the choices of a batch; see AlbertModel.call."""
-        model_inputs.check(inputs, axes="B, C, S")
+        albert.check_inputs(inputs, axes="B, C, S")
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))
@@ -92,7 +193,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
     """
 
     reads_pooler = False
-    output_spec = output_specs.spans
+    output_spec = albert.spans_spec
 
     def __init__(
         self,
@@ -142,7 +243,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     """
 
     reads_pooler = False
-    output_spec = output_specs.answers
+    output_spec = albert.answers_spec
 
     def __init__(
         self,
@@ -178,12 +279,12 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Array]:
         """Scores a batch; see the class and AlbertModel.call."""
-        model_inputs.check(inputs, "p_mask")
+        albert.check_inputs(inputs, "p_mask")
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
         beam = (self.start_n_top, self.end_n_top)
         if inputs.get("start_positions") is None:
-            sequence, p_mask = functional.with_positions(sequence, p_mask, max(beam))
+            sequence, p_mask = layers.with_positions(sequence, p_mask, max(beam))
         start_logits = self.span(sequence, p_mask)
         start_log_probs = ops.log_softmax(start_logits, axis=-1)
         result = {"cls_logits": self.answerability(sequence, start_logits, seed=seed)}
@@ -202,3 +303,27 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
             "end_top_log_probs": ops.reshape(end_top_log_probs, (-1, beam[0] * beam[1])),
             "end_top_index": ops.reshape(end_top_index, (-1, beam[0] * beam[1])),
         }
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForTokenClassification(ClassifierModel):
+    """Classifies each position of a sequence, as for names in a text or parts of speech.
+
+    Called on AlbertModel's inputs, it returns logits `<float32>[B, S, C]` for all positions, those
+    of padding included.
+
+    Args: see ClassifierModel; the dropout acts on each position's vector.
+
+    Differs: the release has no such model; its head is that of AlbertForSequenceClassification.
+    """
+
+    output_spec = albert.piece_classes_spec
+    default_name = "albert_for_token_classification"
+    reads_pooler = False
+
+    def call(
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> Array:
+        """Scores the classes of each position; see AlbertModel.call."""
+        outputs, seed = self.encode(inputs, training, dropout_seed)
+        return self.classifier(outputs["sequence_output"], seed=seed)

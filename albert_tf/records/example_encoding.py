@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.wire import field, masked_checksum
+from albert_tf.storage.protobuf import field, masked_checksum
 
 # Field numbers of the `oneof` in feature.proto.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3

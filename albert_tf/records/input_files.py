@@ -1,10 +1,12 @@
-"""Finds and counts TFRecord files, and checks them against what a run expects before it starts."""
+"""Finds, indexes and checks record files, and tells whether shards are all there."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import fnmatch
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
@@ -13,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import errors
-from albert_tf.files import (
+from albert_tf.console import errors
+from albert_tf.records.spec import Feature, FeatureSpec
+from albert_tf.storage.files import (
     check_regular,
     dump_sealed,
     exists,
@@ -23,9 +26,64 @@ from albert_tf.files import (
     read_bytes,
     replace,
 )
-from albert_tf.records import shard_names
-from albert_tf.records.datasets import untuned
-from albert_tf.records.feature_spec import Feature, FeatureSpec
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset without autotuning, whose iterators end at once.
+
+    Autotuning gives each iterator a thread that can miss the signal to end, and the iterator's end
+    waits until the thread's next round: up to as long as the iterator has existed, at most a
+    minute. Without it, `num_parallel_calls=AUTOTUNE` means one thread per core, up to 16.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+_SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
+
+
+def check_shards_of_one_run(files: Sequence[str]) -> None:
+    """Checks that files of one name are of one run of the generator: others repeat its text.
+
+    Raises:
+      ValueError: If there are shards of several runs, or a file without shards beside them.
+    """
+    counts: dict[str, str] = {}
+    whole = set(files)
+    for shard in _find_shards(files):
+        name, count = shard["name"], shard["count"]
+        if counts.setdefault(name, count) != count or name in whole:
+            raise ValueError(
+                f"input files {name}* are of several runs of the generator: remove the old ones, "
+                f"or name one set, such as {name}-*-of-{count}"
+            )
+
+
+def warn_of_missing_shards(files: Sequence[str], patterns: str) -> None:
+    """Warns of shards that the patterns ask for, but which are not among the files found."""
+    asked_for = [pattern.strip() for pattern in patterns.split(",")]
+    for name, count in dict.fromkeys(shard.groups() for shard in _find_shards(files)):
+        shards = {f"{name}-{number:05d}-of-{count}" for number in range(int(count))}
+        missing = sorted(
+            path
+            for path in shards - set(files)
+            if any(fnmatch.fnmatchcase(path, pattern) for pattern in asked_for)
+        )
+        if missing:
+            logging.warning(
+                "input files: %d of the %d shards of %s are missing, the first is %s: without "
+                "them the run goes on, but lacks their text",
+                len(missing),
+                len(shards),
+                name,
+                missing[0],
+            )
+
+
+def _find_shards(files: Sequence[str]) -> list[re.Match[str]]:
+    return [shard for path in files if (shard := _SHARD.fullmatch(path))]
+
 
 # Read at a time.
 READ_BYTES = 8 << 20
@@ -61,8 +119,8 @@ def find_files(patterns: str) -> list[str]:
         by its name, not of records, or shards are of several runs of the generator.
     """
     files = list_files(patterns)
-    shard_names.check_one_run(files)
-    shard_names.warn_of_missing(files, patterns)
+    check_shards_of_one_run(files)
+    warn_of_missing_shards(files, patterns)
     for path in files:
         if path.endswith((".unfinished", ".unfinished.json")):
             raise ValueError(

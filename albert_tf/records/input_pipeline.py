@@ -1,25 +1,72 @@
-"""From TFRecord files to batches, in an order that a resumed run can reproduce.
-
-The examples of a run form one sequence that depends only on the files and the seed. Step t of a
-run with global batch B consumes examples [t * B, (t + 1) * B), however many replicas share them,
-so a run resumed at step t needs only t.
-
-Files follow their text, which often follows time or topic. So an epoch doesn't read them from
-their beginning: it visits stretches of a few records each, of all files, in random order.
-"""
+"""Records -> batches, in an order and with masks that are functions of the seed."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.files import is_remote
-from albert_tf.records.feature_spec import FeatureSpec
+from albert_tf.records import masking, spec
 from albert_tf.records.input_files import READ_BYTES, STRETCH, FileIndex
+from albert_tf.records.spec import FeatureSpec
+from albert_tf.storage.files import is_remote
 from albert_tf.types import Features
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicMasking:
+    """Turns a batch of compact records into the features of pretraining_spec.
+
+    NumPy draws the masks in this process: a dataset on another machine can't call it.
+
+    Attributes:
+      row_format: Format of the records' rows.
+      settings: How much is masked, and with what.
+      seed: Determines all masks, together with the places.
+    """
+
+    row_format: spec.RowFormat
+    settings: masking.MaskingSettings
+    seed: int
+
+    def __call__(self, examples: Features, places: tf.Tensor) -> Features:
+        """Lays out and masks a batch; works eagerly and inside Dataset.map.
+
+        Args:
+          examples: Features of records.compact_spec.
+          places: <int64>[B], positions of the examples in the run, counted from 0.
+        """
+        declared = spec.pretraining_spec(
+            self.row_format.max_seq_length, self.settings.label_slots
+        ).features
+        drawn = {
+            name: feature
+            for name, feature in declared.items()
+            if feature.parsed and name not in examples
+        }
+
+        def draw(*arrays: np.ndarray) -> list[np.ndarray]:
+            token_ids, segment_lengths, word_starts, places = arrays
+            laid_out = masking.Rows.lay_out(
+                token_ids, segment_lengths, word_starts, self.row_format
+            )
+            masked = laid_out.mask(masking.derive_seeds(self.seed, places), self.settings)
+            return [masked[name] for name in drawn]
+
+        tensors = tf.numpy_function(
+            draw,
+            [examples[name] for name in ("token_ids", "segment_lengths", "word_starts")] + [places],
+            [feature.dtype for feature in drawn.values()],
+            stateful=False,
+        )
+        features = {"sentence_order_labels": examples["sentence_order_labels"]}
+        for (name, feature), tensor in zip(drawn.items(), tensors, strict=True):
+            features[name] = tf.ensure_shape(tensor, (*places.shape, *feature.shape))
+        return features
+
 
 # Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
 Finish = Callable[[Features, tf.Tensor], Features]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from albert_tf.serving.graph_text import SPACES, dense, from_rows
 from albert_tf.serving.graph_tokenizer import Pieces
-from albert_tf.serving.normalization import SPACES
 from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.tables import dense, from_rows
 from albert_tf.serving.windows import Windows, make_windows, run_in_parts
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features

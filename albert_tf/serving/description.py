@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
-from albert_tf.directories import write_text
 from albert_tf.serving import choices
-from albert_tf.text_files import json_member, read_json_object
+from albert_tf.storage import files
+from albert_tf.storage.files import write_text
+from albert_tf.storage.text_files import json_member, read_json_object
 
 if TYPE_CHECKING:  # It needs tensorflow_text.
     from albert_tf.serving.served_models import ServedModel

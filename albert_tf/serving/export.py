@@ -6,8 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from albert_tf import directories, errors, quiet, scripts
+from albert_tf import scripts
+from albert_tf.console import errors, quiet
 from albert_tf.serving import arguments, choices
+from albert_tf.storage import files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving import scores
@@ -78,12 +80,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     args = _parser().parse_args(argv)
     quiet.import_tensorflow(for_keras=True)
-    from albert_tf.serving import converted, predict, saved_model, scores
+    from albert_tf.serving import other_formats, predict, saved_model, scores
 
     with errors.in_one_line(flags=vars(args)):
-        directories.check_free(args.export_dir)
+        files.check_free(args.export_dir)
         if args.format != "saved_model":
-            converted.check_format(args.format)
+            other_formats.check_format(args.format)
         served = arguments.serve(args)
         evaluation = _evaluation(args, served)
         before = evaluation(predict.from_text(served).outputs) if evaluation else {}
@@ -91,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             saved_model.save(served, args.export_dir)
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         else:
-            drift = converted.save(served, args.export_dir, args.format)
+            drift = other_formats.save(served, args.export_dir, args.format)
             what = f"{args.format} that takes features (albert-predict computes them); {drift}"
         print(f"{args.export_dir}: {what}")
         if evaluation:

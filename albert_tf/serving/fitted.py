@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from albert_tf import directories
 from albert_tf.serving import choices, saved_model, trained
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.storage import files
 from albert_tf.tasks.preprocessor import Preprocessor
 from albert_tf.tasks.sequence_features import longest_ending
 
@@ -43,7 +43,7 @@ def export_saved_model(
             f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save model and "
             "Preprocessor, and give their directory to albert-export"
         )
-    directories.check_free(os.fspath(directory))
+    files.check_free(os.fspath(directory))
     saved_model.save(_served(model, preprocess, options), directory)
 
 

@@ -12,10 +12,16 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert_tf import files
-from albert_tf.serving.normalization import SIGMA, Normalized, Normalizer
-from albert_tf.serving.sequences import first
-from albert_tf.serving.tables import RowTable, of_rows, with_origins
+from albert_tf.serving.graph_text import (
+    SIGMA,
+    Normalized,
+    Normalizer,
+    RowTable,
+    first,
+    of_rows,
+    with_origins,
+)
+from albert_tf.storage import files
 from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation
 from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
 from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD

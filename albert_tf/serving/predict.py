@@ -1,4 +1,4 @@
-"""`albert-predict`, or `python -m albert_tf.predict`: text in, answers out."""
+"""`albert-predict`: text in, answers out, for JSON and for people."""
 
 from __future__ import annotations
 
@@ -14,12 +14,133 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albert_tf import errors, files, quiet, scripts, text_files
-from albert_tf.serving import answers, arguments, choices
-from albert_tf.serving.answers import Answer
+from albert_tf import scripts
+from albert_tf.console import errors, quiet
+from albert_tf.serving import arguments, choices
+from albert_tf.storage import files, text_files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.served_models import ServedModel
+
+
+Answer = dict[str, Any]
+
+
+def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+    """Returns a model's outputs for some rows, if all are finite.
+
+    Raises:
+      ValueError: If some are NaN or infinite: JSON has neither, and they give no answer.
+    """
+    for name, value in outputs.items():
+        if value.dtype.kind == "f":
+            good = np.isfinite(value).all(axis=tuple(range(1, value.ndim)))
+            if not good.all():
+                text = rows[int(np.argmin(good))][0][:60]
+                raise ValueError(
+                    f"the model's outputs for {text!r} are NaN or infinite ({name}): its weights "
+                    "are damaged, or too large; use another checkpoint"
+                )
+    return outputs
+
+
+def _filled(outputs: dict[str, Any]) -> Answer:
+    slots = zip(outputs["pieces"], outputs["probabilities"], strict=True)
+    return {"masks": [_shares("piece", *slot) for slot in slots if slot[0][0]]}
+
+
+def _classified(outputs: dict[str, Any]) -> Answer:
+    names = [label.decode() for label in outputs["labels"]]
+    probabilities = dict(zip(names, outputs["probabilities"].tolist(), strict=True))
+    threshold = {k: float(v) for k, v in outputs.items() if k == "threshold"}
+    return {"label": outputs["label"].decode(), "probabilities": probabilities, **threshold}
+
+
+def _scored(outputs: dict[str, np.ndarray]) -> Answer:
+    return {"score": float(outputs["score"])}
+
+
+def _answered(outputs: dict[str, Any]) -> Answer:
+    null_odds = {k: float(v) for k, v in outputs.items() if k == "null_odds"}
+    answers = _shares("text", outputs["answers"], outputs["probabilities"])
+    return {"answer": outputs["answer"].decode(), "answers": answers, **null_odds}
+
+
+def _chosen(outputs: dict[str, np.ndarray]) -> Answer:
+    return {
+        "choice": int(outputs["choice"]),
+        "probabilities": outputs["probabilities"].tolist(),
+    }
+
+
+def _named(outputs: dict[str, Any]) -> Answer:
+    return {"entities": _spans(outputs, "entities", "types", "type")}
+
+
+def _tagged(outputs: dict[str, Any]) -> Answer:
+    return {"words": _spans(outputs, "words", "tags", "tag")}
+
+
+def _spans(outputs: dict[str, Any], texts: str, kinds: str, kind: str) -> list[Answer]:
+    columns = (outputs[name] for name in (texts, kinds, "starts", "ends", "probabilities"))
+    return [
+        {
+            "text": text.decode(),
+            kind: name.decode(),
+            "start": int(start),
+            "end": int(end),
+            "probability": float(probability),
+        }
+        for text, name, start, end, probability in zip(*columns, strict=True)
+        if text
+    ]
+
+
+def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Answer]:
+    return [
+        {name: text.decode(), "probability": float(probability)}
+        for text, probability in zip(texts, probabilities, strict=True)
+        if text
+    ]
+
+
+# An output that only one kind of model has -> the function that makes its answers.
+MAKERS = {
+    "pieces": _filled,
+    "labels": _classified,
+    "score": _scored,
+    "entities": _named,
+    "words": _tagged,
+    "answer": _answered,
+    "choice": _chosen,
+}
+
+
+def describe(answer: Answer) -> str:
+    """Returns an answer as text for people."""
+    if "masks" in answer:
+        rows = (
+            ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)
+            for slot in answer["masks"]
+        )
+        return "\n".join(rows) or "there is no [MASK] in the part that the model reads"
+    if "label" in answer:
+        shares = (f"{name} {share:.3f}" for name, share in answer["probabilities"].items())
+        return f"{answer['label'] or 'no label'} ({', '.join(shares)})"
+    if "entities" in answer:
+        names = (f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in answer["entities"])
+        return ", ".join(names) or "no entities"
+    if "words" in answer:
+        return " ".join(f"{word['text']}/{word['tag']}" for word in answer["words"])
+    if "answer" in answer:
+        found = [e["probability"] for e in answer["answers"] if e["text"] == answer["answer"]]
+        return f"{answer['answer']} ({found[0]:.3f})" if found else "no answer"
+    if "choice" in answer:
+        shares = answer["probabilities"]
+        return f"{answer['choice'] + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
+    ((name, number),) = answer.items()
+    return f"{name} {number:.4f}"
+
 
 # Lines answered per batch.
 _BATCH = 32
@@ -90,11 +211,11 @@ class Predictor:
 
         named = zip(self._names, columns, strict=True)
         outputs = self._signature(**{name: tf.constant(column) for name, column in named})
-        return answers.finite({name: value.numpy() for name, value in outputs.items()}, rows)
+        return finite({name: value.numpy() for name, value in outputs.items()}, rows)
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Answer]:
         outputs = self.outputs(rows)
-        of_row = next(make for name, make in answers.MAKERS.items() if name in outputs)
+        of_row = next(make for name, make in MAKERS.items() if name in outputs)
         return [
             of_row({name: value[i] for name, value in outputs.items()}) for i in range(len(rows))
         ]
@@ -104,7 +225,7 @@ class Predictor:
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             cosines = (first * second).sum(axis=1) / lengths
-        answers.finite({"similarity": cosines}, pairs)
+        finite({"similarity": cosines}, pairs)
         return [{"similarity": float(cosine)} for cosine in cosines]
 
 
@@ -169,10 +290,10 @@ def load_exported(path: str) -> Predictor:
     Raises:
       ValueError, OSError: If it can't be loaded; the message says why.
     """
-    from albert_tf.serving import converted_models
+    from albert_tf.serving import other_formats
 
     file = _converted_file(path)
-    return from_text(converted_models.load(file)) if file else _load_saved_model(path)
+    return from_text(other_formats.load(file)) if file else _load_saved_model(path)
 
 
 def _converted_file(path: str) -> str | None:
@@ -181,11 +302,11 @@ def _converted_file(path: str) -> str | None:
     Raises:
       ValueError: If there is no exported model.
     """
-    from albert_tf.serving import converted_models
+    from albert_tf.serving import other_formats
 
     if files.is_file(os.path.join(path, "saved_model.pb")):
         return None
-    file = converted_models.find(path)
+    file = other_formats.find(path)
     if file is None:
         raise ValueError(
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
@@ -204,7 +325,7 @@ def _load_saved_model(path: str) -> Predictor:
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
     is_ours = names and set(names) <= set(_ORDER)
-    if not is_ours or answers.MAKERS.keys().isdisjoint(signature.structured_outputs):
+    if not is_ours or MAKERS.keys().isdisjoint(signature.structured_outputs):
         raise ValueError(f"{path} was not written by albert-export: export a trained model")
     return Predictor(signature, exported)
 
@@ -266,7 +387,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
     if as_json:
         line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
     else:
-        line = answers.describe(answer)
+        line = describe(answer)
     errors.print_to_reader(line)
 
 

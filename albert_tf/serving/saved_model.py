@@ -1,4 +1,4 @@
-"""Writes a model that takes raw text as a TensorFlow SavedModel."""
+"""Writes a model that takes raw text as a TensorFlow SavedModel, with warm-up requests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,40 @@ import os
 
 import tensorflow as tf
 
-from albert_tf import directories, files, quiet
-from albert_tf.serving import description, warm_up
+from albert_tf.console import quiet
+from albert_tf.serving import description
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.storage import files
+
+# Where the server looks for them, in the SavedModel's directory.
+REQUESTS_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+
+
+def write_warm_up(served: ServedModel, directory: str) -> None:
+    """Writes two requests of raw text, one short and one that fills a sequence.
+
+    Writes nothing if tensorflow-serving-api is not installed.
+
+    Args:
+      served: The model.
+      directory: That of its SavedModel.
+    """
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        return
+    path = os.path.join(directory, REQUESTS_FILE)
+    os.makedirs(os.path.dirname(path))
+    with tf.io.TFRecordWriter(path) as writer:
+        for words in (1, served.max_seq_length):
+            log = prediction_log_pb2.PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = "serving_default"
+            for name in served.text_names:
+                text = " ".join(["word"] * words)
+                value = [text] if served.text_ranks.get(name, 1) == 1 else [[text, text]]
+                request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            writer.write(log.SerializeToString())
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
@@ -22,11 +53,11 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
       directory: Empty or new; it appears once everything is written.
     """
     directory = os.fspath(directory)
-    directories.check_free(directory)
-    with directories.whole_directory(directory) as temporary, quiet.only_warnings():
+    files.check_free(directory)
+    with files.whole_directory(directory) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
         description.write(served, temporary)
-        warm_up.write(served, temporary)
+        write_warm_up(served, temporary)
 
 
 def hint(directory: str) -> str | None:
@@ -36,7 +67,7 @@ def hint(directory: str) -> str | None:
             "TensorFlow Serving only loads a model from a directory whose name is a number, its "
             f"version: for that, export to {os.path.join(directory, '1')}"
         )
-    if not files.is_file(os.path.join(directory, warm_up.REQUESTS_FILE)):
+    if not files.is_file(os.path.join(directory, REQUESTS_FILE)):
         return (
             "without tensorflow-serving-api no warm-up requests were written, so TensorFlow "
             "Serving answers its first requests slowly: pip install 'albert_tf[serving]', and "

@@ -10,10 +10,18 @@ import numpy as np
 
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.tasks import table
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
-from albert_tf.tasks.multilabel import MultiLabelTask
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
-from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
+from albert_tf.tasks.classification import (
+    MultiLabelTask,
+    MultipleChoiceTask,
+    SequenceClassificationTask,
+)
+from albert_tf.tasks.question_answering import (
+    Predictions,
+    SquadSettings,
+    SquadV1Task,
+    SquadV2Task,
+    is_labelled,
+)
 from albert_tf.tasks.squad_text import read_squad
 
 # Rows answered at once.

@@ -10,9 +10,18 @@ import keras
 import tensorflow as tf
 
 from albert_tf.serving import graph_tokenizer
-from albert_tf.serving.normalization import SPACES
-from albert_tf.serving.sequences import FEATURES, Joiner, parse_examples
-from albert_tf.serving.tables import RowTable, dense, from_rows, of_rows, places, with_origins
+from albert_tf.serving.graph_text import (
+    FEATURES,
+    SPACES,
+    Joiner,
+    RowTable,
+    dense,
+    from_rows,
+    of_rows,
+    parse_examples,
+    places,
+    with_origins,
+)
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_starts import SPACE_MARK
 from albert_tf.types import Features

@@ -10,11 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.conversion.labels import check_labels
+from albert_tf.serving.graph_text import Words, WordSplitter, dense, from_rows, rows_of
 from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.tables import dense, from_rows, rows_of
 from albert_tf.serving.windows import make_word_windows, run_in_parts
-from albert_tf.serving.word_splitter import Words, WordSplitter
-from albert_tf.tasks import tags
+from albert_tf.tasks import conll
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
@@ -55,13 +54,13 @@ class Tagger(ServedModel):
         check_labels(labels, model.num_labels)
         self.labels = tuple(labels)
         self.split_words = WordSplitter()
-        self._default = tags.default(labels)
-        self._are_entities = tags.are_entities(labels)
-        prefixes, types = zip(*map(tags.parts, labels), strict=True)
+        self._default = conll.default_tag(labels)
+        self._are_entities = conll.are_entities(labels)
+        prefixes, types = zip(*map(conll.tag_parts, labels), strict=True)
         names = sorted(set(types))
         self._types = np.array([names.index(name) for name in types], np.int32)
         self._names = types if self._are_entities else self.labels
-        self._is_inside = np.array([prefix != tags.OUTSIDE for prefix in prefixes])
+        self._is_inside = np.array([prefix != conll.OUTSIDE for prefix in prefixes])
         # Which tags may go on with an entity, and which may be gone on with.
         self._goes_on = np.array([prefix in ("I", "E") for prefix in prefixes])
         self._is_open = np.array([prefix in ("B", "I") for prefix in prefixes])

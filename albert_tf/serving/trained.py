@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf import hub
 from albert_tf.conversion import labels, run_record
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.conversion.run_record import RunRecord
@@ -16,16 +15,16 @@ from albert_tf.model.finetuning import (
     AlbertForQuestionAnswering,
     AlbertForQuestionAnsweringV2,
     AlbertForSequenceClassification,
+    AlbertForTokenClassification,
 )
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.model.tagging import AlbertForTokenClassification
 from albert_tf.serving import description
 from albert_tf.serving.answering import QuestionAnswerer
 from albert_tf.serving.choices import TASKS_OF
-from albert_tf.serving.choosing import Chooser
-from albert_tf.serving.classifying import Classifier
+from albert_tf.serving.classifying import Chooser, Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
 from albert_tf.serving.tagging import Tagger
+from albert_tf.storage import hub
 
 # What a model is for -> its class, and the class that serves it.
 TASKS = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.serving.graph_text import dense, ranges
 from albert_tf.serving.graph_tokenizer import Pieces
-from albert_tf.serving.tables import dense, ranges
 from albert_tf.types import Features
 
 # Positions that the model reads at once (at least one window): memory doesn't grow with the texts.

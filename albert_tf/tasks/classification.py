@@ -1,8 +1,9 @@
-"""Classification and regression tasks: GLUE, RACE, your own table."""
+"""Classification (one label or several), multiple choice and regression."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,17 +12,94 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import files
-from albert_tf.conversion.run_record import REGRESSION, SINGLE_LABEL
+from albert_tf.conversion.run_record import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.model import finetuning
-from albert_tf.tasks import losses, metrics, sequence_features, stored_predictions
+from albert_tf.storage import files
+from albert_tf.tasks import losses, metrics, sequence_features, supervised
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
-from albert_tf.tasks.text_windows import TextWindows
+from albert_tf.tasks.table import LABEL_SEPARATOR
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
+
+
+@dataclasses.dataclass(frozen=True)
+class TextWindows:
+    """How texts are cut, and what is predicted for them.
+
+    Attributes:
+      combination: "mean" or "max": for each class, the mean or the largest of the probabilities of
+        a text's windows; likewise for a regression's numbers.
+      doc_stride: Pieces from one window to the next.
+    """
+
+    combination: str
+    doc_stride: int
+
+    def features(
+        self, tokenizer: Tokenizer, text: str, max_seq_length: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the sequence of each window on a text; see sequence_features.pair_features."""
+        ids = tokenizer.encode(text)
+        spans = sequence_features.window_spans(len(ids), max_seq_length - 2, self.doc_stride)
+        for start, end in spans:
+            yield sequence_features.join_ids(tokenizer, ids[start:end])
+
+    def combined(self, predictions: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """Returns predictions for N texts, `<float64>[N, C]`.
+
+        Args:
+          predictions: `<float64>[W, C]`, those for windows.
+          texts: `<int>[W]`, the text of each, ascending, from 0 to N - 1.
+        """
+        starts = np.flatnonzero(np.diff(texts, prepend=-1))
+        if self.combination == "max":
+            return np.maximum.reduceat(predictions, starts)
+        counts = np.diff(starts, append=len(texts))
+        return np.add.reduceat(predictions, starts) / counts[:, None]
+
+
+BALANCED = "balanced"
+
+
+def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[int]) -> np.ndarray:
+    """Returns the weights that a text asks for, `<float32>[C]`.
+
+    Args:
+      text: "balanced": each class in inverse proportion to its number of examples, so that their
+        weights' mean is 1. Or `class=weight,...`, where classes that are not named have weight 1.
+      classes: Names of the classes, by id.
+      labels: Class ids of the training examples.
+
+    Raises:
+      ValueError: If a name is not a class's, or named twice, or a weight is not positive.
+    """
+    if text == BALANCED:
+        counts = np.bincount(labels, minlength=len(classes))
+        return (len(labels) / np.count_nonzero(counts) / np.maximum(counts, 1)).astype(np.float32)
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = (side.strip() for side in part.rpartition("="))
+        if name not in classes or name in found:
+            raise ValueError(
+                f"`class_weights` must be {BALANCED}, or list each of {', '.join(classes)} at "
+                f"most once, as in {classes[0]}=1.0,{classes[1]}=2.5; got {part!r}"
+            )
+        found[name] = _weight(weight, name)
+    return np.array([found.get(name, 1.0) for name in classes], np.float32)
+
+
+def _weight(text: str, name: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise ValueError(f"`class_weights`: the weight of {name} must be positive, got {text!r}")
+    return weight
+
 
 Example = TypeVar("Example", bound=TextExample | ChoiceExample)
 
@@ -158,7 +236,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     ) -> None:
         """Writes <split>_probabilities.json, which is for `average`."""
         name = f"{self.prefix}{split}"
-        stored_predictions.write_probabilities(
+        supervised.write_probabilities(
             directory, name, _ids(examples), examples, predictions, several_writers
         )
 
@@ -173,7 +251,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     ) -> np.ndarray:
         """Returns the mean probabilities or numbers; see SupervisedTask."""
         name = f"{self.prefix}{split}"
-        return stored_predictions.mean_probabilities(directories, name, _ids(examples), examples)
+        return supervised.mean_probabilities(directories, name, _ids(examples), examples)
 
 
 class SequenceClassificationTask(ScoringTask[TextExample]):
@@ -287,3 +365,69 @@ def _ids(examples: Sequence[Example]) -> list[str]:
 
 def _write_lines(path: str, lines: Sequence[str]) -> None:
     files.replace(path, "\n".join(lines) + "\n")
+
+
+# The probability from which on a text has a label.
+THRESHOLD = 0.5
+
+
+class MultiLabelTask(SequenceClassificationTask):
+    """Decides for each label whether a text has it (examples: TextExample).
+
+    Predictions are probabilities `<float64>[N, C]`, each of its own.
+
+    Args: see ScoringTask.
+
+    Differs: the release has no such task.
+    """
+
+    labels = ("label_targets",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = ("micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision")
+        self.metric_names = (*names, "eval_loss")
+        self.problem_type = MULTI_LABEL
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {**super().settings, "num_labels": len(self.classes)}
+
+    def label(self, example: Any) -> np.ndarray:
+        """Returns an example's labels `<float32>[C]`: 1 for those it has."""
+        targets = np.zeros(len(self.classes), np.float32)
+        targets[list(example.label or ())] = 1
+        return targets
+
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
+        """Returns the mean of the labels' binary cross entropies."""
+        (name,) = self.loss_names
+        return {name: losses.multilabel_loss(features["label_targets"], outputs)}
+
+    def shares(self, outputs: Any) -> np.ndarray:
+        """Turns logits into probabilities."""
+        return metrics.sigmoid(outputs)
+
+    def scores(self, examples: Sequence[TextExample], predictions: np.ndarray) -> dict[str, float]:
+        """Returns the metrics of all labels; see albert_tf.tasks.metrics."""
+        if any(example.label is None for example in examples):
+            return {}
+        targets = np.stack([self.label(example) for example in examples]) > 0
+        chosen = predictions >= THRESHOLD
+        return {
+            "micro_f1": metrics.micro_f1(targets, chosen),
+            "macro_f1": metrics.macro_f1(targets, chosen),
+            "subset_accuracy": float(np.mean((targets == chosen).all(axis=1))),
+            "mean_average_precision": metrics.mean_average_precision(targets, predictions),
+            "eval_loss": metrics.binary_log_loss(targets, predictions),
+        }
+
+    def answers(self, predictions: np.ndarray) -> list[str]:
+        """Returns the labels of each example, joined."""
+        return [
+            LABEL_SEPARATOR.join(
+                name for name, share in zip(self.classes, row, strict=True) if share >= THRESHOLD
+            )
+            for row in predictions
+        ]

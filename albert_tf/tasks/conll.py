@@ -1,15 +1,74 @@
-"""Sentences whose words have tags: CoNLL's columns, or JSON Lines."""
+"""CoNLL's columns, or JSON Lines -> sentences; the schemes of their tags."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
-from albert_tf import files
-from albert_tf.tasks import tags
-from albert_tf.text_files import CARRIAGE_RETURN, JSON_LINES, json_lines, json_member, utf8_lines
+from albert_tf.storage import files
+from albert_tf.storage.text_files import (
+    CARRIAGE_RETURN,
+    JSON_LINES,
+    json_lines,
+    json_member,
+    utf8_lines,
+)
+
+# The tag of words outside any entity.
+OUTSIDE = "O"
+# B begins an entity, I goes on with it; E ends one, S is a single word.
+_ENTITY = re.compile(r"([BIES])-(.+)", re.DOTALL)
+_BILOU = re.compile(r"[BILU]-.+", re.DOTALL)
+
+
+def are_entities(tags: Sequence[str]) -> bool:
+    """Whether tags mark entities: O, and B-, I-, E- or S- before a type; else they are plain."""
+    others = [tag for tag in tags if tag != OUTSIDE]
+    return bool(others) and all(_ENTITY.fullmatch(tag) for tag in others)
+
+
+def tag_parts(tag: str) -> tuple[str, str]:
+    """Returns an entity's tag as B, I, E or S and its type; O has none."""
+    match = _ENTITY.fullmatch(tag)
+    return (match[1], match[2]) if match else (OUTSIDE, "")
+
+
+def default_tag(tags: Sequence[str]) -> int:
+    """Returns the id of the tag of words without pieces: O, or if there is none the first tag's."""
+    return tags.index(OUTSIDE) if OUTSIDE in tags else 0
+
+
+def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
+    """Returns the tags to train on, in the order of their ids.
+
+    O or, of plain tags, the most frequent one comes first. Types of entities get a tag for each of
+    the prefixes that the file has: of a rare one it may lack some.
+
+    Args:
+      counts: How often each tag occurs.
+      path: The file they are from, for messages.
+
+    Raises:
+      ValueError: If there are fewer than two, or if they are BILOU's.
+    """
+    others = [tag for tag in counts if tag != OUTSIDE]
+    if any(tag[:2] in ("L-", "U-") for tag in others) and all(map(_BILOU.fullmatch, others)):
+        raise ValueError(
+            f"{path}: the labels {', '.join(sorted(others)[:4])}... follow the scheme BILOU: "
+            "change it to BIOES, with E- for L- and S- for U-"
+        )
+    if are_entities(others):
+        prefixes, types = zip(*map(tag_parts, others), strict=True)
+        found = {f"{prefix}-{kind}" for prefix in set(prefixes) for kind in set(types)}
+        return (OUTSIDE, *sorted(found))
+    if len(counts) < 2:
+        raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")
+    first = OUTSIDE if OUTSIDE in counts else Counter(counts).most_common(1)[0][0]
+    return (first, *sorted(counts.keys() - {first}))
+
 
 # A line that begins a document in CoNLL's files.
 _DOCUMENT = "-DOCSTART-"
@@ -44,13 +103,13 @@ class _Sentence:
 
 
 def find_tags(path: str) -> tuple[str, ...]:
-    """Returns the tags of a training file in the order of their ids; see tags.order.
+    """Returns the tags of a training file in the order of their ids; see order_tags.
 
     Raises:
-      ValueError: See read_sentences and tags.order.
+      ValueError: See read_sentences and order_tags.
     """
     counts = collections.Counter(tag for each in _sentences(path, True) for tag in each.tags)
-    return tags.order(counts, path)
+    return order_tags(counts, path)
 
 
 def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> list[TokenExample]:

@@ -13,15 +13,16 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, conversion, files
+from albert_tf import conversion
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts, run_record
 from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.conversion.run_record import SINGLE_LABEL, RunRecord
-from albert_tf.tasks import feature_cache, glue, supervised_run
+from albert_tf.storage import checkpoint, files
+from albert_tf.tasks import feature_table, glue, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
-from albert_tf.tasks.stored_predictions import probabilities_file
+from albert_tf.tasks.supervised import probabilities_file
 from albert_tf.tasks.supervised_run import Split
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
@@ -111,7 +112,7 @@ class Teacher:
           folder: A folder in it is named after the teacher.
         """
         settings = {**self._task.settings, "weights": self._digest}
-        digest = feature_cache.digest(split.examples, [feature_cache.FORMAT, settings])
+        digest = feature_table.examples_digest(split.examples, [feature_table.FORMAT, settings])
         folder = os.path.join(folder, f"teacher-{digest}")
         is_missing = not files.exists(probabilities_file(folder, "train"))
         # On a network file system one worker may not see it yet, and can't predict alone.

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from absl import logging
 
-from albert_tf import files
-from albert_tf.text_files import finite_number, tab_cells, utf8_lines
+from albert_tf.storage import files
+from albert_tf.storage.text_files import finite_number, tab_cells, utf8_lines
 
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}

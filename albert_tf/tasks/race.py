@@ -8,8 +8,8 @@ import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from albert_tf import files
-from albert_tf.text_files import json_member, parse_json
+from albert_tf.storage import files
+from albert_tf.storage.text_files import json_member, parse_json
 
 LEVELS = ("middle", "high")
 LETTERS = ("A", "B", "C", "D")

@@ -20,8 +20,7 @@ from albert_tf.conversion.names import ENCODER, POOLER
 from albert_tf.model.finetuning import AlbertForQuestionAnsweringV2
 from albert_tf.tasks import metrics, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, answer_texts
-from albert_tf.tasks.squad_predictions import Predictions
+from albert_tf.tasks.question_answering import Predictions, SquadV1Task, SquadV2Task, answer_texts
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.tasks.supervised_run import Split, SupervisedRun
 from albert_tf.training import length_buckets

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf import files, parquet_files
+from albert_tf.storage import files, parquet_files
+from albert_tf.storage.text_files import json_member, parse_json
 from albert_tf.tasks import alignment, sequence_features, table
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text_files import json_member, parse_json
 
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
 

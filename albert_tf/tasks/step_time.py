@@ -47,7 +47,7 @@ def training_step(
 
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.training.optimizers import create_optimizer
-    from albert_tf.training.train_step import TrainStep
+    from albert_tf.training.tensorflow_devices import TrainStep
 
     task = PretrainingTask(config, dtype)
     model = task.build_model()

@@ -10,7 +10,8 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf import checkpoint, conversion, eval_results
+from albert_tf import conversion
+from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import evaluation, length_buckets

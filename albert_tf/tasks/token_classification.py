@@ -1,8 +1,9 @@
-"""Token classification: a tag for each word of a sentence, as for names or parts of speech."""
+"""Tags of words, in windows on sentences, and their scores by seqeval."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,15 +13,122 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import files
-from albert_tf.model import tagging
-from albert_tf.tasks import losses, metrics, sequence_features, tag_scores, tags
-from albert_tf.tasks.conll import TokenExample
+from albert_tf.model import finetuning
+from albert_tf.storage import files
+from albert_tf.tasks import conll, losses, metrics, sequence_features
+from albert_tf.tasks.conll import OUTSIDE, TokenExample, are_entities
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.stored_predictions import mean_probabilities, path_of, write_probabilities
-from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
+from albert_tf.tasks.metrics import ratio
+from albert_tf.tasks.supervised import (
+    ModelOptions,
+    SupervisedTask,
+    mean_probabilities,
+    prediction_path,
+    write_probabilities,
+)
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
+
+# Tags of sentences.
+Tags = Sequence[Sequence[str]]
+_OF_ENTITIES = ("f1", "precision", "recall")
+# In seqeval's report, beside the types.
+_MEANS = ("micro avg", "macro avg", "weighted avg")
+
+
+def check_seqeval(classes: Sequence[str]) -> None:
+    """Checks that the package that scores such tags is installed.
+
+    Raises:
+      ImportError: If it is not installed.
+    """
+    if are_entities(classes) and importlib.util.find_spec("seqeval") is None:
+        raise ImportError(
+            "the package 'seqeval', which scores entities, is not installed: pip install "
+            "'albert_tf[tokens]' (or pip install seqeval)"
+        )
+
+
+def tag_key_metric(classes: Sequence[str]) -> str:
+    """Returns the metric by which checkpoints are compared."""
+    return "f1" if are_entities(classes) else "macro_f1"
+
+
+def tag_metric_names(classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of what `scores` returns."""
+    return (*(_OF_ENTITIES if are_entities(classes) else ("macro_f1",)), "accuracy")
+
+
+def score_tags(expected: Tags, predicted: Tags, classes: Sequence[str]) -> dict[str, float]:
+    """Scores tags.
+
+    Args:
+      expected: The true tags.
+      predicted: The predicted ones, as many.
+      classes: All tags.
+
+    Returns:
+      For entities `f1`, `precision` and `recall` of whole ones, as seqeval computes them by
+      default; for plain tags `macro_f1`, the mean over those that occur. For both the `accuracy` of
+      words.
+    """
+    words = confusion_matrix(expected, predicted, classes)
+    accuracy = {"accuracy": float(np.trace(words) / words.sum())}
+    if not are_entities(classes):
+        rows = scores_by_type(expected, predicted, classes)
+        return {"macro_f1": float(np.mean([row["f1-score"] for row in rows.values()])), **accuracy}
+    # Not at the top: plain tags do without it.
+    from seqeval.metrics import f1_score, precision_score, recall_score
+
+    metrics = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
+    lists = _lists(expected, predicted)
+    return {
+        name: float(score(*lists, zero_division=0)) for name, score in metrics.items()
+    } | accuracy
+
+
+def scores_by_type(
+    expected: Tags, predicted: Tags, classes: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Returns `precision`, `recall`, `f1-score` and `support` of each type of entity or plain tag.
+
+    Tags that neither occur nor are predicted are left out.
+    """
+    if are_entities(classes):
+        from seqeval.metrics import classification_report
+
+        lists = _lists(expected, predicted)
+        if all(tag == OUTSIDE for tags in lists for sentence in tags for tag in sentence):
+            return {}  # It warns.
+        rows = classification_report(*lists, output_dict=True, zero_division=0)
+        return {name: row for name, row in rows.items() if name not in _MEANS}
+    words = confusion_matrix(expected, predicted, classes)
+    return {
+        tag: {
+            "precision": ratio(words[i, i], words[:, i].sum()),
+            "recall": ratio(words[i, i], words[i].sum()),
+            "f1-score": ratio(2 * words[i, i], words[i].sum() + words[:, i].sum()),
+            "support": int(words[i].sum()),
+        }
+        for i, tag in enumerate(classes)
+        if words[i].sum() + words[:, i].sum()
+    }
+
+
+def confusion_matrix(expected: Tags, predicted: Tags, classes: Sequence[str]) -> np.ndarray:
+    """Counts words, `<int64>[C, C]`: in the row of their true tag, the column of the predicted."""
+    ids = {tag: i for i, tag in enumerate(classes)}
+    rows, columns = (
+        np.array([ids[tag] for sentence in tags for tag in sentence], np.int64)
+        for tags in (expected, predicted)
+    )
+    counts = np.bincount(rows * len(ids) + columns, minlength=len(ids) ** 2)
+    return counts.reshape(len(ids), len(ids))
+
+
+def _lists(*tags: Tags) -> list[list[list[str]]]:
+    return [[list(sentence) for sentence in each] for each in tags]
+
 
 # Of probabilities stored for ensembles: a set has many words.
 _DIGITS = 7
@@ -56,12 +164,12 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> None:
         super().__init__(options, tokenizer, max_seq_length)
         self.classes = tuple(classes)
-        self.key_metric = tag_scores.key_metric(classes)
-        self.metric_names = (*tag_scores.metric_names(classes), "eval_loss")
+        self.key_metric = tag_key_metric(classes)
+        self.metric_names = (*tag_metric_names(classes), "eval_loss")
 
     def build_model(self) -> keras.Model:
         """Returns a new AlbertForTokenClassification."""
-        return tagging.AlbertForTokenClassification(
+        return finetuning.AlbertForTokenClassification(
             num_labels=len(self.classes), **self.options.arguments
         )
 
@@ -148,7 +256,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         if not is_labelled(examples):
             return {}
         expected = self._expected(examples)
-        found = tag_scores.scores(expected, self._tags(examples, predictions), self.classes)
+        found = score_tags(expected, self._tags(examples, predictions), self.classes)
         labels = np.array([label for example in examples for label in example.labels])
         is_read = _are_read(predictions)
         # What is stored may be rounded to 0.
@@ -173,7 +281,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
             self._write_scores(directory, split, expected, predicted)
         sentences = (zip(*sentence, strict=True) for sentence in zip(*columns, strict=True))
         text = "\n".join("".join(map(_line, sentence)) for sentence in sentences)
-        files.replace(path_of(directory, split, "predictions.conll"), text)
+        files.replace(prediction_path(directory, split, "predictions.conll"), text)
 
     def store(
         self,
@@ -196,7 +304,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:
         """Returns the likeliest tags, by sentence."""
         ids = np.where(
-            _are_read(predictions), predictions.argmax(axis=-1), tags.default(self.classes)
+            _are_read(predictions), predictions.argmax(axis=-1), conll.default_tag(self.classes)
         )
         found = iter(ids.tolist())
         return [
@@ -210,17 +318,21 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def _write_scores(
         self, directory: str, split: str, expected: list[list[str]], predicted: list[list[str]]
     ) -> None:
-        by_type = tag_scores.by_type(expected, predicted, self.classes)
+        by_type = scores_by_type(expected, predicted, self.classes)
         names = ("precision", "recall", "f1-score", "support")
         rows = [
             (name, *(f"{row[key]:.6g}" for key in names)) for name, row in sorted(by_type.items())
         ]
         table = [("type", *names), *rows]
-        files.replace(path_of(directory, split, "scores_by_type.tsv"), "".join(map(_line, table)))
-        counts = tag_scores.confusion(expected, predicted, self.classes).tolist()
+        files.replace(
+            prediction_path(directory, split, "scores_by_type.tsv"), "".join(map(_line, table))
+        )
+        counts = confusion_matrix(expected, predicted, self.classes).tolist()
         pairs = zip(self.classes, counts, strict=True)
         table = [("", *self.classes), *((tag, *map(str, row)) for tag, row in pairs)]
-        files.replace(path_of(directory, split, "confusion.tsv"), "".join(map(_line, table)))
+        files.replace(
+            prediction_path(directory, split, "confusion.tsv"), "".join(map(_line, table))
+        )
 
 
 def _words(

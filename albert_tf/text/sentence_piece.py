@@ -1,16 +1,67 @@
-"""Normalisation and SentencePiece vocabularies of the English releases."""
+"""SentencePiece with the release's rules; its model files, and pieces added to them."""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import itertools
+import struct
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
 
+from albert_tf.storage import protobuf
 from albert_tf.text import word_starts
 from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
 from albert_tf.text.word_starts import SPACE_MARK
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+# Fields of the file, and the trainer's model_type and vocab_size.
+PIECES, TRAINER, NORMALIZER, SELF_TEST = 1, 2, 3, 4
+MODEL_TYPE, VOCAB_SIZE = 3, 4
+UNIGRAM = 1
+_FLOAT = struct.Struct("<f")
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A piece of a model.
+
+    Attributes:
+      text: Its text; a space is SPACE_MARK.
+      score: Its log probability.
+      kind: What it is for, such as NORMAL.
+    """
+
+    text: str
+    score: float
+    kind: int = NORMAL
+
+    def encode(self) -> bytes:
+        """Returns it as a field of the file."""
+        score = b"\x15" + _FLOAT.pack(self.score)
+        return protobuf.field(
+            PIECES, protobuf.field(1, self.text.encode()) + score + protobuf.field(3, self.kind)
+        )
+
+
+def read_pieces(content: bytes) -> list[Piece]:
+    """Returns the pieces of a file that sentencepiece has loaded, by id."""
+    found = []
+    for number, value in protobuf.fields(content):
+        if number == PIECES:
+            piece = dict(protobuf.fields(value))
+            (score,) = _FLOAT.unpack(piece.get(2, 0).to_bytes(4, "little"))
+            found.append(Piece(piece.get(1, b"").decode(), score, piece.get(3, NORMAL)))
+    return found
+
+
+def model_type(content: bytes) -> int:
+    """Returns the type of model of a file that sentencepiece has loaded."""
+    trainers = [value for number, value in protobuf.fields(content) if number == TRAINER]
+    return dict(protobuf.fields(b"".join(trainers))).get(MODEL_TYPE, UNIGRAM)
 
 
 def preprocess_text(text: str | bytes, lower: bool = True) -> str:
@@ -131,3 +182,114 @@ class SentencePiece:
 def ends_in_digit_comma(piece: str) -> bool:
     """Whether the release splits this SentencePiece piece again without its comma."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+# A new piece of n characters is better than its best split by n * n times this. The square of a sum
+# is more than the sum of squares: so the piece is better than any split of it into new pieces, too.
+_MARGIN = 0.01
+# No initial space, none removed, no character replaced: a piece is split as it stands.
+_AS_IT_STANDS = protobuf.field(
+    NORMALIZER, protobuf.field(2, b"") + protobuf.field(3, 0) + protobuf.field(4, 0)
+)
+
+
+class ExtensibleModel:
+    """A Unigram SentencePiece model to which pieces can be added, after its own.
+
+    SentencePiece chooses the split with the highest sum of scores. What it gives an unknown
+    character depends on the lowest score of all pieces, and what it gives a user-defined piece on
+    the highest: new scores lie between the two, so a text that contains no new piece keeps its
+    split.
+
+    Args:
+      content: Content of the model's file, which Tokenizer has accepted.
+      path: Its name, for errors.
+
+    Raises:
+      ValueError: If the model is of another type.
+    """
+
+    def __init__(self, content: bytes, path: str) -> None:
+        # Samples of splits, which SentencePiece compares with its own, need not be the new model's.
+        self._content = b"".join(
+            protobuf.field(number, value)
+            for number, value in protobuf.fields(content)
+            if number != SELF_TEST
+        )
+        self._pieces = read_pieces(content)
+        kinds = {piece.kind for piece in self._pieces}
+        is_unigram = model_type(content) == UNIGRAM
+        if not is_unigram or BYTE in kinds:
+            raise ValueError(
+                f"{path} is not a Unigram model without byte fallback: pieces can only be added to "
+                "a model like the release's, as `albert-train-sentencepiece` makes it"
+            )
+        self._known = {piece.text for piece in self._pieces}
+        self._fixed = [p.text for p in self._pieces if p.kind == USER_DEFINED]
+        scores = [piece.score for piece in self._pieces if piece.kind == NORMAL]
+        self._lowest, self._highest = min(scores), max(scores)
+        self._splitter = _load(self._content + _AS_IT_STANDS)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def replaced(self, piece: str) -> list[int]:
+        """Returns the ids of the pieces that a new piece replaces: its split by this model."""
+        return self._splitter.encode(piece)
+
+    def score(self, piece: str) -> float:
+        """Returns the score that a new piece gets."""
+        ids = self.replaced(piece)
+        if self._splitter.unk_id() in ids:
+            return self._lowest
+        split = sum(self._pieces[i].score for i in ids)
+        return max(self._lowest, split + _MARGIN * len(piece) ** 2)
+
+    def accepts(self, piece: Piece) -> bool:
+        """Returns whether a piece of another model can be added."""
+        text = piece.text
+        return (
+            piece.kind == NORMAL
+            and text not in self._known
+            # Between words, and before a number's comma, texts are always split.
+            and SPACE_MARK not in text[1:]
+            and not ends_in_digit_comma(text)
+            and not any(fixed in text for fixed in self._fixed)
+            and self.score(text) <= self._highest
+        )
+
+    def add(self, pieces: Sequence[str]) -> bytes:
+        """Returns the content of the model's file with these pieces after its own."""
+        size = protobuf.field(VOCAB_SIZE, len(self) + len(pieces))
+        added = [Piece(piece, self.score(piece)).encode() for piece in pieces]
+        # In a protocol buffer a later value of a field replaces an earlier one.
+        return b"".join([self._content, *added, protobuf.field(TRAINER, size)])
+
+    def choose(self, candidates: bytes, texts: Iterable[str], count: int) -> list[str]:
+        """Chooses the pieces that shorten texts most.
+
+        Args:
+          candidates: Content of another model's file, whose pieces are considered.
+          texts: Normalised texts.
+          count: How many pieces to choose.
+
+        Returns:
+          At most `count` pieces, the most useful first: by the ids that they save, where an
+          unknown piece counts as one more.
+        """
+        found = [p.text for p in read_pieces(candidates) if self.accepts(p)]
+        processor = _load(self.add(found))
+        uses: collections.Counter[int] = collections.Counter()
+        for text in texts:
+            uses.update(processor.encode(text))
+        saved = {}
+        for i, piece in enumerate(found, start=len(self)):
+            ids = self.replaced(piece)
+            each = len(ids) - 1 + ids.count(self._splitter.unk_id())
+            if uses[i] and each:
+                saved[piece] = uses[i] * each
+        return sorted(saved, key=lambda piece: (-saved[piece], piece))[:count]
+
+
+def _load(content: bytes) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=content)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf.storage import files
 from albert_tf.text import word_starts
 from albert_tf.text.characters import to_unicode
 from albert_tf.text.sentence_piece import SentencePiece

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import checkpoint, checkpoint_list, eval_results, files
-from albert_tf.eval_results import Trial
+from albert_tf.storage import checkpoint, eval_results, files
+from albert_tf.storage.eval_results import Trial
 from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
@@ -81,14 +81,14 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
       ValueError: If a worker does not see it: it would wait for checkpoints for ever.
     """
     if devices.is_chief and not resumes:
-        checkpoint_list.claim(directory)
+        checkpoint.claim(directory)
         for name in (eval_results.TRIAL_FILE, eval_results.RESULTS_FILE):
             path = os.path.join(directory, name)
             if files.exists(path):
                 tf.io.gfile.remove(path)
     devices.wait_for_all()
     end = time.monotonic() + _SHOWN_SECONDS
-    while not (seen := checkpoint_list.read(directory)) and time.monotonic() < end:
+    while not (seen := checkpoint.read_list(directory)) and time.monotonic() < end:
         time.sleep(1.0)
     if devices.any_process(not seen):
         raise ValueError(

@@ -1,14 +1,14 @@
-"""Devices that JAX runs: each training step is one compiled program over all of them.
-
-The program maps the values of weights and optimizer state, and a batch, to new values. Between
-calls Keras' variables hold the values; from step to step they stay on the devices, and each step
-reuses the memory of the one before.
-"""
+"""JAX's devices and processes, and one update as a program over all of them."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,16 +17,169 @@ import keras
 import numpy as np
 import tensorflow as tf
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras import ops
 
-from albert_tf.records.datasets import untuned
-from albert_tf.training import jax_processes
+from albert_tf.console import tf_config
+from albert_tf.model import layers
+from albert_tf.records.input_files import untuned
 from albert_tf.training.devices import Devices, InputFn, Run
-from albert_tf.training.jax_gradients import Gradients
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
+
+# JAX's messages when another process no longer answers.
+_LOST = re.compile(r"Gloo|Connection|[Cc]oordination|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED")
+# How they begin: where NumPy takes an array that was never computed, they are ValueErrors.
+_JAXS = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): ")
+
+
+def connect_processes() -> None:
+    """Connects the processes of TF_CONFIG, if it names more than one.
+
+    If some don't start in time, ends this process with one line and exit code 1.
+
+    Raises:
+      ValueError: If TF_CONFIG is wrong, or the first process' address in use or out of reach.
+    """
+    addresses = tf_config.addresses()
+    if len(addresses) < 2:
+        return
+    tf_config.log_others()
+    # In both cases JAX would end the process with the stack of its C++ code.
+    tf_config.check_first_address()
+    late = threading.Timer(tf_config.WAIT_SECONDS, _give_up)
+    late.daemon = True
+    late.start()
+    timeout = int(2 * tf_config.WAIT_SECONDS)
+    jax.distributed.initialize(
+        addresses[0], len(addresses), tf_config.index(), initialization_timeout=timeout
+    )
+    late.cancel()
+    # JAX takes it as a notice, and would go on.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _give_up() -> None:
+    print(
+        f"error: TF_CONFIG: not all other workers ({', '.join(tf_config.others())}) have started "
+        f"within {tf_config.WAIT_SECONDS:.0f} s: start the same command on each, or correct its "
+        "address",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(1)
+
+
+def leave_processes(error: BaseException) -> None:
+    """Has this process end at once after an error, whose message still appears.
+
+    JAX would wait for five minutes until all processes end, and then abort them with the stack of
+    its C++ code. So it may still end the others, if it notices before their step fails.
+
+    Raises:
+      ConnectionError: In place of an error that says that another process was lost.
+    """
+    if jax.process_count() == 1:
+        return
+    atexit.register(os._exit, 1)  # What was registered last is called first.
+    is_jaxs = isinstance(error, jax.errors.JaxRuntimeError) or _JAXS.match(str(error))
+    if is_jaxs and _LOST.search(str(error)):
+        cause = str(error).partition("\n")[0]
+        raise ConnectionError(
+            f"another worker was lost ({cause}): see its log, and start the same command again "
+            "on all workers"
+        ) from error
+
+
+class Gradients:
+    """The losses of a global batch and their gradients; each replica calls it on its share.
+
+    The results are the same on all replicas; it does what TrainStep does, up to the update.
+
+    Args:
+      task: Defines the losses.
+      model: The result of `task.build_model`.
+      seed: Seed of dropout.
+      accumulation_steps: Number of micro-batches that a replica splits its batch into.
+      axis: Name of the mesh's axis of replicas.
+    """
+
+    def __init__(
+        self, task: Task, model: keras.Model, seed: int, accumulation_steps: int, axis: str
+    ) -> None:
+        self._task = task
+        self._model = model
+        self._seed = layers.hashed_seed(seed)
+        self._accumulation_steps = accumulation_steps
+        self._axis = axis
+
+    def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
+        """Returns the losses, and the gradients: None of a weight that no loss depends on."""
+        totals = lax.psum(self._task.loss_weights(features), self._axis)
+        count = self._accumulation_steps
+        first_pass = lax.axis_index(self._axis) * count
+
+        def one(i: Array, features: Features) -> Any:
+            seed = layers.pass_seed(self._seed, step, first_pass + i)
+            return self._micro_step(weights, features, totals, seed)
+
+        def add(total: Any, part: Any) -> tuple[Any, None]:
+            return jax.tree.map(ops.add, total, one(*part)), None
+
+        if count == 1:
+            local = one(0, features)
+        else:
+            parts = {
+                name: ops.reshape(feature, (count, -1, *feature.shape[1:]))
+                for name, feature in features.items()
+            }
+            first = one(0, {name: part[0] for name, part in parts.items()})
+            rest = {name: part[1:] for name, part in parts.items()}
+            local, _ = lax.scan(add, first, (ops.arange(1, count), rest))
+        sums, grads = lax.psum(local, self._axis)
+        return self._task.losses(sums, totals), grads
+
+    def _micro_step(
+        self, weights: list[Array], features: Features, totals: Any, seed: Array
+    ) -> Any:
+        variables = self._model.trainable_variables
+        # JAX's gradient of a weight that no loss depends on is 0, with which it would decay.
+        tracked, is_used = _track_use()
+
+        def loss(weights: list[Array]) -> tuple[Array, Any]:
+            with keras.StatelessScope(list(zip(variables, tracked(weights), strict=True))):
+                outputs = self._model(features, training=True, dropout_seed=seed)
+                sums = self._task.loss_sums(outputs, features)
+            return sum(self._task.losses(sums, totals)), sums
+
+        (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(weights)
+        return sums, [grad if used else None for grad, used in zip(grads, is_used, strict=True)]
+
+
+def _track_use() -> tuple[Callable[[list[Array]], list[Array]], list[bool]]:
+    """Returns the identity of weights, and a list that differentiating it fills.
+
+    The list tells for each weight whether what is differentiated depends on it.
+    """
+    is_used: list[bool] = []
+
+    @jax.custom_vjp
+    def identity(weights: list[Array]) -> list[Array]:
+        return weights
+
+    def forward(weights: list[Any]) -> tuple[list[Array], None]:
+        return [weight.value for weight in weights], None
+
+    def backward(_: None, grads: list[Any]) -> tuple[list[Array]]:
+        is_used[:] = [not isinstance(grad, SymbolicZero) for grad in grads]
+        zeros = [ops.zeros(grad.shape, grad.dtype) for grad in grads]
+        return ([g if used else zero for g, used, zero in zip(grads, is_used, zeros, strict=True)],)
+
+    identity.defvjp(forward, backward, symbolic_zeros=True)
+    return identity, is_used
+
 
 _AXIS = "replica"
 _SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
@@ -60,7 +213,7 @@ class JaxDevices(Devices):
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
-            jax_processes.leave(error)
+            leave_processes(error)
 
     def mean_over_processes(self, *values: float) -> list[float]:
         """See Devices."""
@@ -258,7 +411,7 @@ def connect(
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
-    jax_processes.meet()
+    connect_processes()
     try:
         platform = jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has found one.

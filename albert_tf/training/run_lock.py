@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import files, text_files
+from albert_tf.storage import files, text_files
 
 try:
     import fcntl

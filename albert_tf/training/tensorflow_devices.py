@@ -1,8 +1,11 @@
-"""Devices that TensorFlow runs, under a tf.distribute strategy."""
+"""The replicas of a tf.distribute strategy, and one update on them."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,12 +13,250 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.records.datasets import untuned
-from albert_tf.training import distribution
+from albert_tf.console import tf_config
+from albert_tf.model import layers
+from albert_tf.records.input_files import untuned
 from albert_tf.training.devices import Devices, InputFn, Run
 from albert_tf.training.task import Task
-from albert_tf.training.train_step import TrainStep
 from albert_tf.types import Features
+
+
+def create_strategy(
+    use_tpu: bool = False,
+    tpu_name: str | None = None,
+    tpu_zone: str | None = None,
+    gcp_project: str | None = None,
+    master: str | None = None,
+    num_tpu_cores: int | None = None,
+) -> tf.distribute.Strategy:
+    """Chooses a strategy for the machine.
+
+    A TPU if asked for; else all workers of TF_CONFIG, if it names more than one; else all GPUs of
+    this machine (or all logical CPUs, if several are configured); else its one device.
+
+    Args:
+      use_tpu: Whether to train on a TPU.
+      tpu_name: Name or grpc address of the TPU; "local" on a TPU VM.
+      tpu_zone: Its zone; detected automatically on Google Cloud.
+      gcp_project: Its project; detected automatically on Google Cloud.
+      master: grpc address of the TPU, if it has no name.
+      num_tpu_cores: Expected number of cores; None does not check.
+
+    Returns:
+      The strategy.
+
+    Raises:
+      ValueError: If the TPU can't be reached or has another number of cores, or TF_CONFIG is wrong
+        or names several workers beside a TPU.
+    """
+    if use_tpu:
+        if tf_config.num_workers() > 1:  # Each would train alone, and write the same files.
+            raise ValueError(
+                f"TF_CONFIG names {tf_config.num_workers()} workers, but TensorFlow trains on a "
+                "TPU from one process: set `backend=jax` on each, or unset TF_CONFIG and give "
+                "`tpu_name` on one machine"
+            )
+        return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
+    if tf_config.num_workers() > 1:
+        tf_config.log_others()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        if threading.current_thread() is threading.main_thread():
+            # TensorFlow takes it as a notice, and would go on.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return strategy
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) > 1:
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return tf.distribute.OneDeviceStrategy(devices[0].name)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes files."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or isinstance(strategy, tf.distribute.TPUStrategy):
+        return True
+    return not resolver.task_type or (
+        resolver.task_type == "chief"
+        or (resolver.task_type == "worker" and resolver.task_id == 0 and not tf_config.has_chief())
+    )
+
+
+def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContext:
+    """Returns which part of the input this process feeds to its replicas."""
+    hosts, host = 1, 0
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        hosts, host = tf_config.num_workers(), tf_config.index()
+    return tf.distribute.InputContext(hosts, host, strategy.num_replicas_in_sync)
+
+
+def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
+    """Returns the means of the values over all workers; waits until every worker calls it."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return list(values)
+    return _mean_over_replicas(strategy, tf.constant(values, tf.float64)).numpy().tolist()
+
+
+@tf.function(autograph=False)
+def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
+    def mean(x: tf.Tensor) -> tf.Tensor:
+        # The reduction needs the device of its operand; an argument has none.
+        x = tf.identity(x)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
+    return strategy.experimental_local_results(strategy.run(mean, args=(values,)))[0]
+
+
+def _tpu_strategy(
+    name: str, zone: str | None, project: str | None, num_cores: int | None
+) -> tf.distribute.TPUStrategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name, zone=zone, project=project
+        )
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    # A RuntimeError: cloud-tpu-client, which finds a TPU by its name, is not installed.
+    except (ValueError, IndexError, OSError, ImportError, RuntimeError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, str(error))}; or leave "
+            "`use_tpu` out to train on CPU or GPU"
+        ) from None
+    if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
+        raise ValueError(
+            f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, but `num_tpu_cores` is "
+            f"{num_cores}: set it to {strategy.num_replicas_in_sync}"
+        )
+    return strategy
+
+
+def _tpu_remedy(name: str, reason: str) -> str:
+    """Returns advice for a TPU that was not found; TensorFlow's messages have none."""
+    packages = {
+        (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        for distribution in importlib.metadata.distributions()
+    }
+    if "cloud-tpu-client" in reason:
+        return "install cloud-tpu-client, which finds a TPU by its name"
+    if "tensorflow-tpu" not in packages:
+        return "this TensorFlow has no TPU support: install the packages in docs/tpu.md"
+    if packages & {"tensorflow", "tensorflow-cpu"}:
+        return (
+            "tensorflow and tensorflow-tpu are installed over each other: install the packages in "
+            "docs/tpu.md into a new environment"
+        )
+    if name != "local":
+        return "check `tpu_name`, `tpu_zone` and `gcp_project`"
+    if "lockfile" in reason or "in use" in reason:
+        return "another process is using it: stop that first"
+    return "this machine has no TPU: run on a TPU VM"
+
+
+class TrainStep:
+    """Forward and backward pass, sum over replicas, clip, update.
+
+    Called in replica context on this replica's share of a global batch. The result depends on the
+    global batch, not on how replicas and micro-batches split it: each loss is a sum over a weight,
+    and the weights are summed over the whole batch first. (Dropout masks do depend on the split;
+    they are a function of seed, step, replica and micro-batch.)
+
+    Args:
+      task: Defines the losses.
+      model: The result of `task.build_model`.
+      optimizer: A built optimizer with `sum_over_replicas=False`.
+      seed: Seed of dropout.
+      jit_compile: Whether XLA compiles forward and backward pass; on a TPU it always does.
+      accumulation_steps: Number of micro-batches that a replica splits its batch into.
+
+    Raises:
+      ValueError: If the optimizer would sum gradients over replicas a second time.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        seed: int = 0,
+        jit_compile: bool = False,
+        accumulation_steps: int = 1,
+    ) -> None:
+        # Keras' own optimizers sum as well.
+        if getattr(optimizer, "sum_over_replicas", True):
+            raise ValueError(
+                f"the optimizer {type(optimizer).__name__} would sum gradients over replicas a "
+                "second time: create it with create_optimizer(..., sum_over_replicas=False)"
+            )
+        self._task = task
+        self._model = model
+        self._optimizer = optimizer
+        self._accumulation_steps = accumulation_steps
+        self._seed = layers.hashed_seed(seed)
+        self._gradients = tf.function(
+            self._micro_step, autograph=False, jit_compile=jit_compile or None
+        )
+
+    def __call__(self, features: Features) -> tf.Tensor:
+        """Performs one update.
+
+        Args:
+          features: This replica's features, of static shape but for their length.
+
+        Returns:
+          `<float32>[len(stat_names)]` (see devices), the same on all replicas.
+        """
+        context = tf.distribute.get_replica_context()
+        weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
+        local = self._accumulate(features, weights, context.replica_id_in_sync_group)
+        sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+        losses = self._task.losses(sums, weights)
+        variables = [self._model.trainable_variables[i] for i in sorted(grads)]
+        grads = [grads[i] for i in sorted(grads)]
+        learning_rate = tf.cast(self._optimizer.learning_rate, tf.float32)
+        stats = [tf.add_n(losses), *losses, learning_rate, tf.linalg.global_norm(grads)]
+        self._optimizer.apply(grads, variables)
+        return tf.stack(stats)
+
+    def _accumulate(self, features: Features, weights: Any, replica: Any) -> Any:
+        """Returns this replica's loss sums, and its share of the gradients of the total loss."""
+        count = self._accumulation_steps
+        first_pass = tf.cast(replica, tf.int32) * count
+        if count == 1:
+            return self._gradients(features, weights, self._dropout_seed(first_pass))
+
+        def split(x: tf.Tensor) -> tf.Tensor:
+            # At most the length is not static.
+            rest = [-1 if size is None else size for size in x.shape[1:]]
+            return tf.reshape(x, [count, x.shape[0] // count, *rest])
+
+        def one(i: Any) -> Any:
+            micro_batch = {name: feature[i] for name, feature in micro_batches.items()}
+            return self._gradients(micro_batch, weights, self._dropout_seed(first_pass + i))
+
+        micro_batches = {name: split(feature) for name, feature in features.items()}
+        _, total = tf.while_loop(
+            lambda i, _: i < count,
+            lambda i, total: (i + 1, tf.nest.map_structure(tf.add, total, one(i))),
+            (1, one(0)),
+            parallel_iterations=1,  # By default several passes, and their activations, overlap.
+        )
+        return total
+
+    def _dropout_seed(self, number: Any) -> Any:
+        return layers.pass_seed(self._seed, self._optimizer.iterations, number)
+
+    def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
+        """Returns the loss sums, and the gradients (those not None) by variable index."""
+        with tf.GradientTape() as tape:
+            outputs = self._model(features, training=True, dropout_seed=dropout_seed)
+            sums = self._task.loss_sums(outputs, features)
+            loss = tf.add_n(self._task.losses(sums, weights))
+        variables = [variable.value for variable in self._model.trainable_variables]
+        grads = enumerate(tape.gradient(loss, variables))
+        # Dense: sum over replicas, norm and clipping must not see a gather's duplicate rows.
+        return sums, {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
 
 
 class TensorFlowDevices(Devices):
@@ -29,8 +270,8 @@ class TensorFlowDevices(Devices):
         self._strategy = strategy
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self.name = type(strategy).__name__
-        self.is_chief = distribution.is_chief(strategy)
-        self.input_context = distribution.input_context(strategy)
+        self.is_chief = is_chief(strategy)
+        self.input_context = input_context(strategy)
         self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
 
     def scope(self) -> contextlib.AbstractContextManager:
@@ -39,7 +280,7 @@ class TensorFlowDevices(Devices):
 
     def mean_over_processes(self, *values: float) -> list[float]:
         """See Devices."""
-        return distribution.mean_over_workers(self._strategy, *values)
+        return mean_over_workers(self._strategy, *values)
 
     def host_values(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """See Devices."""

@@ -1,26 +1,189 @@
-"""Trainer: the loop around the training step, and evaluation. Knows Task, not the tasks."""
+"""Trainer: the loop around the training step, what a checkpoint holds, and evaluation."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any
 
 import keras
 import numpy as np
 from absl import logging
 from keras import ops
 
-from albert_tf import checkpoint, conversion
-from albert_tf.training import state
-from albert_tf.training.checkpoint_writer import CheckpointWriter
-from albert_tf.training.devices import Devices, InputFn, stat_names
-from albert_tf.training.feeding import InputByLength, StepIterators
+from albert_tf import conversion
+from albert_tf.conversion import labels, values
+from albert_tf.storage import checkpoint
+from albert_tf.training.devices import Devices, InputFn, Run, stat_names
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
+
+_STEP = "global_step"
+
+
+def state_tensors(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """Returns the contents of a training checkpoint, by the release's names."""
+    named = conversion.named_weights(model)
+    step = np.int64(optimizer.iterations.numpy())
+    return {**named, **_slots(model, optimizer, named), _STEP: step}
+
+
+def restore_state(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer | None,
+    prefix: str,
+    classes: Sequence[str] = (),
+) -> int:
+    """Restores weights and, if there is an optimizer, moments and step from a checkpoint.
+
+    Args:
+      model: Receives the weights.
+      optimizer: Receives moments and step; None to restore only weights.
+      prefix: A checkpoint that a Trainer, or the release, wrote for this model.
+      classes: Names of the classes, by id. Without an optimizer, a classifier whose classes are
+        stored beside it in another order is put into this one.
+
+    Returns:
+      The checkpoint's step.
+
+    Raises:
+      ValueError: If it is damaged, lacks a tensor, has one of another shape, holds NaN or
+        infinite values, or has other classes.
+    """
+    stored = checkpoint.read(prefix)
+    if not optimizer:  # Moments would have to be moved, too.
+        stored = labels.in_order(prefix, stored, classes, leave_others=False)
+    slots = _slots(model, optimizer, conversion.named_weights(model)) if optimizer else {}
+    report = conversion.load_tensors(model, prefix, stored)
+    missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
+    if missing:
+        raise ValueError(
+            f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by this training "
+            "run; give another `output_dir`, and start from it with `init_checkpoint`"
+        )
+    moments = values.as_float32({name: stored[name] for name in slots}, prefix)
+    for name, slot in slots.items():
+        slot.assign(moments[name])
+    step = int(stored[_STEP])
+    if optimizer:
+        optimizer.iterations.assign(step)
+    return step
+
+
+def _slots(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, named: Mapping[str, Any]
+) -> dict[str, Any]:
+    names = {variable.path: name for name, variable in named.items()}
+    slots = {}
+    for i, variable in enumerate(model.trainable_variables):
+        slots[f"{names[variable.path]}/adam_m"] = optimizer.adam_m[i]
+        slots[f"{names[variable.path]}/adam_v"] = optimizer.adam_v[i]
+    return slots
+
+
+class CheckpointWriter:
+    """Writes one checkpoint at a time.
+
+    An error in writing is raised by the next call of `check` or `wait`. A `with` statement waits
+    for its last checkpoint, whatever ends it.
+
+    Args:
+      directory: An existing directory.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
+        self._started: futures.Future[None] | None = None
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.wait()
+
+    def start(self, step: int, tensors: Mapping[str, Any], keep_max: int) -> None:
+        """Starts to write a checkpoint; to be called after `wait`.
+
+        Args: see checkpoint.save; nothing may change the tensors any more.
+        """
+        self._started = self._thread.submit(self._write, step, tensors, keep_max)
+
+    def check(self) -> None:
+        """Raises the error of a checkpoint that could not be written."""
+        if self._started and self._started.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until the checkpoint is written, and listed; raises the error if it can't be."""
+        started, self._started = self._started, None
+        if started:
+            started.result()
+
+    def _write(self, step: int, tensors: Mapping[str, Any], keep_max: int) -> None:
+        logging.info("saved %s", checkpoint.save(self._directory, step, tensors, keep_max))
+
+
+@dataclasses.dataclass(frozen=True)
+class InputByLength:
+    """Batches of several lengths, and which length each step takes.
+
+    A step is compiled once for each shape: so each length has its own dataset, and the host picks.
+    Where no shape is needed, several lengths may go by one number.
+
+    Attributes:
+      input_fns: By length, a function that makes a host's dataset of the batches of that length, in
+        step order, from the Trainer's current step.
+      lengths: `<int>[T]`, the length at each step of the run, from step 0.
+    """
+
+    input_fns: Mapping[int, InputFn]
+    lengths: np.ndarray
+
+
+class StepIterators:
+    """Splits steps into runs, each fed by an iterator over batches of one length.
+
+    Args:
+      devices: What the batches are for.
+      source: Makes the datasets.
+      first_step: The step of the first batch.
+      num_steps: The last step.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        source: InputFn | InputByLength,
+        first_step: int,
+        num_steps: int,
+    ) -> None:
+        if callable(source):
+            # A broadcast: one number in memory, however many steps.
+            source = InputByLength({0: source}, np.broadcast_to(0, num_steps))
+            lengths = [0] if first_step < num_steps else []
+        else:
+            lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
+        self._lengths = source.lengths
+        self._iterators = {length: devices.iterator(source.input_fns[length]) for length in lengths}
+
+    def runs(self, step: int, count: int) -> Iterator[Run]:
+        """Splits the next `count` steps, from `step` on, into runs of one length.
+
+        Yields:
+          The iterator of each run, and its number of steps.
+        """
+        lengths = self._lengths[step : step + count]
+        cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), count]
+        for start, end in zip(cuts, cuts[1:], strict=False):
+            yield self._iterators[int(lengths[start])], end - start
+
 
 # An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress
 # line, and after SIGTERM a process has some 30 seconds to save.
@@ -156,7 +319,7 @@ class Trainer:
         hold up the devices. An error in writing is raised by a later call.
         """
         self._writer.wait()  # First: the host need not hold two states.
-        tensors = self.devices.host_values(state.tensors(self.model, self.optimizer))
+        tensors = self.devices.host_values(state_tensors(self.model, self.optimizer))
         if self.devices.is_chief:
             self._writer.start(self.step, tensors, keep_max)
 
@@ -262,7 +425,7 @@ class Trainer:
 
     def restore(self, prefix: str) -> int:
         """Restores weights and, if there is an optimizer, moments and step; see state.restore."""
-        return state.restore(self.model, self.optimizer, prefix, self.task.classes)
+        return restore_state(self.model, self.optimizer, prefix, self.task.classes)
 
     # --- evaluation -------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 from keras import ops
 
 import albert_tf
-from albert_tf import bundle
 from albert_tf.cli import finetune
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, named_weights
+from albert_tf.storage import bundle
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation, classification_loss

@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint, export
+from albert_tf import export
 from albert_tf.cli import extend_vocabulary, extend_vocabulary_flags
 from albert_tf.conversion import bundles
 from albert_tf.serving import graph_tokenizer
+from albert_tf.storage import checkpoint
 from albert_tf.text import vocabulary
 from tests import goldens, tiny
 from tests.tiny import parse, randomise

@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 import albert_tf
-from albert_tf import eval_results
 from albert_tf.cli import finetune_records, finetune_tasks
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import eval_results
 from tests import finetune_runs as runs
 
 

@@ -13,12 +13,13 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import AlbertForPreTraining, checkpoint, eval_results
+from albert_tf import AlbertForPreTraining
 from albert_tf.cli import finetune_checks, finetune_flags, pretrain_checks
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
+from albert_tf.storage import checkpoint, eval_results
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs, pretraining_runs, tiny
 

@@ -16,11 +16,11 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint
 from albert_tf.cli import finetune, finetune_tasks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
-from albert_tf.tasks import stored_predictions
+from albert_tf.storage import checkpoint
+from albert_tf.tasks import supervised
 from albert_tf.tasks.glue import TextExample, read_glue
 from albert_tf.training import length_buckets
 from albert_tf.training.evaluation import Trial
@@ -327,7 +327,7 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
     # The same line of another table.
     other = TextExample("2", "e", None, None)
-    stored_predictions.write_probabilities(
+    supervised.write_probabilities(
         str(tmp_path / "b"), "test", ["2"], [other], np.array([[0.5, 0.5]])
     )
     with pytest.raises(SystemExit, match="/b/test_probabilities.json has other examples"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert_tf import checkpoint
+from albert_tf.storage import checkpoint
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from tests import finetune_runs as runs
 from tests import tiny, tolerances

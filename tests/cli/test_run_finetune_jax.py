@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert_tf import checkpoint
+from albert_tf.storage import checkpoint
 from tests import finetune_runs as runs
 from tests import jax_process, pretraining_runs, tolerances
 from tests.cli import test_run_finetune_tokens as tokens

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from albert_tf import eval_results
+from albert_tf.storage import eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
 

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import albert_tf
-from albert_tf import checkpoint
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from tests import finetune_runs as runs
 from tests import tiny, tolerances
 from tests.tiny import randomise

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoint
 from albert_tf.cli import finetune_checks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
-from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.storage import checkpoint
+from albert_tf.tasks.classification import MultiLabelTask, SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.multilabel import MultiLabelTask
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
-from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
+from albert_tf.tasks.question_answering import Predictions, SquadSettings, SquadV1Task, SquadV2Task
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.tensorflow_devices import TensorFlowDevices

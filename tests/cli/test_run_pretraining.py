@@ -17,9 +17,9 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from albert_tf import checkpoint, eval_results, hub
 from albert_tf.cli import pretrain_flags
 from albert_tf.generator import flags as generator_flags
+from albert_tf.storage import checkpoint, eval_results, hub
 from tests import goldens, tiny
 from tests import pretraining_runs as runs
 

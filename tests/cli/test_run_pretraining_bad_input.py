@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert_tf import checkpoint
 from albert_tf.cli import backend, pretrain, pretrain_checks
+from albert_tf.storage import checkpoint
 from albert_tf.training import run_lock
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import goldens, tiny, two_workers

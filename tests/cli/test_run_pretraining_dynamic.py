@@ -13,10 +13,10 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf import checkpoint
 from albert_tf.cli import pretrain_checks, pretrain_flags
 from albert_tf.records.masking import MaskingSettings
-from albert_tf.records.specs import RowFormat
+from albert_tf.records.spec import RowFormat
+from albert_tf.storage import checkpoint
 from tests import pretraining_runs as runs
 from tests import tiny, tolerances
 

@@ -20,8 +20,9 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertForPreTraining, checkpoint, eval_results
+from albert_tf import AlbertForPreTraining
 from albert_tf.cli import backend, pretrain
+from albert_tf.storage import checkpoint, eval_results
 from albert_tf.training.progress import ProgressLog
 from tests import jax_process, tiny, tolerances, two_workers
 from tests import pretraining_runs as runs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert_tf import eval_results
+from albert_tf.storage import eval_results
 from tests import pretraining_runs as runs
 from tests import tolerances
 

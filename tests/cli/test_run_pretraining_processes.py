@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoint, eval_results
 from albert_tf.records import input_files, input_pipeline
-from albert_tf.records.specs import pretraining_spec
+from albert_tf.records.spec import pretraining_spec
+from albert_tf.storage import checkpoint, eval_results
 from tests import pretraining_runs as runs
 from tests import tolerances, two_workers
 
 KILLED = -signal.SIGKILL
 REPORT = "albert_tf.training.progress.ProgressLog.report"
-LISTING = "albert_tf.checkpoint_list.write"
+LISTING = "albert_tf.storage.checkpoint.write"
 SCRIPT = pathlib.Path(__file__).parents[2] / "run_pretraining.py"
 STATS = ("loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm")
 

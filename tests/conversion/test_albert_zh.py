@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import checkpoint
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from albert_tf.text import vocabulary
 from tests import goldens, tolerances
 

@@ -13,10 +13,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import checkpoint, conversion
+from albert_tf import conversion
 from albert_tf.conversion import __main__ as command
 from albert_tf.conversion import layouts, torch_files
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from tests import goldens
 from tests.conversion.untrusted import assert_refused, encoder
 

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint, conversion
+from albert_tf import conversion
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from tests import goldens
 
 CONFIG = goldens.config("base")

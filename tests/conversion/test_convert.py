@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoint
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from tests import goldens
 
 FOLDER = goldens.FOLDER.parent

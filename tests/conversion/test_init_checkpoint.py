@@ -8,9 +8,10 @@ import re
 
 import pytest
 
-from albert_tf import checkpoint, conversion
+from albert_tf import conversion
 from albert_tf.cli import pretrain
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
 from tests import goldens
 from tests import pretraining_runs as runs
 

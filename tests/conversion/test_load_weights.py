@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint, conversion
+from albert_tf import conversion
 from albert_tf.conversion import keras_files, names
+from albert_tf.storage import checkpoint
 from tests import goldens, tiny
 
 GROUP = "bert/encoder/transformer/group_{}/inner_group_{}"

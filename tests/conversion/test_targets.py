@@ -13,9 +13,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import conversion, directories
+from albert_tf import conversion
 from albert_tf.conversion import huggingface
 from albert_tf.conversion.convert import convert
+from albert_tf.storage import files
 from tests import goldens
 
 
@@ -44,8 +45,8 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
         "../file/a/b": "can't be written: Not a directory",
     }.items():
         with pytest.raises(ValueError, match=message):
-            directories.check_free(path)
-    directories.check_free("new/deep")
+            files.check_free(path)
+    files.check_free("new/deep")
     assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -58,7 +59,7 @@ def test_a_target_that_is_not_local(copy_of, tmp_path):
     with pytest.raises(ValueError, match="^ram://converted/target already exists: give a new"):
         convert(str(tmp_path / "target"), "keras", "ram://converted/target")
     with pytest.raises(ValueError, match="^nowhere://b/x can't be written: .*nowhere"):
-        directories.check_free("nowhere://b/x")
+        files.check_free("nowhere://b/x")
 
 
 def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
@@ -73,7 +74,7 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "copy", fail_at_last)
     with (
         pytest.raises(OSError, match="the disk is full"),
-        directories.whole_directory("ram://partly/model") as folder,
+        files.whole_directory("ram://partly/model") as folder,
     ):
         for name in ("saved_model.pb", "fingerprint.pb", "variables/variables.index"):
             path = pathlib.Path(folder, name)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.conversion import labels
-from albert_tf.tasks import stored_predictions
+from albert_tf.tasks import supervised
 from albert_tf.tasks.glue import TextExample
 from experiments import hits, outcomes, report, run_step, study
 from experiments.plan import Plan
@@ -70,7 +70,7 @@ def test_examples_are_counted_by_document(tmp_path):
     ids = [str(i + 2) for i in range(len(rows))]
     examples = [TextExample(ids[i], text, None, None) for i, (text, *_) in enumerate(rows)]
     sure = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    stored_predictions.write_probabilities(str(out), "dev", ids, examples, sure)
+    supervised.write_probabilities(str(out), "dev", ids, examples, sure)
     command = ["--task_name=classification", f"--eval_file={tmp_path}/dev.csv"]
     command += [f"--output_dir={out}", "--document_column=speech"]
     found = measured(command, tmp_path)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import eval_results
 from albert_tf.generator import create
-from albert_tf.records.datasets import untuned
-from albert_tf.records.specs import compact_spec
+from albert_tf.records.input_files import untuned
+from albert_tf.records.spec import compact_spec
+from albert_tf.storage import eval_results
 from experiments import claims, documents, measure
 from tests import pretraining_runs as runs
 from tests.tiny import parse

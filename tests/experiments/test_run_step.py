@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import eval_results
+from albert_tf.storage import eval_results
 from experiments import claims, outcomes, report, run_step, study, unigram
 from experiments.plan import Plan
 from experiments.run_step import ROOT

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.records.datasets import untuned
+from albert_tf.records.input_files import untuned
 
 
 def read_records(paths: Iterable[str]) -> dict[str, np.ndarray]:

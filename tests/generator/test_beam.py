@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from albert_tf.generator import blocks, create, shards
+from albert_tf.generator import create, documents, shards
 from albert_tf.generator import flags as generator_flags
 from tests.tiny import parse
 
@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-CUT_BLOCKS = blocks.cut_blocks
+CUT_BLOCKS = documents.cut_blocks
 
 
 def _cut_blocks_backwards(*arguments):
@@ -99,7 +99,7 @@ def test_other_formats_and_choices_travel_to_the_workers_too(run, golden, tmp_pa
 
 def test_order_in_which_blocks_come_back_does_not_matter(run, monkeypatch):
     local = run("local")
-    monkeypatch.setattr(blocks, "cut_blocks", _cut_blocks_backwards)
+    monkeypatch.setattr(documents, "cut_blocks", _cut_blocks_backwards)
     assert _read_records(run("beam")) == _read_records(local)
 
 

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from albert_tf.generator import blocks, documents
+from albert_tf.generator import documents
 
 
 def _write(path, lengths):
@@ -19,9 +19,11 @@ def _write(path, lengths):
 
 def _cut(files, num_shards=1, block_chars=10**6, start=None, first_shard=0):
     sizes = [os.path.getsize(path) for path in files]
-    start = start or blocks.Place()
+    start = start or documents.Place()
     read = functools.partial(documents.read_documents, settings=documents.TextSettings())
-    return list(blocks.cut_blocks(read, files, sizes, num_shards, block_chars, start, first_shard))
+    return list(
+        documents.cut_blocks(read, files, sizes, num_shards, block_chars, start, first_shard)
+    )
 
 
 def _numbers(cut):
@@ -40,7 +42,7 @@ def test_a_block_ends_with_the_document_that_fills_it(tmp_path):
     cut = _cut([path], block_chars=20)
     assert _numbers(cut) == {0: [[0, 1], [2, 3], [4]]}
     assert cut[1].documents == [["x" * 10], ["x" * 50]]
-    assert cut[0].end == blocks.Place(0, 2, 2, 24)
+    assert cut[0].end == documents.Place(0, 2, 2, 24)
 
 
 def test_a_shard_has_the_documents_that_begin_in_its_region(tmp_path):
@@ -80,7 +82,7 @@ def test_text_is_read_no_further_than_a_block_needs():
         for number in reads:
             yield documents.Document(["x" * 10], 0, 10 * number + 10)
 
-    cut = blocks.cut_blocks(read, ["a"], [10**9], 1, 1000, blocks.Place(), 0)
+    cut = documents.cut_blocks(read, ["a"], [10**9], 1, 1000, documents.Place(), 0)
     first, second = next(cut), next(cut)
     assert len(first.documents) == len(second.documents) == 100
     assert next(reads) == 201

@@ -11,7 +11,8 @@ import pytest
 from absl import flags
 from record_statistics import read_records
 
-from albert_tf.generator import create, extra, instances, workers
+from albert_tf import generator
+from albert_tf.generator import create, examples, workers
 from albert_tf.generator import flags as generator_flags
 
 # Names and defaults: the release's, and then ours.
@@ -189,7 +190,7 @@ def test_what_a_user_can_mend_is_one_line(run, changes, message):
 
 
 def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(instances, "draw_instances", None)
+    monkeypatch.setattr(examples, "draw_instances", None)
     (tmp_path / "file").write_text("x")
     with pytest.raises(SystemExit, match="error: --output_file: can't write .*file/out.tfrecord"):
         run(output_file=tmp_path / "file" / "out.tfrecord")
@@ -198,8 +199,8 @@ def test_output_that_cannot_be_written_is_refused_before_any_work(run, tmp_path,
 
 
 def test_beam_that_is_not_installed_is_refused_before_any_work(run, monkeypatch):
-    monkeypatch.delitem(sys.modules, "albert_tf.generator.extra.beam", raising=False)
-    monkeypatch.delattr(extra, "beam", raising=False)
+    monkeypatch.delitem(sys.modules, "albert_tf.generator.beam", raising=False)
+    monkeypatch.delattr(generator, "beam", raising=False)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     message = "error: --runner=beam needs the package 'apache_beam', which is not installed: pip"
     with pytest.raises(SystemExit, match=message):

@@ -15,11 +15,11 @@ from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
-from albert_tf.generator.formats import TextSettings
+from albert_tf.generator.documents import TextSettings
 from albert_tf.records import input_files
-from albert_tf.records.datasets import untuned
-from albert_tf.records.rows import Rows
-from albert_tf.records.specs import RowFormat, compact_spec
+from albert_tf.records.input_files import untuned
+from albert_tf.records.masking import Rows
+from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.text.tokenization import Tokenizer
 
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import input_files, input_pipeline
-from albert_tf.records.datasets import untuned
-from albert_tf.records.specs import compact_spec
+from albert_tf.records.input_files import untuned
+from albert_tf.records.spec import compact_spec
 
 YEARS = 120
 STEP = 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert_tf.generator import packing
-from albert_tf.records import specs
+from albert_tf.generator.examples import assign_rows, pack_rows
+from albert_tf.records.spec import pretraining_spec
 
 COUNT, S, P, K = 211, 43, 7, 5
 PAD = 3
@@ -40,7 +40,7 @@ def examples() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def packed(examples) -> dict[str, np.ndarray]:
-    return packing.pack(examples, K, PAD)
+    return pack_rows(examples, K, PAD)
 
 
 def unpack(packed: dict[str, np.ndarray]) -> list[dict[str, list]]:
@@ -90,7 +90,7 @@ def test_every_example_is_there_once_and_whole(examples, packed):
 
 
 def test_rows_are_records_and_what_is_free_is_padding(examples, packed):
-    spec = specs.pretraining_spec(S, P, K)
+    spec = pretraining_spec(S, P, K)
     for row in range(len(packed["input_ids"])):
         spec.serialize({name: values[row] for name, values in packed.items()})
     free = packed["input_mask"] == 0
@@ -110,25 +110,25 @@ def test_first_fit_decreasing_by_hand():
     predictions = np.array([1, 1, 1, 2, 1, 1, 1])
     # Longest first into the first row with room for 10 tokens, 3 predictions, 3 examples:
     # 9 opens a row; 6, 5 one each; 4 goes to 6; 3 to 5; 2 to 5 and 3; 1 to 9.
-    rows = packing.assign_rows(lengths, predictions, (10, 3), 3)
+    rows = assign_rows(lengths, predictions, (10, 3), 3)
     assert rows.tolist() == [0, 1, 2, 0, 1, 1, 2]
     # Two examples a row: 2 opens one, where 1 can't go before 9's has it.
-    rows = packing.assign_rows(lengths, predictions, (10, 3), 2)
+    rows = assign_rows(lengths, predictions, (10, 3), 2)
     assert rows.tolist() == [0, 1, 2, 0, 3, 1, 2]
     # Two predictions a row: 6 has them all.
-    rows = packing.assign_rows(lengths, predictions, (10, 2), 3)
+    rows = assign_rows(lengths, predictions, (10, 2), 3)
     assert rows.tolist() == [0, 1, 2, 3, 1, 0, 2]
 
 
 def test_little_room_is_left():
     lengths = np.random.default_rng(5).integers(8, 129, 256)
-    rows = packing.assign_rows(lengths, np.ones_like(lengths), (128, 128), 8)
+    rows = assign_rows(lengths, np.ones_like(lengths), (128, 128), 8)
     # Lower bound: the tokens' number of rows. Half of each row was padding before.
     assert rows.max() + 1 <= 1.05 * np.ceil(lengths.sum() / 128)
 
 
 def test_same_examples_same_rows(examples, packed):
-    again = packing.pack(draw_examples(), K, PAD)
+    again = pack_rows(draw_examples(), K, PAD)
     assert again.keys() == packed.keys()
     for name, values in packed.items():
         np.testing.assert_array_equal(again[name], values, err_msg=name)

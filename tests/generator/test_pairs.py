@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from statistics_of_samples import assert_distribution
 
-from albert_tf.generator import instances
-from albert_tf.generator.pairs import PairSettings, _truncate, draw_pairs
+from albert_tf.generator import examples
+from albert_tf.generator.examples import PairSettings, _truncate, draw_pairs
 
 
 def _document(*lengths: int, begin: int = 0) -> list[int]:
@@ -122,10 +122,10 @@ def test_a_pass_may_leave_nothing_to_pair():
     """Two sentences of a word: a pass that gathers both makes a pair, another none."""
     document = [0, 2, 4]
     settings = PairSettings(11, short_seq_prob=0.5, single_segment="split")
-    recipe = instances.Recipe(settings, None, dupe_factor=61, random_seed=7)
+    recipe = examples.Recipe(settings, None, dupe_factor=61, random_seed=7)
     tokens, numbers = np.zeros(4, np.int32), np.zeros(1, np.int64)
-    block = instances.TokenBlock(tokens, np.zeros(4, bool), [document], numbers)
-    drawn = instances.draw_instances(block, recipe)
+    block = examples.TokenBlock(tokens, np.zeros(4, bool), [document], numbers)
+    drawn = examples.draw_instances(block, recipe)
     assert 0 < len(drawn.pairs) == len(drawn.seeds) < 61
     assert drawn.pairs.shape[1] == 7
 

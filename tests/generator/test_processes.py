@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from albert_tf.generator import processes
+from albert_tf.generator import workers
 
 
 def _square_slowly(number):
@@ -46,7 +46,7 @@ def _sleep(seconds):
 
 
 def test_results_come_in_order_from_other_processes():
-    results = list(processes.map_in_order(_square_slowly, range(11), 3))
+    results = list(workers.map_in_order(_square_slowly, range(11), 3))
     assert [square for square, _ in results] == [number**2 for number in range(11)]
     pids = {pid for _, pid in results}
     assert len(pids) == 3
@@ -54,14 +54,14 @@ def test_results_come_in_order_from_other_processes():
 
 
 def test_one_process_is_this_one():
-    results = list(processes.map_in_order(_square_slowly, range(3), 1))
+    results = list(workers.map_in_order(_square_slowly, range(3), 1))
     assert results == [(number**2, os.getpid()) for number in range(3)]
 
 
 @pytest.mark.parametrize(("num_processes", "most"), [(1, 1), (2, 5)])
 def test_items_are_read_as_needed(num_processes, most):
     items = itertools.count()
-    with contextlib.closing(processes.map_in_order(abs, items, num_processes)) as results:
+    with contextlib.closing(workers.map_in_order(abs, items, num_processes)) as results:
         assert [next(results) for _ in range(7)] == list(range(7))
     assert next(items) <= 7 + most
 
@@ -69,17 +69,17 @@ def test_items_are_read_as_needed(num_processes, most):
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_errors_come_through(num_processes):
     with pytest.raises(ValueError, match="^three is too many$"):
-        list(processes.map_in_order(_fail_at_three, range(9), num_processes))
+        list(workers.map_in_order(_fail_at_three, range(9), num_processes))
 
 
 def test_a_killed_worker_is_an_error_and_no_wait():
     with pytest.raises(ChildProcessError, match="a worker process was killed, .* `num_processes"):
-        list(processes.map_in_order(_die_at_three, range(9), 2))
+        list(workers.map_in_order(_die_at_three, range(9), 2))
 
 
 def test_workers_end_at_once_with_the_iterator():
     started = time.monotonic()
-    results = processes.map_in_order(_sleep, [0, 100, 100], 2)
+    results = workers.map_in_order(_sleep, [0, 100, 100], 2)
     next(results)
     results.close()
     assert time.monotonic() - started < 20
@@ -90,12 +90,12 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import os, time\n"
-        "from albert_tf.generator import processes\n"
+        "from albert_tf.generator import workers\n"
         "def work(item):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"  # At once: both write to one pipe.
         "    time.sleep(100)\n"
         "if __name__ == '__main__':\n"
-        "    list(processes.map_in_order(work, range(2), 2))\n"
+        "    list(workers.map_in_order(work, range(2), 2))\n"
     )
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     pids = [int(parent.stdout.readline()) for _ in range(2)]
@@ -123,12 +123,12 @@ def test_items_that_no_process_takes_do_not_hold_up_the_end(function, end):
     """They are larger than a pipe holds: the thread that sends them waits for a reader."""
     program = f"""
 import contextlib, threading, time
-from albert_tf.generator import processes
+from albert_tf.generator import workers
 from tests.generator import test_processes
 
 if __name__ == "__main__":
     items = (bytes(1 << 20) for _ in range(9))
-    results = processes.map_in_order(test_processes.{function}, items, 2)
+    results = workers.map_in_order(test_processes.{function}, items, 2)
     if "{end}" == "done":
         # Abandoned by a signal, as by Ctrl-C.
         import signal

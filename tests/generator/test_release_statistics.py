@@ -30,10 +30,10 @@ from statistics_of_samples import assert_same_distribution
 
 from albert_tf.generator import create
 from albert_tf.generator import flags as generator_flags
-from albert_tf.records import input_files, masking, specs
-from albert_tf.records.datasets import untuned
-from albert_tf.records.dynamic_masking import DynamicMasking
-from albert_tf.records.rows import Rows
+from albert_tf.records import input_files, masking, spec
+from albert_tf.records.input_files import untuned
+from albert_tf.records.input_pipeline import DynamicMasking
+from albert_tf.records.masking import Rows
 from tests.tiny import parse
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
@@ -62,10 +62,10 @@ def _draw(*args, **changes):
     given = {name: changes.pop(name) for name in mask_flags & changes.keys()}
     epochs = changes.pop("dupe_factor", PASSES)
     output = _run_generator(*args, masking="dynamic", **changes)
-    found = input_files.check_features([str(output)], specs.compact_spec())
-    row_format = specs.RowFormat(*found.features["row_format"].expected)
+    found = input_files.check_features([str(output)], spec.compact_spec())
+    row_format = spec.RowFormat(*found.features["row_format"].expected)
     serialized = list(untuned(tf.data.TFRecordDataset(str(output)))) * epochs
-    examples = specs.compact_spec().parse(tf.stack(serialized))
+    examples = spec.compact_spec().parse(tf.stack(serialized))
     settings = masking.MaskingSettings(row_format.vocab_size, row_format.mask_id, **given)
     draw = DynamicMasking(row_format, settings, seed=args[-1])
     features = {

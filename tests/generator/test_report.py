@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from record_statistics import count_words, read_records
 
-from albert_tf.generator import create, instances
+from albert_tf.generator import create, examples, plots
 from albert_tf.generator import flags as generator_flags
-from albert_tf.generator.extra import plots
-from albert_tf.generator.pairs import PairSettings
+from albert_tf.generator.examples import PairSettings
 from albert_tf.generator.report import Report, report_path
 from albert_tf.records import masking
 from albert_tf.text.tokenization import Tokenizer
@@ -118,7 +117,7 @@ def test_ngrams_are_those_of_pieces_where_pieces_are_masked(run, tmp_path):
 
 def _blocks_and_recipe(golden):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    recipe = instances.Recipe(
+    recipe = examples.Recipe(
         pairs=PairSettings(max_seq_length=37),
         masking=masking.MaskingSettings(vocab_size=tokenizer.vocab_size, mask_id=tokenizer.mask_id),
         dupe_factor=1,
@@ -127,23 +126,23 @@ def _blocks_and_recipe(golden):
     documents = [[f"Some words, number {n}.", "And more of them."] for n in range(11)]
     starts = tokenizer.word_starts()
     blocks = [
-        instances.tokenize_documents(documents[first : first + 4], first, tokenizer, starts)
+        examples.tokenize_documents(documents[first : first + 4], first, tokenizer, starts)
         for first in range(0, 11, 4)
     ]
     return blocks, tokenizer, recipe
 
 
 def _count(report, block, tokenizer, recipe):
-    drawn = instances.draw_instances(block, recipe)
+    drawn = examples.draw_instances(block, recipe)
     report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
-    report.count_output(drawn, instances.build_examples(block, drawn, recipe, tokenizer), recipe)
+    report.count_output(drawn, examples.build_examples(block, drawn, recipe, tokenizer), recipe)
     report.count_rows(len(drawn.seeds), recipe)
 
 
 def test_cut_instances_and_what_they_lost_are_counted(golden):
     _, _, recipe = _blocks_and_recipe(golden)
     pairs = [(0, 5, 5, 9, 0, 0, 0), (5, 9, 0, 5, 1, 0, 7), (9, 20, 20, 43, 0, 0, 2)]
-    batch, report = instances.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
+    batch, report = examples.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
     report.count_output(batch, {}, recipe)
     assert (report.truncated, report.dropped_tokens) == (2, 9)
     assert "truncated: 66.67%, by 9 tokens in total" in "\n".join(report.lines())
@@ -173,7 +172,7 @@ def test_merging_adds_seconds_and_shards_and_keeps_the_highest_peak():
 
 def test_examples_without_masks_are_counted_without_masks(golden):
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
-    drawn, report = instances.draw_instances(blocks[0], recipe), Report()
+    drawn, report = examples.draw_instances(blocks[0], recipe), Report()
     report.count_output(drawn, {}, recipe)
     assert report.instances == len(drawn.seeds)
     assert report.masked_tokens == report.limited_masks == 0
@@ -231,7 +230,7 @@ def test_wrong_vocabulary_may_be_allowed(run, tmp_path):
 
 def test_plots_without_matplotlib_are_refused_before_any_work(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(instances, "tokenize_documents", None)
+    monkeypatch.setattr(examples, "tokenize_documents", None)
     with pytest.raises(SystemExit, match="error: --plots needs matplotlib, which is not installed"):
         run(plots=True)
     assert not list(tmp_path.iterdir())
@@ -253,7 +252,7 @@ def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
     pytest.importorskip("matplotlib", reason="needs albert_tf[plots]")
     blocks, tokenizer, recipe = _blocks_and_recipe(golden)
     report, path = Report(), tmp_path / "page.png"
-    drawn = instances.draw_instances(blocks[0], recipe)
+    drawn = examples.draw_instances(blocks[0], recipe)
     report.count_output(drawn, {}, recipe)
     report.count_rows(len(drawn.seeds), recipe)
     plots.write_plots(report, str(path))

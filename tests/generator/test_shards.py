@@ -17,10 +17,10 @@ import pytest
 import tensorflow as tf
 from record_statistics import read_records
 
-from albert_tf import files
 from albert_tf.generator import create, workers
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import WrongVocabularyError
+from albert_tf.storage import files
 from tests.tiny import parse
 
 ROOT = pathlib.Path(__file__).parents[2]

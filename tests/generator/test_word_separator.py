@@ -14,9 +14,9 @@ from record_statistics import read_records, restore_text
 
 from albert_tf.generator import workers
 from albert_tf.records import input_files
-from albert_tf.records.datasets import untuned
-from albert_tf.records.rows import Rows
-from albert_tf.records.specs import RowFormat, compact_spec
+from albert_tf.records.input_files import untuned
+from albert_tf.records.masking import Rows
+from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.text.tokenization import Tokenizer
 
 WORDS = [

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from albert_tf.inspection import commands, conllu, probe_data, probes
+from albert_tf.inspection import commands, models, probes
 from albert_tf.tasks.table import TableColumns
 from tests import pretraining_runs as runs
 from tests import tolerances
@@ -37,10 +37,10 @@ def tokenizer(vocabulary):
 def test_conllu_is_words_and_a_column(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU)
-    first, second = conllu.sentences(str(path), "upos")
+    first, second = models.conllu_sentences(str(path), "upos")
     assert first == (("I", "saw", "dogs"), ("PRON", "VERB", "NOUN"))
     assert second == (("dogs",), ("NOUN",))
-    assert next(conllu.sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
+    assert next(models.conllu_sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_bad_conllu_is_refused(tmp_path, content, message):
     path = tmp_path / "a.conllu"
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
-        list(conllu.sentences(str(path), "upos"))
+        list(models.conllu_sentences(str(path), "upos"))
 
 
 def test_words_are_at_their_first_piece(tmp_path, tokenizer):
     path = tmp_path / "a.conllu"
     path.write_text((CONLLU + "\n") * 20)
-    data = probe_data.of_words(str(path), "upos", tokenizer, 19, most=48, seed=0)
+    data = probes.of_words(str(path), "upos", tokenizer, 19, most=48, seed=0)
     # In the order of their names: NOUN, PRON, VERB.
     firsts = {tokenizer.encode(w)[0]: i for w, i in (("dogs", 0), ("I", 1), ("saw", 2))}
     ids = [
@@ -79,7 +79,7 @@ def test_words_with_nothing_in_the_column_are_left_out(tmp_path, tokenizer):
     path = tmp_path / "a.conllu"
     feats = CONLLU.replace("VERB\t_\t_", "VERB\t_\tTense=Past")
     path.write_text((feats.replace("NOUN\t_\t_", "NOUN\t_\tNumber=Plur") + "\n") * 20)
-    data = probe_data.of_words(str(path), "feats", tokenizer, 19, most=60, seed=0)
+    data = probes.of_words(str(path), "feats", tokenizer, 19, most=60, seed=0)
     assert np.bincount(data.labels).tolist() == [40, 20]
     # In the order of their values: plural, past.
     firsts = [tokenizer.encode(word)[0] for word in ("dogs", "saw")]
@@ -90,7 +90,7 @@ def test_words_with_nothing_in_the_column_are_left_out(tmp_path, tokenizer):
 
 def test_neighbours_are_exchanged_in_every_other_text(tokenizer):
     lines = [f"number {i} is a long day for the village" for i in range(40)] + ["the"]
-    data = probe_data.of_neighbours(lines, tokenizer, 19, most=41, seed=0)
+    data = probes.of_neighbours(lines, tokenizer, 19, most=41, seed=0)
     assert data.labels.tolist() == [0, 1] * 20
     for line, row, label in zip(lines[:40], data.rows, data.labels, strict=True):
         ids = [tokenizer.cls_id, *tokenizer.encode(line)[:17], tokenizer.sep_id]
@@ -106,7 +106,7 @@ def test_neighbours_are_exchanged_in_every_other_text(tokenizer):
 def test_a_table_gives_texts_and_labels(tmp_path, tokenizer):
     path = tmp_path / "a.tsv"
     path.write_text("text\tera\n" + "old day\tlate\nnew day\tearly\n" * 20)
-    data = probe_data.of_table(str(path), TableColumns(label="era"), tokenizer, 19, 40, seed=0)
+    data = probes.of_table(str(path), TableColumns(label="era"), tokenizer, 19, 40, seed=0)
     assert data.labels.tolist() == [1, 0] * 20
     assert data.rows[1]["input_ids"][1:-1].tolist() == tokenizer.encode("new day")
 
@@ -116,17 +116,17 @@ def test_texts_of_a_group_are_held_out_together(tmp_path, tokenizer):
     lines = [f"old day\t{i % 2}\tspeech {i % 7}\n" for i in range(70)]
     path.write_text("text\tlabel\tdocument\n" + "".join(lines))
     given = (str(path), TableColumns("text"), tokenizer, 9, 63, 1)
-    data = probe_data.of_table(*given, group_column="document")
+    data = probes.of_table(*given, group_column="document")
     held_out = probes.held_out(data, 3)
     # One of seven documents; the sample leaves out a few rows.
     assert len(data.rows) == 63 and len(set(data.groups[held_out])) == 1
     assert not set(data.groups[held_out]) & set(data.groups[~held_out])
-    assert len(set(probes.held_out(probe_data.of_table(*given), 3).nonzero()[0])) == 12
+    assert len(set(probes.held_out(probes.of_table(*given), 3).nonzero()[0])) == 12
     few = dataclasses.replace(data, groups=data.groups % 4)
     with pytest.raises(ValueError, match="has 4 values, expected at least 5"):
         probes.held_out(few, 3)
     with pytest.raises(ValueError, match="expected a header with 'where'"):
-        probe_data.of_table(*given, group_column="where")
+        probes.of_table(*given, group_column="where")
 
 
 def rows(count, length, seed=0):
@@ -137,16 +137,14 @@ def rows(count, length, seed=0):
 
 def test_features_are_those_of_numpy(encoder):
     short, long = rows(2, 7), rows(33, 13)
-    data = probe_data.Labelled([*long, *short], np.arange(35) % 2, np.arange(35))
+    data = probes.Labelled([*long, *short], np.arange(35) % 2, np.arange(35))
     found = probes.features(encoder, data)
     assert found.shape == (6, 35, 2 * 21)
     batch = {name: np.stack([row[name] for row in short]) for name in short[0]}
     states, _ = numpy_albert.run(encoder, batch, layers=5)
     expected = np.concatenate([states[:, :, 0], states.mean(axis=2)], axis=-1)
     np.testing.assert_allclose(found[:, 33:], expected, atol=tolerances.INSPECTED)
-    words = probe_data.Labelled(
-        [*long, *short], np.array([0, 1]), np.array([33, 34]), np.array([2, 5])
-    )
+    words = probes.Labelled([*long, *short], np.array([0, 1]), np.array([33, 34]), np.array([2, 5]))
     expected = np.stack([states[:, 0, 2], states[:, 1, 5]], axis=1)
     found = probes.features(encoder, words)
     np.testing.assert_allclose(found, expected, atol=tolerances.INSPECTED)
@@ -155,7 +153,7 @@ def test_features_are_those_of_numpy(encoder):
 def test_a_probe_reads_what_is_there_and_no_more(encoder, config, monkeypatch):
     """The model's second layer holds the label, the control's none."""
     labels = np.random.default_rng(3).integers(0, 2, 300)
-    data = probe_data.Labelled(rows(300, 5), labels, np.arange(300))
+    data = probes.Labelled(rows(300, 5), labels, np.arange(300))
     noise = np.random.default_rng(4).normal(size=(2, 3, 300, 4))
     model, control = noise
     model[1, :, 2] = labels
@@ -175,7 +173,7 @@ def test_a_probe_reads_what_is_there_and_no_more(encoder, config, monkeypatch):
 
 def test_words_of_a_row_are_held_out_together(encoder):
     numbers = np.repeat(np.arange(25), 2)
-    data = probe_data.Labelled(rows(25, 5), np.arange(50) % 2, numbers, np.ones(50, int))
+    data = probes.Labelled(rows(25, 5), np.arange(50) % 2, numbers, np.ones(50, int))
     test = probes.held_out(data, seed=1)
     assert test.sum() == 10
     assert (test[::2] == test[1::2]).all()
@@ -199,12 +197,12 @@ def test_the_command_writes_table_and_figure(stored, tmp_path, capsys):
 def test_labels_of_order_are_those_of_the_records(config, tmp_path):
     examples = runs.examples(30)
     path = runs.write_records(tmp_path / "records", examples)
-    data = probe_data.of_order([str(path)], config, runs.LENGTH, most=25, seed=0)
+    data = probes.of_order([str(path)], config, runs.LENGTH, most=25, seed=0)
     known = {tuple(row["input_ids"]): int(row["sentence_order_labels"]) for row in examples}
     assert len(known) == 30 and len(data.labels) == 25
     found = [known[tuple(row["input_ids"])] for row in data.rows]
     assert found == data.labels.tolist()
-    other = probe_data.of_order([str(path)], config, runs.LENGTH, most=25, seed=1)
+    other = probes.of_order([str(path)], config, runs.LENGTH, most=25, seed=1)
     sampled = [{tuple(row["input_ids"]) for row in each.rows} for each in (data, other)]
     assert sampled[0] != sampled[1]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.inspection import commands, inputs, models, similarity
+from albert_tf.inspection import commands, models, similarity
 from tests import pretraining_runs as runs
 from tests import tiny, tolerances
 from tests.inspection import numpy_albert
@@ -47,8 +47,8 @@ def test_distances_and_angles_are_the_formulas(encoder, features, extra_layers):
 def test_batches_do_not_matter(encoder, features, monkeypatch):
     rows = [row for row in rows_of(features) for _ in range(2)]
     expected = similarity.measure(encoder, rows)
-    batches = inputs.batches
-    monkeypatch.setattr(inputs, "batches", lambda rows: batches(rows, size=3))
+    batches = models.batches
+    monkeypatch.setattr(models, "batches", lambda rows: batches(rows, size=3))
     found = similarity.measure(encoder, rows)
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.INSPECTED)
 
@@ -65,12 +65,12 @@ def test_a_layer_of_two_blocks_is_one_layer(config):
 def test_a_sample_is_even_and_in_order():
     counts = np.zeros(7)
     for seed in range(700):
-        kept = inputs.sample(range(7), 3, seed)
+        kept = models.sample(range(7), 3, seed)
         assert kept == sorted(kept) and len(kept) == 3
         counts[kept] += 1
     # Chi-square with 6 degrees of freedom; p = 0.001 is at 22.5.
     assert ((counts - 300) ** 2 / (300 * 4 / 7)).sum() * 6 / 7 < 22.5
-    assert inputs.sample("ab", 3) == ["a", "b"]
+    assert models.sample("ab", 3) == ["a", "b"]
 
 
 def test_the_command_writes_table_and_figure(stored, text_file, tmp_path, capsys):
@@ -110,8 +110,8 @@ def test_two_models_are_in_one_table(stored, config, vocabulary, text_file, tmp_
 def test_records_are_read_with_their_masks(tmp_path):
     examples = runs.examples(5)
     path = runs.write_records(tmp_path / "a.tfrecord", examples)
-    assert inputs.are_records([str(path)])
-    rows = inputs.record_rows([str(path)], tiny.config(), runs.LENGTH, most=5)
+    assert models.are_records([str(path)])
+    rows = models.record_rows([str(path)], tiny.config(), runs.LENGTH, most=5)
     for row, example in zip(rows, examples, strict=True):
         np.testing.assert_array_equal(row["input_ids"], example["input_ids"])
         assert row["sentence_order_labels"] == example["sentence_order_labels"]

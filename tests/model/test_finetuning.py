@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import conversion
-from albert_tf.model import finetuning, tagging
+from albert_tf.model import finetuning
 from albert_tf.tasks import losses
 from tests import goldens, tolerances
 
@@ -282,7 +282,7 @@ def test_fit_learns_classes_by_heart():
 
 
 def test_tokens_are_classified_by_the_same_head():
-    model = tagging.AlbertForTokenClassification(config("classifier"), 3)
+    model = finetuning.AlbertForTokenClassification(config("classifier"), 3)
     assert (model.name, model.reads_pooler) == ("albert_for_token_classification", False)
     albert_tf.load_weights(model, str(FOLDER / "classifier" / "model.ckpt-best"))
     features = inputs("classifier")

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.model import finetuning, tagging
+from albert_tf.model import finetuning
 from albert_tf.training.optimizers import create_optimizer
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
@@ -55,7 +55,7 @@ def case(name: str) -> tuple[keras.Model, Any, dict[str, np.ndarray], Any]:
         model = finetuning.AlbertForSequenceClassification(config, 1, 0.0)
         return model, "mean_squared_error", inputs, rng.normal(size=(B, 1)).astype("float32")
     if name == "tokens":
-        model = tagging.AlbertForTokenClassification(config, C, 0.0)
+        model = finetuning.AlbertForTokenClassification(config, C, 0.0)
         return model, nll, inputs, rng.integers(0, C, (B, S))
     starts = rng.integers(0, 3, B).astype("int32")
     if name == "answers":

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf.config import HIDDEN_ACTS, AlbertConfig
-from albert_tf.model import dropout, functional, layers
+from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
 from tests import tolerances
 from tests.tolerances import assert_close
@@ -105,15 +105,15 @@ def test_layer_norm_has_the_releases_epsilon():
     """1e-12 under the root: values of 1e-6 around a mean lose a factor of sqrt(2), no more."""
     x = np.array([[1e-6, -1e-6, 1e-6, -1e-6]], "float32")
     ones, zeros = np.ones(4, "float32"), np.zeros(4, "float32")
-    y = functional.layer_norm(ops.convert_to_tensor(x), ones, zeros)
+    y = layers.layer_norm(ops.convert_to_tensor(x), ones, zeros)
     assert_close(y, np.sign(x) / math.sqrt(2), tolerances.SUBLAYER)
-    constant = functional.layer_norm(ops.ones((1, 4)) * 3, ones, zeros + 5)
+    constant = layers.layer_norm(ops.ones((1, 4)) * 3, ones, zeros + 5)
     assert_close(constant, np.full((1, 4), 5), 0)
 
 
 def test_layer_norm_of_bfloat16_is_computed_in_float32():
     x = ops.cast(np.array([[256.0, 257, 258, 259]]), "bfloat16")  # The odd ones are rounded.
-    y = functional.layer_norm(x, ops.ones(4), ops.zeros(4))
+    y = layers.layer_norm(x, ops.ones(4), ops.zeros(4))
     assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
     kept = ops.convert_to_numpy(ops.cast(x, "float64"))
     expected = (kept - kept.mean()) / kept.std()
@@ -124,13 +124,13 @@ def test_gather_positions():
     sequence = np.arange(2 * 5 * 3, dtype="float32").reshape(2, 5, 3)
     positions = np.array([[4, 0, 4, 1], [0, 2, 2, 3]], "int32")
     expected = [[sequence[b, p] for p in positions[b]] for b in range(2)]
-    assert_close(functional.gather_positions(sequence, positions), expected, 0)
+    assert_close(layers.gather_positions(sequence, positions), expected, 0)
 
 
 def test_positions_are_gathered_as_whole_vectors():
     """A TPU is slow at gathering numbers one by one, and at scattering them in the gradient."""
     specs = tf.TensorSpec([None, 5, 3]), tf.TensorSpec([None, 4], tf.int32)
-    traced = tf.function(functional.gather_positions).get_concrete_function(*specs)
+    traced = tf.function(layers.gather_positions).get_concrete_function(*specs)
     gathers = [op for op in traced.graph.get_operations() if op.type.startswith("Gather")]
     assert [op.outputs[0].shape.as_list() for op in gathers] == [[None, 4, 3]]
 
@@ -183,7 +183,7 @@ def seed_of(*values: int):
 def test_dropout_zeroes_its_share_and_scales_the_rest(rate):
     """The number of zeros is binomial: five standard deviations, p = 6e-7; seeded."""
     n = 100_003
-    y = ops.convert_to_numpy(dropout.apply(ops.ones(n), rate, seed_of(3, 5)))
+    y = ops.convert_to_numpy(layers.apply_dropout(ops.ones(n), rate, seed_of(3, 5)))
     zeros = int((y == 0).sum())
     assert abs(zeros - n * rate) < 5 * math.sqrt(n * rate * (1 - rate))
     np.testing.assert_allclose(y[y != 0], 1 / (1 - rate), rtol=1e-6)
@@ -193,11 +193,11 @@ def test_dropout_follows_from_its_seed():
     x = ops.ones((7, 11, 13))
 
     def mask(seed):
-        return ops.convert_to_numpy(dropout.apply(x, 0.5, seed)) == 0
+        return ops.convert_to_numpy(layers.apply_dropout(x, 0.5, seed)) == 0
 
     first = mask(seed_of(3, 5))
     np.testing.assert_array_equal(first, mask(seed_of(3, 5)))
-    for other in (seed_of(3, 6), seed_of(4, 5), dropout.fold_in(seed_of(3, 5), 1)):
+    for other in (seed_of(3, 6), seed_of(4, 5), layers.fold_in(seed_of(3, 5), 1)):
         # Independent masks differ in half of the 1001 places: five deviations, p = 6e-7.
         assert abs((first != mask(other)).mean() - 0.5) < 5 * 0.5 / math.sqrt(
             x.shape.num_elements()
@@ -208,7 +208,7 @@ def test_dropout_draws_the_same_under_xla():
     """The generator that XLA takes by itself draws others, and takes many times as long."""
 
     def drop(x):
-        return dropout.apply(x, 0.5, seed_of(3, 5))
+        return layers.apply_dropout(x, 0.5, seed_of(3, 5))
 
     x = ops.ones((7, 11, 13))
     np.testing.assert_array_equal(tf.function(drop, jit_compile=True)(x), drop(x))
@@ -216,9 +216,9 @@ def test_dropout_draws_the_same_under_xla():
 
 def test_dropout_of_rate_0_or_without_a_seed_is_nothing():
     x = ops.ones((3, 5))
-    assert dropout.apply(x, 0.0, seed_of(1, 2)) is x
-    assert dropout.apply(x, 0.5, None) is x
-    assert dropout.fold_in(None, 3) is None
+    assert layers.apply_dropout(x, 0.0, seed_of(1, 2)) is x
+    assert layers.apply_dropout(x, 0.5, None) is x
+    assert layers.fold_in(None, 3) is None
 
 
 def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
@@ -232,7 +232,7 @@ def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
         return x
 
     model = AlbertModel(config)
-    monkeypatch.setattr(dropout, "apply", record)
+    monkeypatch.setattr(layers, "apply_dropout", record)
     ids = np.ones((BATCH, LENGTH), "int32")
     model({"input_ids": ids}, training=True, dropout_seed=seed_of(17, 19))
     output = ((BATCH, LENGTH, 33), 0.2)

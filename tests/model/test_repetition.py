@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 import albert_tf
-from albert_tf.model.repetition import loop
+from albert_tf.model.encoder import loop
 from tests import tolerances
 
 X = np.random.default_rng(31).normal(size=(2, 3)).astype("float32")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records import input_files, input_pipeline, specs
-from albert_tf.records.datasets import untuned
+from albert_tf.records import input_files, input_pipeline, spec
+from albert_tf.records.input_files import untuned
 from tests import pretraining_runs as runs
 from tests import tiny
 
@@ -22,10 +22,10 @@ from tests import tiny
 BAD, COUNT, SLOTS = 71, 83, 3
 VOCAB_SIZE = tiny.CONFIG["vocab_size"]
 SPECS = {
-    "static": specs.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, 1, VOCAB_SIZE),
-    "packed": specs.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, SLOTS, VOCAB_SIZE),
-    "dynamic": specs.compact_spec(runs.LENGTH, VOCAB_SIZE).expecting(
-        {"row_format": np.array(specs.RowFormat(runs.LENGTH, VOCAB_SIZE, 0, 2, 3, 4))}
+    "static": spec.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, 1, VOCAB_SIZE),
+    "packed": spec.pretraining_spec(runs.LENGTH, runs.PREDICTIONS, SLOTS, VOCAB_SIZE),
+    "dynamic": spec.compact_spec(runs.LENGTH, VOCAB_SIZE).expecting(
+        {"row_format": np.array(spec.RowFormat(runs.LENGTH, VOCAB_SIZE, 0, 2, 3, 4))}
     ),
 }
 # Kind of record, feature on disk, place, value, and what the error says.

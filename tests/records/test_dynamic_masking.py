@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records import dynamic_masking, input_files, input_pipeline, masking, rows, specs
-from albert_tf.records.datasets import untuned
+from albert_tf.records import input_files, input_pipeline, masking, spec
+from albert_tf.records.input_files import untuned
 from tests import pretraining_runs as runs
 from tests import tiny
 
 COUNTS = (13, 5, 11)
-FORMAT = specs.RowFormat(runs.LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4)
+FORMAT = spec.RowFormat(runs.LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4)
 SETTINGS = masking.MaskingSettings(
     FORMAT.vocab_size, FORMAT.mask_id, masked_lm_prob=0.2, max_predictions_per_seq=runs.PREDICTIONS
 )
-SPEC = specs.compact_spec()
+SPEC = spec.compact_spec()
 NAMES = {
     name
-    for name, feature in specs.pretraining_spec(1, 1).features.items()
+    for name, feature in spec.pretraining_spec(1, 1).features.items()
     if name != "token_boundary"
 }
 
@@ -47,7 +47,7 @@ def drawn(
     files, steps: int, *, seed=7, first=0, hosts=1, replicas=1
 ) -> list[dict[str, np.ndarray]]:
     """Returns the features of each step's global batch, put together from hosts and replicas."""
-    finish = dynamic_masking.DynamicMasking(FORMAT, SETTINGS, seed)
+    finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, seed)
     parts: list[list[dict]] = [[] for _ in range(steps)]
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
@@ -85,7 +85,7 @@ def straight(files) -> list[dict[str, np.ndarray]]:
 
 
 def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
-    finish = dynamic_masking.DynamicMasking(FORMAT, SETTINGS, seed=3)
+    finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, seed=3)
     places = np.arange(100, 100 + len(examples))
     serialized = tf.constant([SPEC.serialize(example) for example in examples])
     eager = finish(SPEC.parse(serialized), tf.constant(places))
@@ -94,7 +94,7 @@ def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
     for row, example in enumerate(examples):
         parts = (example[n][None] for n in ("token_ids", "segment_lengths", "word_starts"))
         seed = masking.derive_seeds(3, places[row : row + 1])
-        expected = rows.Rows.lay_out(*parts, FORMAT).mask(seed, SETTINGS)
+        expected = masking.Rows.lay_out(*parts, FORMAT).mask(seed, SETTINGS)
         expected["sentence_order_labels"] = example["sentence_order_labels"][None]
         for features in (eager, mapped):
             assert features.keys() == expected.keys() == NAMES
@@ -104,11 +104,11 @@ def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
 
 
 def test_static_shapes_are_known_before_a_batch_is_drawn(files):
-    finish = dynamic_masking.DynamicMasking(FORMAT, SETTINGS, 3)
+    finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, 3)
     context = tf.distribute.InputContext(1, 0, 2)
     indexes = input_files.index_records(files)
     dataset = input_pipeline.training_dataset(files, indexes, SPEC, 6, 7, 0, context, finish)
-    for name, feature in specs.pretraining_spec(runs.LENGTH, runs.PREDICTIONS).features.items():
+    for name, feature in spec.pretraining_spec(runs.LENGTH, runs.PREDICTIONS).features.items():
         if name in NAMES:
             assert dataset.element_spec[name] == tf.TensorSpec((3, *feature.shape), feature.dtype)
 
@@ -146,7 +146,7 @@ def test_hosts_and_replicas_share_one_row_of_masks(files, straight, hosts, repli
 
 
 def test_an_evaluation_draws_the_same_masks_again_however_it_is_split(files):
-    finish = dynamic_masking.DynamicMasking(FORMAT, SETTINGS, -1)
+    finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, -1)
 
     def evaluated(size: int) -> dict[str, np.ndarray]:
         context = tf.distribute.InputContext(1, 0, 1)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import example_encoding
-from albert_tf.records.datasets import untuned
+from albert_tf.records.input_files import untuned
 
 # Where a varint gets another byte.
 EDGES = [0, 1, 127, 128, 2**14 - 1, 2**14, 2**21, 2**31 - 1, 2**35, 2**63 - 1]

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import input_files
-from albert_tf.records.datasets import untuned
-from albert_tf.records.specs import pretraining_spec
+from albert_tf.records.input_files import untuned
+from albert_tf.records.spec import pretraining_spec
 from tests import pretraining_runs as runs
 from tests import tiny
 

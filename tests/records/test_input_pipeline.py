@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.records import input_files, input_pipeline
-from albert_tf.records.specs import pretraining_spec
+from albert_tf.records.spec import pretraining_spec
 from tests import pretraining_runs as runs
 
 SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)

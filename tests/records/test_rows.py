@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from albert_tf.records import masking
-from albert_tf.records.rows import Rows
-from albert_tf.records.specs import RowFormat
+from albert_tf.records.masking import Rows
+from albert_tf.records.spec import RowFormat
 
 PAD, CLS, SEP, MASK = 1, 7, 11, 13  # not those of any released vocabulary
 FORMAT = RowFormat(

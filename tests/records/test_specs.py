@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records import specs
-from albert_tf.records.datasets import untuned
+from albert_tf.records.input_files import untuned
+from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
 from albert_tf.text.tokenization import Tokenizer
 
 S, P = 13, 5
@@ -38,7 +38,7 @@ def _assert_is_batch_of(parsed: dict[str, tf.Tensor], example: dict[str, np.ndar
 
 
 def test_parse_reads_what_serialize_wrote_eagerly_and_in_a_dataset(example):
-    spec = specs.pretraining_spec(S, P)
+    spec = pretraining_spec(S, P)
     serialized = [spec.serialize(example)] * 3
     _assert_is_batch_of(spec.parse(tf.constant(serialized)), example, 3)
     dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
@@ -49,7 +49,7 @@ def test_a_packed_row_has_slots_for_its_examples(example):
     example["sentence_order_labels"] = np.array([1, 0, 0])
     example["sentence_order_weights"] = np.array([1.0, 1.0, 0.0], "float32")
     example["cls_positions"] = np.array([0, 7, 0])
-    spec = specs.pretraining_spec(S, P, max_examples_per_row=3)
+    spec = pretraining_spec(S, P, max_examples_per_row=3)
     serialized = spec.serialize(example)
     parsed = spec.parse(tf.constant([serialized] * 2))
     for name in ("sentence_order_labels", "sentence_order_weights", "cls_positions"):
@@ -61,13 +61,13 @@ def test_a_packed_row_has_slots_for_its_examples(example):
 
 
 def test_one_example_a_row_is_the_releases_record(example):
-    spec = specs.pretraining_spec(S, P, max_examples_per_row=1)
-    assert spec.serialize(example) == specs.pretraining_spec(S, P).serialize(example)
+    spec = pretraining_spec(S, P, max_examples_per_row=1)
+    assert spec.serialize(example) == pretraining_spec(S, P).serialize(example)
     assert not {"cls_positions", "sentence_order_weights"} & spec.features.keys()
 
 
 def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
-    record = tf.train.Example.FromString(specs.pretraining_spec(S, P).serialize(example))
+    record = tf.train.Example.FromString(pretraining_spec(S, P).serialize(example))
     stored = {
         name: (feature.WhichOneof("kind"), list(getattr(feature, feature.WhichOneof("kind")).value))
         for name, feature in record.features.feature.items()
@@ -80,7 +80,7 @@ def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
 def test_golden_records_parse_to_the_instances_of_the_release(golden):
     folder = golden / "pretrain_data"
     serialized = list(untuned(tf.data.TFRecordDataset(str(folder / "en_small_first50.tfrecord"))))
-    parsed = specs.pretraining_spec(128, 20).parse(tf.stack(serialized))
+    parsed = pretraining_spec(128, 20).parse(tf.stack(serialized))
     lines = (folder / "en_small_first50.jsonl").read_text().splitlines()
     assert len(lines) == len(serialized) == 50
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
@@ -111,13 +111,13 @@ def _compact(length_a: int, length_b: int, seed: int = 0) -> dict[str, np.ndarra
         "segment_lengths": np.array([length_a, length_b]),
         "word_starts": draws.random(size) < 0.7,
         "sentence_order_labels": np.array(seed % 2),
-        "row_format": np.array(specs.RowFormat(512, 30_000, 0, 2, 3, 4)),
+        "row_format": np.array(RowFormat(512, 30_000, 0, 2, 3, 4)),
     }
 
 
 def test_compact_records_of_several_lengths_are_read_back_eagerly_and_in_a_dataset():
     examples = [_compact(3, 7, seed=0), _compact(19, 5, seed=1), _compact(1, 1, seed=2)]
-    spec = specs.compact_spec()
+    spec = compact_spec()
     serialized = [spec.serialize(example) for example in examples]
     dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
     for parsed in (spec.parse(tf.constant(serialized)), next(iter(untuned(dataset)))):
@@ -136,7 +136,7 @@ def test_a_full_compact_record_takes_two_bytes_a_token_at_most():
     # Uniform ids take 2.45 bytes each; English, whose frequent pieces come first, about 1.5.
     example = _compact(200, 309)
     example["token_ids"] %= 16_384
-    assert len(specs.compact_spec().serialize(example)) < 512 * 2 + 512 / 8 + 100
+    assert len(compact_spec().serialize(example)) < 512 * 2 + 512 / 8 + 100
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_full_compact_record_takes_two_bytes_a_token_at_most():
 def test_contradictions_of_a_compact_record_are_named(change, message):
     values = _compact(3, 7)
     values["word_starts"] = np.resize(values["word_starts"], 16)
-    spec = specs.compact_spec()
+    spec = compact_spec()
     assert spec.contradiction(values) is None
     assert re.fullmatch(message, spec.contradiction({**values, **change}))
 
@@ -166,10 +166,10 @@ def test_contradictions_of_a_compact_record_are_named(change, message):
 def test_serialize_refuses_another_shape(example):
     example["segment_ids"] = example["segment_ids"][:-1]
     with pytest.raises(ValueError, match=r"segment_ids: expected shape \(13,\), got \(12,\)"):
-        specs.pretraining_spec(S, P).serialize(example)
+        pretraining_spec(S, P).serialize(example)
 
 
 def test_serialize_refuses_missing_and_unknown_features(example):
     example["next_sentence_labels"] = example.pop("sentence_order_labels")
     with pytest.raises(ValueError, match="expected the features .*sentence_order_labels"):
-        specs.pretraining_spec(S, P).serialize(example)
+        pretraining_spec(S, P).serialize(example)

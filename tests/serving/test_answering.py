@@ -13,7 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.serving import graph_tokenizer, windows
-from albert_tf.tasks import sequence_features, squad_predictions, squad_text
+from albert_tf.tasks import question_answering, sequence_features, squad_text
 from tests import squad_goldens, tolerances
 from tests.tiny import randomise
 
@@ -44,11 +44,11 @@ def test_answers_are_those_of_the_evaluation(golden, vocabulary, config, version
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
     if version == "v1":
         model = randomise(albert_tf.AlbertForQuestionAnswering(config))
-        predict, threshold = squad_predictions.predict_v1, {}
+        predict, threshold = question_answering.predict_v1, {}
     else:
         beam = {"start_n_top": 4, "end_n_top": 3}
         model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, **beam))
-        predict = squad_predictions.predict_v2
+        predict = question_answering.predict_v2
     expected = reference(model, examples, vocabulary, settings, predict)
     if version == "v2":
         # Between two questions, as the last digits differ.

@@ -8,12 +8,11 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import answers, windows
+from albert_tf.serving import predict, windows
 from albert_tf.tasks import metrics, sequence_features
-from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.tasks.classification import SequenceClassificationTask, TextWindows
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.text_windows import TextWindows
 from tests import tolerances
 from tests.tiny import randomise
 
@@ -43,10 +42,10 @@ def test_a_text_has_each_label_that_reaches_the_threshold(classifier, vocabulary
         np.testing.assert_allclose(found["probabilities"][row], expected, atol=tolerances.OUTPUT)
         least = 0.5 if threshold is None else threshold
         names = [name for name, share in zip(LABELS, expected, strict=True) if share >= least]
-        answer = answers.MAKERS["labels"]({name: value[row] for name, value in found.items()})
+        answer = predict.MAKERS["labels"]({name: value[row] for name, value in found.items()})
         assert answer["label"] == "|".join(names)
         assert list(answer["probabilities"]) == list(LABELS)
-        assert answers.describe(answer).startswith(("|".join(names) or "no label") + " (art 0.")
+        assert predict.describe(answer).startswith(("|".join(names) or "no label") + " (art 0.")
 
 
 def test_a_probability_at_the_threshold_is_enough(config, vocabulary):

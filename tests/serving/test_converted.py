@@ -16,7 +16,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.model import encoder
-from albert_tf.serving import converted
+from albert_tf.serving import other_formats
 from tests import goldens, tolerances
 from tests.tiny import randomise
 
@@ -56,8 +56,8 @@ def largest_difference(served, run):
     ("name", "tolerance"), [("tflite", tolerances.OUTPUT), ("tflite_int8", tolerances.INT8_OUTPUT)]
 )
 def test_tflite(served, tmp_path, name, tolerance):
-    drift = converted.save(served, tmp_path / "model", name)
-    path = tmp_path / "model" / converted.FORMATS[name]
+    drift = other_formats.save(served, tmp_path / "model", name)
+    path = tmp_path / "model" / other_formats.FORMATS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runner = tf.lite.Interpreter(str(path)).get_signature_runner()
@@ -77,7 +77,7 @@ def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, vocab
     # More starts and ends than a short window has.
     model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=7, end_n_top=7))
     served = export.QuestionAnswerer(model, vocabulary, max_seq_length=32, max_query_length=8)
-    drift = converted.save(served, tmp_path / "model", "tflite")
+    drift = other_formats.save(served, tmp_path / "model", "tflite")
     assert drift.largest < tolerances.OUTPUT
     assert 0.1 < drift.spread < 100
 
@@ -88,10 +88,10 @@ def test_numbers_that_are_not_finite_leave_nothing(tmp_path, served, monkeypatch
         return {"logits": np.where(whole, np.zeros(3, "f"), np.nan)}
 
     runner = types.SimpleNamespace(run=run)
-    monkeypatch.setattr(converted, "_tflite", lambda function, is_int8: b"")
-    monkeypatch.setattr(converted.runtimes, "loader", lambda is_onnx: lambda content: runner)
+    monkeypatch.setattr(other_formats, "_tflite", lambda function, is_int8: b"")
+    monkeypatch.setattr(other_formats, "runtime_loader", lambda is_onnx: lambda content: runner)
     with pytest.raises(ValueError, match="the converted model's outputs are NaN .*logits"):
-        converted.save(served, tmp_path / "model", "tflite")
+        other_formats.save(served, tmp_path / "model", "tflite")
     assert not (tmp_path / "model").exists()
 
 
@@ -100,7 +100,7 @@ def test_onnx(served, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
     onnx = pytest.importorskip("onnx")
-    drift = converted.save(served, tmp_path / "model", "onnx")
+    drift = other_formats.save(served, tmp_path / "model", "onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model" / "model.onnx"))
     difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
     assert difference < tolerances.OUTPUT
@@ -122,8 +122,8 @@ def operations(graph):
 def test_onnx_int8(served, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
-    drift = converted.save(served, tmp_path / "model", "onnx_int8")
-    path = tmp_path / "model" / converted.FORMATS["onnx_int8"]
+    drift = other_formats.save(served, tmp_path / "model", "onnx_int8")
+    path = tmp_path / "model" / other_formats.FORMATS["onnx_int8"]
     session = onnxruntime.InferenceSession(str(path))
     difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
     assert tolerances.OUTPUT < difference < tolerances.INT8_OUTPUT
@@ -136,12 +136,12 @@ def test_onnx_int8(served, tmp_path):
 def test_a_taken_directory_is_refused(served, tmp_path):
     (tmp_path / "kept").touch()
     with pytest.raises(ValueError, match="already exists"):
-        converted.save(served, tmp_path, "tflite")
+        other_formats.save(served, tmp_path, "tflite")
 
 
 def test_an_unknown_format_is_refused(served, tmp_path):
     with pytest.raises(ValueError, match="one of tflite, tflite_int8, onnx, onnx_int8, not 'pb'"):
-        converted.save(served, tmp_path / "model", "pb")
+        other_formats.save(served, tmp_path / "model", "pb")
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tf2onnx"])
@@ -149,4 +149,4 @@ def test_a_missing_package_is_named(monkeypatch, package):
     for name in ("onnxruntime", "tf2onnx"):
         monkeypatch.setitem(sys.modules, name, None if name == package else sys)
     with pytest.raises(ValueError, match=rf"{package}.* pip install 'albert_tf\[onnx\]'"):
-        converted.check_format("onnx_int8")
+        other_formats.check_format("onnx_int8")

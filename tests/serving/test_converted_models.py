@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import albert_tf
-from albert_tf.serving import converted, converted_models, description, predict
+from albert_tf.serving import description, other_formats, predict
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
 from tests.served_tasks import LONG, TASKS, assert_alike, make
@@ -42,9 +42,9 @@ def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, t
     served, text = make(task, vocabulary), TASKS[task][2]
     lines = text.splitlines()
     expected = predict.Predictor(served.text_signature(), served)(lines)
-    converted.save(served, tmp_path / "model", file_format)
+    other_formats.save(served, tmp_path / "model", file_format)
     # A directory, or the file in it.
-    path = tmp_path / "model" / (converted.FORMATS[file_format] if task == "classify" else "")
+    path = tmp_path / "model" / (other_formats.FORMATS[file_format] if task == "classify" else "")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     predict.main(["--model", str(path), "--json"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -57,8 +57,8 @@ def test_windows_and_several_labels_are_described(vocabulary, config, tmp_path):
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
     options = {"multilabel": True, "windows": "max", "doc_stride": 5, "max_seq_length": 16}
     served = Classifier(model, vocabulary, ("a", "b", "c"), **options)
-    converted.save(served, tmp_path / "model", "tflite")
-    found = converted_models.load(str(tmp_path / "model" / converted.FORMATS["tflite"]))
+    other_formats.save(served, tmp_path / "model", "tflite")
+    found = other_formats.load(str(tmp_path / "model" / other_formats.FORMATS["tflite"]))
     assert {name: getattr(found, name) for name in options} == options
     predictors = [predict.Predictor(each.text_signature(), each) for each in (found, served)]
     assert_alike(*(predictor([LONG, "a cat"]) for predictor in predictors))
@@ -67,7 +67,7 @@ def test_windows_and_several_labels_are_described(vocabulary, config, tmp_path):
 @pytest.fixture(scope="module")
 def exported(vocabulary, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exports") / "classifier"
-    converted.save(make("classify", vocabulary), directory, "tflite")
+    other_formats.save(make("classify", vocabulary), directory, "tflite")
     return directory
 
 

@@ -20,8 +20,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import export
-from albert_tf.records.datasets import untuned
-from albert_tf.serving import predict, saved_model, warm_up
+from albert_tf.records.input_files import untuned
+from albert_tf.serving import predict, saved_model
 from albert_tf.text.vocabulary import Vocabulary
 from tests.served_tasks import TASKS, assert_alike, make
 
@@ -187,7 +187,7 @@ def test_warm_up_requests_are_answered(served, tmp_path, task):
     assert saved_model.hint(str(tmp_path / "1")) is None
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     lengths = []
-    for record in untuned(tf.data.TFRecordDataset(str(tmp_path / "1" / warm_up.REQUESTS_FILE))):
+    for record in untuned(tf.data.TFRecordDataset(str(tmp_path / "1" / saved_model.REQUESTS_FILE))):
         request = log.PredictionLog.FromString(record.numpy()).predict_log.request
         signature = loaded.signatures[request.model_spec.signature_name]
         inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
@@ -203,6 +203,6 @@ def test_a_hint_names_what_tensorflow_serving_lacks(served, tmp_path, monkeypatc
     assert f"export to {tmp_path}/sentiment/1" in saved_model.hint(f"{tmp_path}/sentiment")
     assert f"export to {tmp_path}/v1/1" in saved_model.hint(f"{tmp_path}/v1/")
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    warm_up.write(served["classify"], str(tmp_path))
+    saved_model.write_warm_up(served["classify"], str(tmp_path))
     assert not any(tmp_path.iterdir())
     assert "pip install 'albert_tf[serving]'" in saved_model.hint(f"{tmp_path}/007")

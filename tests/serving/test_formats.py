@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import converted
+from albert_tf.serving import other_formats
 from tests import tolerances
 from tests.tiny import randomise
 
@@ -65,7 +65,7 @@ def features(rank):
 
 def runner(directory, file_format):
     """Returns what runs a file: features to outputs by name."""
-    path = str(directory / converted.FORMATS[file_format])
+    path = str(directory / other_formats.FORMATS[file_format])
     if file_format.startswith("onnx"):
         onnxruntime = pytest.importorskip("onnxruntime")
         session = onnxruntime.InferenceSession(path)
@@ -81,7 +81,7 @@ def runner(directory, file_format):
 IN_OTHER_TESTS = [("saved_model", "classify"), ("saved_model", "fill_mask")]
 CASES = [
     pytest.param(file_format, task, marks=pytest.mark.peers if "onnx" in file_format else ())
-    for file_format in ("saved_model", *converted.FORMATS)
+    for file_format in ("saved_model", *other_formats.FORMATS)
     for task in TASKS
     if (file_format, task) not in IN_OTHER_TESTS
 ]
@@ -101,7 +101,7 @@ def test_it_runs_and_gives_the_models_numbers(served, tmp_path, task, file_forma
         if file_format.startswith("onnx"):
             pytest.importorskip("onnxruntime")
             pytest.importorskip("tf2onnx")
-        converted.save(model, directory, file_format)
+        other_formats.save(model, directory, file_format)
         found = runner(directory, file_format)(batch)
         expected = model.numbers({name: tf.constant(value) for name, value in batch.items()})
         assert (directory / "labels.jsonl").exists() == (task == "classify")

@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint
 from albert_tf.conversion import labels, run_record
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict, saved_model
+from albert_tf.storage import checkpoint
 from tests import goldens, tiny
 from tests.tiny import randomise
 

@@ -11,10 +11,10 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import answers
+from albert_tf.serving import predict
+from albert_tf.serving.graph_text import WordSplitter
 from albert_tf.serving.predict import Predictor
-from albert_tf.serving.word_splitter import WordSplitter
-from albert_tf.tasks import sequence_features, tags
+from albert_tf.tasks import conll, sequence_features
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask
@@ -58,7 +58,7 @@ def python_answers(task, sentences, logits_of):
     found = task.predictions(
         examples, features, task.collect(features, [(np.arange(len(rows)), logits)])
     )
-    found[~found.any(axis=1), tags.default(task.classes)] = 1.0  # Words without pieces.
+    found[~found.any(axis=1), conll.default_tag(task.classes)] = 1.0  # Words without pieces.
     best, probabilities = found.argmax(axis=1), found.max(axis=1)
     answers, first = [], 0
     for text, each in zip(sentences, places, strict=True):
@@ -66,7 +66,7 @@ def python_answers(task, sentences, logits_of):
         shares = probabilities[first : first + len(each)]
         first += len(each)
         spans = ((name, i, i) for i, name in enumerate(names))
-        if tags.are_entities(task.classes):
+        if conll.are_entities(task.classes):
             spans = get_entities(names)
         places_of = ((kind, each[i][0], each[j][1], shares[i : j + 1]) for kind, i, j in spans)
         answers.append([(text[a:b], kind, a, b, p.mean()) for kind, a, b, p in places_of])
@@ -203,11 +203,11 @@ def test_predict_says_what_it_finds(exported):
         assert TEXTS[0][entity["start"] : entity["end"]] == entity["text"]
         assert entity["type"] in ("LOC", "ORG", "PER") and 0 < entity["probability"] <= 1
     first = answer["entities"][0]
-    said = answers.describe(answer)
+    said = predict.describe(answer)
     assert said.startswith(f"{first['text']} ({first['type']} {first['probability']:.3f})")
-    assert answers.describe({"entities": []}) == "no entities"
+    assert predict.describe({"entities": []}) == "no entities"
     words = [{"text": "In", "tag": "cap"}, {"text": "it", "tag": "low"}]
-    assert answers.describe({"words": words}) == "In/cap it/low"
+    assert predict.describe({"words": words}) == "In/cap it/low"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.tasks import class_weights
+from albert_tf.tasks import classification
 from albert_tf.tasks.classification import SequenceClassificationTask
 from tests import goldens
 from tests.tiny import randomise
@@ -18,15 +18,19 @@ WEIGHTS = {0: 0.25, 1: 3.0, 2: 1.5}
 
 
 def test_balanced_weights_are_inverse_to_the_counts():
-    found = class_weights.of_text("balanced", CLASSES, [0, 0, 0, 1, 2, 2])
+    found = classification.parse_class_weights("balanced", CLASSES, [0, 0, 0, 1, 2, 2])
     np.testing.assert_allclose(found, [6 / 9, 6 / 3, 6 / 6])
     # A class without examples changes nothing for the others.
-    found = class_weights.of_text("balanced", CLASSES, [0, 0, 0, 2])
+    found = classification.parse_class_weights("balanced", CLASSES, [0, 0, 0, 2])
     np.testing.assert_allclose(found[[0, 2]], [4 / 6, 4 / 2])
 
 
 def test_named_weights():
-    assert class_weights.of_text("d=2, b=c=.5", CLASSES, [0]).tolist() == [1.0, 0.5, 2.0]
+    assert classification.parse_class_weights("d=2, b=c=.5", CLASSES, [0]).tolist() == [
+        1.0,
+        0.5,
+        2.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,7 @@ def test_named_weights():
 )
 def test_what_is_no_weight_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        class_weights.of_text(text, CLASSES, [0, 1, 2])
+        classification.parse_class_weights(text, CLASSES, [0, 1, 2])
 
 
 def test_the_loss_and_its_gradient_are_those_of_keras_class_weight():

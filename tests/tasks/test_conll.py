@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.tasks import conll, tags
+from albert_tf.tasks import conll
 
 COLUMNS = """\
 -DOCSTART- -X- -X- O
@@ -113,9 +113,9 @@ def test_a_missing_file_is_named(tmp_path):
     ],
 )
 def test_the_order_of_tags(counts, expected):
-    assert tags.order(counts, "f") == expected
-    assert tags.default(expected) == 0
-    assert tags.are_entities(expected) == (expected[-1][1:2] == "-" and expected[0] == "O")
+    assert conll.order_tags(counts, "f") == expected
+    assert conll.default_tag(expected) == 0
+    assert conll.are_entities(expected) == (expected[-1][1:2] == "-" and expected[0] == "O")
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_the_order_of_tags(counts, expected):
 )
 def test_tags_that_cannot_be_learned(counts, message):
     with pytest.raises(ValueError, match=message):
-        tags.order(counts, "f")
+        conll.order_tags(counts, "f")

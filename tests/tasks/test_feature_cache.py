@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert_tf.tasks import feature_cache
+from albert_tf.tasks import feature_table
 from albert_tf.tasks.glue import TextExample
 
 EXAMPLES = [TextExample("1", "a cat", None, 1), TextExample("2", "a dog", "b", 0)]
@@ -27,7 +27,7 @@ class Maker:
 
 def load(tmp_path, make, examples=EXAMPLES, **changes):
     stem = str(tmp_path / "folder/rte_train")
-    return feature_cache.load_or_make(examples, make, {**SETTINGS, **changes}, stem)
+    return feature_table.load_or_make_features(examples, make, {**SETTINGS, **changes}, stem)
 
 
 def test_what_is_read_is_what_was_made(tmp_path):
@@ -69,7 +69,7 @@ def test_a_killed_process_leaves_no_file_to_read(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(feature_cache.tf.io.gfile, "rename", killed)
+        patch.setattr(feature_table.tf.io.gfile, "rename", killed)
         load(tmp_path, Maker())
     assert not list((tmp_path / "folder").glob("*.npz"))
     make = Maker()

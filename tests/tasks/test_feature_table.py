@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.records.datasets import untuned
+from albert_tf.records.input_files import untuned
 from albert_tf.tasks import feature_table
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.sequence_features import pad_features

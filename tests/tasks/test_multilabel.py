@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.tasks import feature_cache, metrics, table
+from albert_tf.tasks import feature_table, metrics, table
+from albert_tf.tasks.classification import MultiLabelTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.multilabel import MultiLabelTask
 from albert_tf.tasks.table import TableColumns
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training import length_buckets
@@ -101,7 +101,7 @@ def test_rows_hold_all_labels_and_survive_the_cache(task, tmp_path):
     examples = [*examples_of(TARGETS), TextExample("9", "a longer text", None, None)]
     stem = str(tmp_path / "features")
     for _ in range(2):
-        features = feature_cache.load_or_make(
+        features = feature_table.load_or_make_features(
             examples, lambda each: task.rows(each, True), task.settings, stem
         )
         expected = [[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 1], [0, 0, 0]]

@@ -11,7 +11,7 @@ import albert_tf
 from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.train_step import TrainStep
+from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens, tiny, tolerances
 from tests.tolerances import assert_close
 

@@ -10,8 +10,7 @@ import pytest
 
 from albert_tf.tasks import question_answering, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
-from albert_tf.tasks.squad_predictions import Predictions, SquadSettings
+from albert_tf.tasks.question_answering import Predictions, SquadSettings, SquadV1Task, SquadV2Task
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.text.tokenization import Tokenizer
 from tests import goldens, squad_goldens

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from albert_tf.tasks import metrics, squad_predictions, squad_text
+from albert_tf.tasks import metrics, question_answering, squad_text
 from albert_tf.tasks.question_answering import answer_texts
 from tests import goldens, squad_goldens, tolerances
 from tests.squad_goldens import stored
@@ -18,7 +18,7 @@ def predict(golden, version: str, file: str):
     outputs = goldens.arrays(golden / "squad_eval" / file)
     rows = squad_goldens.rows(golden, version, "dev")
     assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
-    function = getattr(squad_predictions, f"predict_{version}")
+    function = getattr(question_answering, f"predict_{version}")
     limits = results["n_best_size"], results["max_answer_length"]
     return examples, function(examples, windows, outputs, *limits), results
 
@@ -62,7 +62,7 @@ def test_of_many_windows_only_the_best_answers_are_kept(version):
             "end_top_log_probs": rng.normal(size=(count, 400)),
             "cls_logits": rng.normal(size=count),
         }
-    predict = getattr(squad_predictions, f"predict_{version}")
+    predict = getattr(question_answering, f"predict_{version}")
     tracemalloc.start()
     predictions = predict([example], windows, outputs, 20, 30)
     _, peak = tracemalloc.get_traced_memory()
@@ -86,7 +86,7 @@ def test_v2_answers_are_the_releases(golden):
 
     threshold = scores["best_f1_thresh"]
     assert threshold == results["v2"]["null_score_diff_threshold"]
-    texts = squad_predictions.apply_null_threshold(predictions, threshold)
+    texts = question_answering.apply_null_threshold(predictions, threshold)
     assert texts == stored(golden, "v2_predictions")
     final = metrics.squad_v2_scores(texts, predictions.null_odds, gold, 1.0)
     for name in ("exact", "f1", "total"):
@@ -118,7 +118,7 @@ def peaks(*scores: tuple[int, float]) -> np.ndarray:
 
 def v1(windows, starts, ends, max_answer_length=4):
     outputs = {"start_logits": np.stack(starts), "end_logits": np.stack(ends)}
-    return squad_predictions.predict_v1([question("q")], windows, outputs, 3, max_answer_length)
+    return question_answering.predict_v1([question("q")], windows, outputs, 3, max_answer_length)
 
 
 def test_only_spans_of_the_paragraph_are_answers():
@@ -164,9 +164,9 @@ def test_null_odds_are_the_least_of_all_windows():
         "cls_logits": np.array([0.5, -0.75], np.float32),
     }
     windows = [window(0, [1] * 6), window(0, [1] * 6)]
-    predictions = squad_predictions.predict_v2(examples, windows, beam, 3, 4)
+    predictions = question_answering.predict_v2(examples, windows, beam, 3, 4)
     assert [entry["text"] for entry in predictions.nbest["q"]] == ["abc", "bcd", "b"]
     assert predictions.null_odds == {"q": -0.75, "none": 1_000_000.0}
     assert predictions.texts == {"q": "abc", "none": ""}
-    assert squad_predictions.apply_null_threshold(predictions, -0.75)["q"] == ""
-    assert squad_predictions.apply_null_threshold(predictions, -0.7)["q"] == "abc"
+    assert question_answering.apply_null_threshold(predictions, -0.75)["q"] == ""
+    assert question_answering.apply_null_threshold(predictions, -0.7)["q"] == "abc"

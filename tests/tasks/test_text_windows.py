@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert_tf.tasks import feature_cache
-from albert_tf.tasks.classification import SequenceClassificationTask
+from albert_tf.tasks import feature_table
+from albert_tf.tasks.classification import MultiLabelTask, SequenceClassificationTask, TextWindows
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.multilabel import MultiLabelTask
-from albert_tf.tasks.text_windows import TextWindows
 
 LENGTH, STRIDE = 12, 4
 LONG = "the cat sat on the mat. " * 6
@@ -73,7 +71,7 @@ def test_features_are_stored_for_each_stride_and_not_for_each_combination(tokeni
     examples = [TextExample("1", LONG, None, 0)]
 
     def files_after(task) -> int:
-        feature_cache.load_or_make(
+        feature_table.load_or_make_features(
             examples, lambda each: task.rows(each, True), task.settings, str(tmp_path / "f")
         )
         return len(list(tmp_path.iterdir()))

@@ -7,9 +7,8 @@ import io
 import pytest
 import sentencepiece
 
-from albert_tf.text import sentence_piece_file
-from albert_tf.text.added_pieces import ExtensibleModel
-from albert_tf.text.sentence_piece_file import CONTROL, Piece, model_type, read_pieces
+from albert_tf.text import sentence_piece
+from albert_tf.text.sentence_piece import CONTROL, ExtensibleModel, Piece, model_type, read_pieces
 from albert_tf.text.tokenization import Tokenizer
 
 # In "myocardial" and "cardial" one contains the other; "qzjx" is of rare letters, so its split has
@@ -103,7 +102,7 @@ def test_a_whole_piece_is_preferred(tokenizers, text, pieces):
 def test_scores_lie_among_those_that_were(model, content):
     """Beyond them, unknown and user-defined pieces would count otherwise."""
     old = read_pieces(content)
-    scores = [piece.score for piece in old if piece.kind == sentence_piece_file.NORMAL]
+    scores = [piece.score for piece in old if piece.kind == sentence_piece.NORMAL]
     added = {piece.text: piece.score for piece in read_pieces(model.add([*NEW, "inging"]))}
     # "ing", twice: better than its split, and not much.
     split = sum(old[i].score for i in model.replaced("inging"))
@@ -157,4 +156,4 @@ def test_a_model_that_tests_itself_is_extended():
     model = ExtensibleModel(content, "spm.model")
     extended = sentencepiece.SentencePieceProcessor(model_proto=model.add(["▁harbour", "▁theship"]))
     assert extended.encode("the harbour")[-1] == len(model)
-    assert model_type(content) == sentence_piece_file.UNIGRAM
+    assert model_type(content) == sentence_piece.UNIGRAM

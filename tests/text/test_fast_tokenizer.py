@@ -11,7 +11,7 @@ import struct
 import pytest
 
 import albert_tf
-from albert_tf import wire
+from albert_tf.storage import protobuf
 from albert_tf.text import vocabulary
 
 _CONTROL, _USER_DEFINED = 3, 4
@@ -24,7 +24,7 @@ def replace(kind: str, old: str, new: str) -> dict:
 def steps_of(model: bytes, lower: bool) -> list[dict]:
     """Returns the steps of the normalizer that transformers writes."""
     (normalizer,) = (
-        dict(wire.fields(value)) for number, value in wire.fields(model) if number == 3
+        dict(protobuf.fields(value)) for number, value in protobuf.fields(model) if number == 3
     )
     return [
         replace("String", "``", '"'),
@@ -42,8 +42,8 @@ def fast_tokenizer(model: bytes, lower: bool = True) -> dict:
 
     It takes 100 from the score of a piece that ends in a digit and a comma.
     """
-    message = list(wire.fields(model))
-    pieces = [dict(wire.fields(value)) for number, value in message if number == 1]
+    message = list(protobuf.fields(model))
+    pieces = [dict(protobuf.fields(value)) for number, value in message if number == 1]
     texts = [piece[1].decode() for piece in pieces]
     scores = [struct.unpack("<f", piece[2].to_bytes(4, "little"))[0] for piece in pieces]
     kinds = [piece.get(3, 1) for piece in pieces]

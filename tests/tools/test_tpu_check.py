@@ -17,7 +17,7 @@ import tensorflow as tf
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.devices import stat_names
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.train_step import TrainStep
+from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens
 from tools.tpu_check import reports
 from tools.tpu_check.pure import without_variables

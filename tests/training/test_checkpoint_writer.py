@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from albert_tf import checkpoint
+from albert_tf.storage import checkpoint
 from albert_tf.training import stop_signals
 from albert_tf.training.trainer import NonFiniteLossError
 from tests.training.test_trainer import (

@@ -14,7 +14,7 @@ import urllib.error
 import pytest
 import tensorflow as tf
 
-from albert_tf.training import distribution
+from albert_tf.training import tensorflow_devices
 
 PLACE = {"type": "worker", "index": 0}
 
@@ -30,11 +30,11 @@ def tf_config(monkeypatch):
 
 
 def test_one_device(tf_config):
-    strategy = distribution.create_strategy()
+    strategy = tensorflow_devices.create_strategy()
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
     assert strategy.num_replicas_in_sync == 1
-    assert distribution.is_chief(strategy)
-    assert distribution.mean_over_workers(strategy, 3.5, 0.0) == [3.5, 0.0]
+    assert tensorflow_devices.is_chief(strategy)
+    assert tensorflow_devices.mean_over_workers(strategy, 3.5, 0.0) == [3.5, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_one_device(tf_config):
 )
 def test_a_tf_config_of_one_machine_is_one_device(tf_config, value):
     tf_config(value)
-    strategy = distribution.create_strategy()
+    strategy = tensorflow_devices.create_strategy()
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
-    assert distribution.is_chief(strategy)
+    assert tensorflow_devices.is_chief(strategy)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_tf_config_of_one_machine_is_one_device(tf_config, value):
 def test_a_malformed_tf_config_is_refused(tf_config, value):
     tf_config(value)
     with pytest.raises(ValueError, match="TF_CONFIG must be .* where task names this") as caught:
-        distribution.create_strategy()
+        tensorflow_devices.create_strategy()
     assert "\n" not in str(caught.value)
 
 
@@ -94,7 +94,7 @@ def test_one_process_of_several_writes(tf_config, cluster, task, chief):
     class Strategy:
         cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
-    assert distribution.is_chief(Strategy()) == chief
+    assert tensorflow_devices.is_chief(Strategy()) == chief
 
 
 def test_sigterm_ends_a_worker_that_has_connected(tf_config, monkeypatch):
@@ -108,7 +108,7 @@ def test_sigterm_ends_a_worker_that_has_connected(tf_config, monkeypatch):
 
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", connect)
     try:
-        assert distribution.create_strategy() == "connected"
+        assert tensorflow_devices.create_strategy() == "connected"
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -133,14 +133,14 @@ def test_a_tpu_that_is_not_found(monkeypatch, names, error):
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
     with pytest.raises(ValueError, match="TPU 'mine' can't be used .*leave `use_tpu` out") as e:
-        distribution.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
+        tensorflow_devices.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
     assert "\n" not in str(e.value)
 
 
 def test_a_tpu_of_several_workers_is_refused(tf_config):
     tf_config({"cluster": {"worker": ["a:1", "b:1"]}, "task": PLACE})
     with pytest.raises(ValueError, match="names 2 workers, .* from one process: set `backend=jax`"):
-        distribution.create_strategy(use_tpu=True)
+        tensorflow_devices.create_strategy(use_tpu=True)
 
 
 # What initialize_tpu_system raises where tensorflow-tpu finds no TPU, and beside another process.
@@ -174,5 +174,5 @@ def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", initialize)
     with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave `use_tpu` out") as e:
-        distribution.create_strategy(use_tpu=True, tpu_name=name)
+        tensorflow_devices.create_strategy(use_tpu=True, tpu_name=name)
     assert "\n" not in str(e.value)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import bundle_index, checkpoint, eval_results
+from albert_tf.storage import bundle, checkpoint, eval_results
 from albert_tf.training import evaluation
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
@@ -181,7 +181,7 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
 
         monkeypatch.setattr(trainer, "restore", deleted)
     else:
-        read = bundle_index.read
+        read = bundle.read_index
 
         def deleted(prefix):
             entries = read(prefix)
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
                 save(tmp_path, 7, keep_max=1)
             return entries
 
-        monkeypatch.setattr(bundle_index, "read", deleted)
+        monkeypatch.setattr(bundle, "read_index", deleted)
     evaluate(trainer, 7)
     assert trainer.evaluated == [7]
 

@@ -17,11 +17,11 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import checkpoint
 from albert_tf.model import finetuning
+from albert_tf.storage import checkpoint
 from albert_tf.tasks import losses
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.training import feeding, length_buckets, trainer
+from albert_tf.training import length_buckets, trainer
 from albert_tf.training.devices import InputFn
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.row_outputs import RowOutputs, in_row_order
@@ -280,7 +280,7 @@ def test_iterators_end_at_once():
 
 def test_steps_of_one_length_take_no_memory_however_many():
     """Eight bytes for each would be more than there are."""
-    iterators = feeding.StepIterators(
+    iterators = trainer.StepIterators(
         one_device(), lambda context: tf.data.Dataset.range(5), 3, 10**15
     )
     ((iterator, count),) = iterators.runs(10**14, 7)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import conversion
-from albert_tf.model import dropout
+from albert_tf.model import layers
 from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
@@ -175,7 +175,7 @@ def test_dropout_seeds_are_those_on_tensorflow(folder):
     """Of step 0 on two replicas in two parts each; and a weight without gradient stays."""
     found = goldens.arrays(folder / "seeds.npz")
     expected = [
-        dropout.pass_seed(dropout.hashed(SEED), tf.constant(0), tf.constant(i)).numpy()
+        layers.pass_seed(layers.hashed_seed(SEED), tf.constant(0), tf.constant(i)).numpy()
         for i in range(PARTS)
     ]
     assert found["stats"][0, 1 : 1 + PARTS].tolist() == [seed[0] % 2**20 for seed in expected]

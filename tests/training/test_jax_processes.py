@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from albert_tf import cluster, errors
+from albert_tf.console import errors, tf_config
 from tests import jax_process, two_workers
 
 pytest.importorskip("jax")
@@ -26,13 +26,13 @@ def meet_twice(lost: str) -> None:
 
     with errors.in_one_line(), jax_devices.connect() as devices:
         devices.wait_for_all()
-        if cluster.index() == int(lost):
+        if tf_config.index() == int(lost):
             os.kill(os.getpid(), signal.SIGKILL)
         devices.wait_for_all()
 
 
 def wait_for_nobody(seconds: str) -> None:
-    cluster.WAIT_SECONDS = float(seconds)
+    tf_config.WAIT_SECONDS = float(seconds)
     meet_twice("-1")
 
 

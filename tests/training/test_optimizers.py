@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.optimizers import AdamW, Lamb, create_optimizer
-from albert_tf.training.schedule import WarmupPolynomialDecay
+from albert_tf.training.optimizers import AdamW, Lamb, WarmupPolynomialDecay, create_optimizer
 from tests import tolerances
 
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from albert_tf.records import input_files, input_pipeline
-from albert_tf.records.dynamic_masking import DynamicMasking
+from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
-from albert_tf.records.specs import RowFormat, compact_spec, pretraining_spec
+from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import distribution
+from albert_tf.training import tensorflow_devices
 from albert_tf.training.devices import Devices
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
@@ -105,7 +105,7 @@ def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks:
 
 def train_all(folder: pathlib.Path, combinations: Sequence[tuple]) -> tuple[str, list[list]]:
     """Returns the name of the strategy here, and the losses of each combination."""
-    devices = TensorFlowDevices(distribution.create_strategy())
+    devices = TensorFlowDevices(tensorflow_devices.create_strategy())
     return devices.name, [train(devices, folder, *combination) for combination in combinations]
 
 

@@ -19,7 +19,7 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.devices import stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
-from albert_tf.training.train_step import TrainStep
+from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import checkpoint
+from albert_tf.storage import checkpoint
 from albert_tf.training import stop_signals
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task

@@ -12,10 +12,11 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf import checkpoint, conversion
+from albert_tf import conversion
 from albert_tf.conversion import layouts
 from albert_tf.records import input_pipeline
-from albert_tf.records.specs import pretraining_spec
+from albert_tf.records.spec import pretraining_spec
+from albert_tf.storage import checkpoint
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices

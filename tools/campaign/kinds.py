@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from albert_tf import errors
+from albert_tf.console import errors
 from albert_tf.training.trainer import NonFiniteLossError
 from tools.campaign import outcomes
 from tools.campaign.mutators import Mutator

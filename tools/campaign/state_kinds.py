@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import checkpoint, eval_results
 from albert_tf.cli import checks, finetune_checks, finetune_flags
 from albert_tf.conversion import labels
-from albert_tf.generator import blocks, report, shards, workers
+from albert_tf.generator import documents, report, shards, workers
 from albert_tf.records import input_files
-from albert_tf.tasks import feature_cache
+from albert_tf.storage import checkpoint, eval_results
+from albert_tf.tasks import feature_table
 from albert_tf.training import evaluation
 from tests import finetune_runs
 from tests import pretraining_runs as runs
@@ -93,7 +93,7 @@ def _features(folder: pathlib.Path) -> list[tuple[Any, ...]]:
     rows = [
         {"input_ids": np.arange(length), "label_ids": np.float32(length)} for length in range(3, 9)
     ]
-    table = feature_cache.load_or_make(
+    table = feature_table.load_or_make_features(
         list(range(6)), lambda examples: iter(rows), {}, str(folder / "train")
     )
     found = {**table.scalars, **table.sequences, "lengths": table.lengths}
@@ -149,7 +149,7 @@ def _make_unfinished(folder: pathlib.Path) -> None:
         for shard in range(2):
             path = folder / f"{shard}.part"
             path.write_bytes(bytes(50 + shard))
-            end = blocks.Place(0, shard + 1, shard + 1, 100 * (shard + 1))
+            end = documents.Place(0, shard + 1, shard + 1, 100 * (shard + 1))
             run.append(workers.Part(str(path), shard, end, report.Report()))
         raise _KilledError
 

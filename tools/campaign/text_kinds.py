@@ -12,9 +12,9 @@ import pathlib
 import shutil
 from typing import Any
 
-from albert_tf import files
 from albert_tf.generator import documents
-from albert_tf.generator.formats import TextSettings
+from albert_tf.generator.documents import TextSettings
+from albert_tf.storage import files
 from albert_tf.tasks import glue, race, squad_text, table
 from tests import goldens
 from tools.campaign import mutators

@@ -10,16 +10,15 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.records.specs import pretraining_spec
+from albert_tf.records.spec import pretraining_spec
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.tasks.question_answering import SquadV2Task
-from albert_tf.tasks.squad_predictions import SquadSettings
+from albert_tf.tasks.question_answering import SquadSettings, SquadV2Task
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
-from albert_tf.training.train_step import TrainStep
+from albert_tf.training.tensorflow_devices import TrainStep
 
 CHOICES = ("A", "B", "C", "D")
 

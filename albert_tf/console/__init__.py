@@ -1,0 +1,1 @@
+"""How a script starts and ends: settings, quiet imports, errors in a line."""

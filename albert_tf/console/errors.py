@@ -1,0 +1,106 @@
+"""User errors, including those in a --flagfile, end a script with a one-line message."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from albert_tf.console import tf_config
+from albert_tf.storage import files
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# TensorFlow's messages about a worker that no longer answers, or missed its heartbeat.
+_LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
+# An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
+_ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
+# In messages of JAX and TensorFlow, for which a full disk is an exhausted resource, too.
+_OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
+# Lines of TensorFlow's messages that don't give the cause.
+_NO_CAUSE = re.compile(
+    r"The error could be from a previous operation|Additional GRPC error information|"
+    r"The tasks have crashed|\s*:(UNKNOWN|\{)|/job:\S*$"
+)
+
+
+@contextlib.contextmanager
+def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator[None]:
+    """Ends the process with a one-line message and exit code 1 if the body raises a user error.
+
+    Likewise for Ctrl-C. The traceback is logged on request: in scripts, with --verbosity=1.
+
+    Args:
+      *others: Exceptions to handle besides ValueError, ImportError (of an extra), OSError,
+        TensorFlow's, which it also raises for files, and those that say that memory ran out.
+      flags: The names of the script's flags; see `with_dashes`.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted")
+    except files.errors(ValueError, ImportError, MemoryError, RuntimeError, *others) as error:
+        is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
+        text = reason(error) if is_tensorflows else str(error)
+        if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
+            cause = text.partition("\n")[0]
+            text = f"memory ran out ({cause}): lower {_needs_memory(flags)}"
+        elif isinstance(error, RuntimeError) and not isinstance(error, others):
+            raise
+        logging.debug("traceback of the error:", exc_info=True)
+        sys.exit(f"error: {printable(with_dashes(text, flags))}")
+
+
+def _needs_memory(flags: Iterable[str]) -> str:
+    """Returns the flags with which a script that has these needs less memory."""
+    known = set(flags)
+    if "block_megabytes" in known:
+        return "`num_processes` or `block_megabytes`"
+    if "input_sentence_size" in known:
+        return "`input_sentence_size`"
+    return "the batch size or `max_seq_length`"
+
+
+def with_dashes(text: str, flags: Iterable[str]) -> str:
+    """Rewrites one of the library's messages in terms of a script's flags.
+
+    The library names `num_cores` and `optimizer=lamb`, in backquotes; a script, its flags
+    --num_cores and --optimizer=lamb. Arguments that are not flags stay as they are.
+    """
+    known = set(flags)
+    return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in known else found[0], text)
+
+
+def print_to_reader(text: str) -> None:
+    """Prints text at once; ends the process if its reader has gone, as `| head` once it is full."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # At its end Python flushes once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def printable(text: str) -> str:
+    """Escapes a text's control characters, which may come from others' files."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def reason(error: tf.errors.OpError) -> str:
+    """Returns the cause from an error's message, without graph nodes and other details."""
+    # Nodes contain device names, which look like those of workers: they are removed first.
+    message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
+    lost = _LOST_WORKER.search(message)
+    lines = [line for line in message.splitlines() if line and not _NO_CAUSE.match(line)]
+    cause = lines[-1].strip(" :") if lines else type(error).__name__
+    if not lost:
+        return cause
+    return (
+        f"{tf_config.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its log, and "
+        "start the same command again on all workers; they resume from the last checkpoint"
+    )

@@ -1,0 +1,183 @@
+"""Makes records in an Apache Beam pipeline, on one machine or many, as Beam's options say.
+
+    text -> blocks -> a part of a shard for each, in a folder that all workers share
+                   -> per shard: its parts in the order of the text, in one file
+
+The functions are the local runner's, and so are the files, byte for byte. One worker reads and cuts
+the text, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
+
+Workers import albert_tf: it must be installed there.
+Beam's DirectRunner holds the text in memory: use it for tests and small texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from albert_tf.generator import shards, workers
+from albert_tf.generator.documents import Place, TextBlock
+from albert_tf.generator.report import Report
+from albert_tf.storage import files
+
+
+class _Part(NamedTuple):
+    """The records of a block, in the folder that all workers share."""
+
+    first_document: int
+    path: str
+    report: Report
+
+
+def run(plan: workers.Plan, beam_options: str) -> Report:
+    """Carries out a plan. Shards get their names once all are complete; else nothing is left.
+
+    Args:
+      plan: See workers.Plan.
+      beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
+
+    Raises:
+      ValueError: If a quotation in the options has no end, the vocabulary doesn't suit the text,
+        there is too little text for the shards, or another run has them.
+      OSError: If the pipeline fails; the message ends with the reason.
+    """
+    options = _parse_options(beam_options)
+    _check_first_block(plan)
+    # It warns for each function that Beam can't use its hints.
+    logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
+    started = time.monotonic()
+    folder = f"{plan.output_files[0]}.unfinished.beam"
+    report_file = os.path.join(folder, "report.json")
+    with _tidied_up(folder, plan.output_files):
+        try:
+            with beam.Pipeline(options=options) as pipeline:
+                _ = (
+                    pipeline
+                    | "Start" >> beam.Create([plan])
+                    | "Read" >> beam.FlatMap(_cut_blocks)
+                    | "Share" >> beam.Reshuffle()
+                    | "Make" >> beam.ParDo(_MakeParts(plan, folder))
+                    | "Gather" >> beam.GroupByKey()
+                    | "Write" >> beam.Map(_write_shard, plan.output_files)
+                    | "Merge" >> beam.CombineGlobally(Report.total)
+                    | "Report" >> beam.Map(Report.save, report_file)
+                )
+        # How a worker's error arrives depends on the runner.
+        except Exception as error:
+            raise OSError(f"the Beam pipeline failed: {_last_line(error)}") from error
+        with tf.io.gfile.GFile(report_file) as file:
+            report = Report.from_json(json.loads(file.read()))
+        plan.check(report)
+        plan.warn_of_loss(report)
+        shards.check_filled(report, len(plan.output_files))
+        report.seconds = time.monotonic() - started
+        report.shards = {path: report.shards[path] for path in plan.output_files}
+        for path in plan.output_files:
+            tf.io.gfile.rename(shards.unfinished(path), path, overwrite=True)
+    return report
+
+
+def _parse_options(beam_options: str) -> PipelineOptions:
+    try:
+        return PipelineOptions(shlex.split(beam_options))
+    except ValueError as error:
+        raise ValueError(f"`beam_options` can't be parsed ({error}): {beam_options!r}") from error
+
+
+def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
+    return plan.cut_blocks(Place(), 0)
+
+
+def _check_first_block(plan: workers.Plan) -> None:
+    """Refuses a wrong vocabulary before machines start, judging by one block."""
+    tokenizer = workers.load_tokenizer(plan.vocabulary)
+    for block in itertools.islice(_cut_blocks(plan), 1):
+        _, report = workers.tokenize_block(block, tokenizer, plan.recipe)
+        plan.check(report)
+
+
+class _MakeParts(beam.DoFn):
+    """From a TextBlock to its shard and _Part."""
+
+    def __init__(self, plan: workers.Plan, folder: str):
+        self._vocabulary, self._recipe, self._folder = plan.vocabulary, plan.recipe, folder
+        self._content = plan.vocabulary.content
+
+    def setup(self) -> None:
+        self._scratch = tempfile.TemporaryDirectory()
+        vocabulary = self._vocabulary.copied(self._scratch.name, self._content)
+        self._job = workers.Job(vocabulary, self._recipe, self._scratch.name)
+
+    def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:
+        part = workers.make_part(self._job, block)
+        path = os.path.join(self._folder, os.path.basename(part.path))
+        # A block that Beam retries has the same records.
+        tf.io.gfile.copy(part.path, path, overwrite=True)
+        os.remove(part.path)
+        yield block.shard, _Part(block.first_document, path, part.report)
+
+    def teardown(self) -> None:
+        self._scratch.cleanup()
+
+
+def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[str]) -> Report:
+    shard, shard_parts = gathered
+    parts = sorted(shard_parts, key=lambda part: part.first_document)
+    num_bytes = 0
+    with tf.io.gfile.GFile(shards.unfinished(output_files[shard]), "wb") as output:
+        for part in parts:
+            with tf.io.gfile.GFile(part.path, "rb") as file:
+                shutil.copyfileobj(file, output)
+                num_bytes += file.tell()
+    report = Report.total(part.report for part in parts)
+    report.count_shard(output_files[shard], num_bytes)
+    return report
+
+
+@contextlib.contextmanager
+def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
+    """Reserves the shards and makes the folder; at the end removes it and unfinished shards."""
+    try:
+        for path in map(os.path.dirname, output_files):
+            tf.io.gfile.makedirs(path or ".")
+        with shards.hold_parts_folder(output_files[0]):
+            _refuse_unfinished_run(output_files[0])
+            tf.io.gfile.makedirs(folder)
+            try:
+                yield
+            finally:
+                for path in map(shards.unfinished, output_files):
+                    with contextlib.suppress(tf.errors.OpError):
+                        tf.io.gfile.remove(path)
+                with contextlib.suppress(tf.errors.OpError):
+                    tf.io.gfile.rmtree(folder)
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"`output_file`: can't write {','.join(output_files)}: {error.message}"
+        ) from error
+
+
+def _refuse_unfinished_run(first_path: str) -> None:
+    if files.exists(path := shards.state_path(first_path)):
+        raise ValueError(
+            f"`output_file`: {path} belongs to an unfinished run of `runner=local`: give its flags "
+            "to finish it, or remove that file to start afresh"
+        )
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,502 @@
+"""A block's documents -> pairs of segments, masked, several short ones to a row."""
+
+from __future__ import annotations
+
+import array
+import bisect
+import dataclasses
+import functools
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.records import masking
+from albert_tf.records.masking import Rows
+from albert_tf.records.spec import NUM_SPECIALS, RowFormat
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.word_starts import split_words
+
+_TRIES_FOR_ANOTHER_DOCUMENT = 10
+_SHORTEST_TARGET = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSettings:
+    """How pairs are drawn.
+
+    Attributes:
+      max_seq_length: S, tokens of an instance including its three special tokens.
+      short_seq_prob: Share of documents per pass with a random, shorter target length.
+      random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
+        True: B is what follows A, or comes from a random document (next sentence).
+      single_segment: What to do with a chunk of one sentence. "random": take B from a random
+        document, with label 1, though nothing is out of order. "split": split it at the start of
+        one of its words, into a pair like any other; a single word is dropped.
+
+    Raises:
+      ValueError: If a number is out of range, or chunks are to be split where B may come from a
+        random document.
+    """
+
+    max_seq_length: int
+    short_seq_prob: float = 0.1
+    random_next_sentence: bool = False
+    single_segment: str = "random"
+
+    def __post_init__(self) -> None:
+        shortest = NUM_SPECIALS + _SHORTEST_TARGET
+        if self.max_seq_length < shortest:
+            raise ValueError(
+                f"`max_seq_length` must be at least {shortest} (three special tokens and one "
+                f"token for each segment), got {self.max_seq_length}"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"`short_seq_prob` must be within [0, 1], got {self.short_seq_prob}")
+        if self.single_segment not in ("random", "split"):
+            raise ValueError(
+                f"`single_segment` must be 'random' or 'split', got {self.single_segment!r}"
+            )
+        if self.single_segment == "split" and self.random_next_sentence:
+            raise ValueError(
+                "`single_segment=split` applies only to sentence order: leave out "
+                "`random_next_sentence`"
+            )
+
+
+class SegmentPair(NamedTuple):
+    """Tokens [a_begin, a_end) and [b_begin, b_end) of one instance.
+
+    Attributes:
+      label: 1 if B is not what follows A: swapped, or from a random document.
+      single: 1 if the chunk was one sentence, paired as `single_segment` says.
+      dropped: Tokens cut from the two segments for lack of room.
+    """
+
+    a_begin: int
+    a_end: int
+    b_begin: int
+    b_end: int
+    label: int
+    single: int
+    dropped: int
+
+
+def draw_pairs(
+    documents: Sequence[Sequence[int]],
+    index: int,
+    settings: PairSettings,
+    rng: random.Random,
+    word_starts: np.ndarray | None = None,
+) -> list[SegmentPair]:
+    """Cuts one document into the instances of one pass.
+
+    Sentences are gathered up to the target length, drawn once per call, and split at random.
+    `single_segment` says what becomes of a chunk of one sentence.
+
+    Args:
+      documents: For each document, where its sentences begin, ascending, then where the last ends.
+      index: The document to cut; the others serve as random documents.
+      settings: See PairSettings.
+      rng: The only source of randomness.
+      word_starts: <bool>[T], which tokens start a word; needed for single_segment "split".
+
+    Source: create_pretraining_data.py, create_instances_from_document.
+    """
+    bounds = documents[index]
+    max_tokens = settings.max_seq_length - NUM_SPECIALS
+    target = max_tokens
+    if rng.random() < settings.short_seq_prob:
+        target = rng.randint(_SHORTEST_TARGET, max_tokens)
+
+    pairs = []
+    first, num_sentences = 0, len(bounds) - 1
+    while first < num_sentences:
+        end = _end_of_run(bounds, first, target)
+        single = end - first == 1
+        middle = end if single else rng.randint(first + 1, end - 1)
+        border = bounds[middle]
+        if single and settings.single_segment == "split":
+            border = _draw_word_start(word_starts, bounds[first], bounds[end], rng)
+        a, b = (bounds[first], border), (border, bounds[end])
+        first = end
+        if a[0] == border:
+            continue
+        label = 0
+        if border == b[1] or (settings.random_next_sentence and rng.random() < 0.5):
+            b = _draw_random_run(documents, index, target - (a[1] - a[0]), rng)
+            label = 1
+            # The rest, which would have been B, begins the next chunk.
+            first = middle
+        elif not settings.random_next_sentence and rng.random() < 0.5:
+            a, b = b, a
+            label = 1
+        dropped = max(0, a[1] - a[0] + b[1] - b[0] - max_tokens)
+        pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single), dropped))
+    return pairs
+
+
+def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
+    """Returns the end of the shortest run of sentences from `first` with `target` tokens.
+
+    The run has at least one sentence, and ends with its document if that is shorter.
+    """
+    end = bisect.bisect_left(bounds, bounds[first] + target, first + 1)
+    return min(end, len(bounds) - 1)
+
+
+def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.Random) -> int:
+    """Draws a word's first token after `begin` and before `end`; `begin` if there is none."""
+    inner = np.flatnonzero(word_starts[begin + 1 : end])
+    return begin + 1 + int(rng.choice(inner)) if len(inner) else begin
+
+
+def _draw_random_run(
+    documents: Sequence[Sequence[int]], index: int, target: int, rng: random.Random
+) -> tuple[int, int]:
+    for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
+        other = rng.randrange(len(documents))
+        if other != index:
+            break
+    bounds = documents[other]
+    first = rng.randrange(len(bounds) - 1)
+    return bounds[first], bounds[_end_of_run(bounds, first, target)]
+
+
+def _truncate(
+    a: tuple[int, int], b: tuple[int, int], max_tokens: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """Shortens the longer segment (B if equal) token by token, at a random end each time.
+
+    How many tokens each segment loses is computed first; a segment's coin flips are one draw of
+    bits.
+    """
+    length_a, length_b = a[1] - a[0], b[1] - b[0]
+    if length_a + length_b <= max_tokens:
+        return *a, *b
+    kept_a = min(length_a, max(max_tokens - length_b, (max_tokens + 1) // 2))
+    return (
+        *_drop_tokens(a, length_a - kept_a, rng),
+        *_drop_tokens(b, length_b - (max_tokens - kept_a), rng),
+    )
+
+
+def _drop_tokens(segment: tuple[int, int], count: int, rng: random.Random) -> tuple[int, int]:
+    in_front = rng.getrandbits(count).bit_count() if count else 0
+    return segment[0] + in_front, segment[1] - (count - in_front)
+
+
+_TOKEN_FEATURES = ("input_mask", "segment_ids", "token_boundary")
+_PREDICTION_FEATURES = ("masked_lm_ids", "masked_lm_weights")
+
+
+def assign_rows(
+    lengths: np.ndarray, predictions: np.ndarray, room: tuple[int, int], max_examples_per_row: int
+) -> np.ndarray:
+    """Chooses a row for each example: longest first, the first row that still has room for it.
+
+    Args:
+      lengths: <int>[N], tokens of each example.
+      predictions: <int>[N], masked tokens of each example.
+      room: Tokens and predictions that a row can hold; no example has more.
+      max_examples_per_row: K.
+
+    Returns:
+      <int>[N], rows numbered without gaps, in the order of their first examples.
+    """
+    needs = np.stack([lengths, predictions, np.ones_like(lengths)])
+    free = np.tile([[room[0]], [room[1]], [max_examples_per_row]], len(lengths))
+    rows = np.empty(len(lengths), np.int64)
+    for example in np.argsort(-lengths, kind="stable"):
+        need = needs[:, example]
+        row = ((free[0] >= need[0]) & (free[1] >= need[1]) & (free[2] >= 1)).argmax()
+        free[:, row] -= need
+        rows[example] = row
+    _, first_examples, rows = np.unique(rows, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first_examples))[rows]
+
+
+def pack_rows(
+    examples: Mapping[str, np.ndarray], max_examples_per_row: int, pad_id: int
+) -> dict[str, np.ndarray]:
+    """Packs a batch of examples; the order within a row is kept.
+
+    Args:
+      examples: Features of records.pretraining_spec, [N, ...].
+      max_examples_per_row: K, above 1.
+      pad_id: The padding id.
+
+    Returns:
+      The features of packed rows with the same S and P, [R, ...], R <= N.
+    """
+    lengths = examples["input_mask"].sum(axis=1)
+    predictions = np.count_nonzero(examples["masked_lm_weights"], axis=1)
+    num_tokens, num_predictions = (
+        examples[name].shape[1] for name in ("input_ids", "masked_lm_ids")
+    )
+    rows = assign_rows(lengths, predictions, (num_tokens, num_predictions), max_examples_per_row)
+    order = np.argsort(rows, kind="stable")
+    rows, lengths, predictions = rows[order], lengths[order], predictions[order]
+    examples = {name: values[order] for name, values in examples.items()}
+
+    ones = np.ones_like(rows)
+    before = np.cumsum(lengths) - lengths
+    starts = (before - before[np.searchsorted(rows, rows)])[:, None]
+    positions = examples["masked_lm_positions"] + starts
+    packed = {
+        "input_ids": _join(examples["input_ids"], lengths, rows, num_tokens, pad_id),
+        "masked_lm_positions": _join(positions, predictions, rows, num_predictions),
+    }
+    for name in _TOKEN_FEATURES:
+        packed[name] = _join(examples[name], lengths, rows, num_tokens)
+    for name in _PREDICTION_FEATURES:
+        packed[name] = _join(examples[name], predictions, rows, num_predictions)
+    for name, values in (
+        ("sentence_order_labels", examples["sentence_order_labels"][:, None]),
+        ("sentence_order_weights", ones[:, None]),
+        ("cls_positions", starts),
+    ):
+        packed[name] = _join(values, ones, rows, max_examples_per_row)
+    return packed
+
+
+def _join(
+    values: np.ndarray, counts: np.ndarray, rows: np.ndarray, width: int, fill: int = 0
+) -> np.ndarray:
+    """Concatenates the first `counts` values of each example in its row.
+
+    `rows` is ascending, so the kept values are already in the order in which rows are filled.
+    """
+    totals = np.bincount(rows, counts)
+    joined = np.full((len(totals), width), fill, values.dtype)
+    kept = np.arange(values.shape[1]) < counts[:, None]
+    joined[np.arange(width) < totals[:, None]] = values[kept]
+    return joined
+
+
+_PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is used for
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How instances are made from documents.
+
+    Attributes:
+      pairs: How documents are cut.
+      masking: How instances are masked; None leaves masking to training.
+      dupe_factor: Passes over the text, each with new pairs and masks.
+      random_seed: Seed of every draw.
+      word_starts: Which letters may continue a word, as Tokenizer.word_starts takes it.
+      word_separator: What stands between the words of segmented text, and is no part of it. None:
+        the vocabulary tells where words start.
+      max_examples_per_row: Maximum examples per record; 1 disables packing.
+
+    Raises:
+      ValueError: If dupe_factor or max_examples_per_row is below 1, unmasked examples are to be
+        packed, or no line of text can hold the separator.
+    """
+
+    pairs: PairSettings
+    masking: masking.MaskingSettings | None
+    dupe_factor: int
+    random_seed: int
+    word_starts: str = "latin"
+    word_separator: str | None = None
+    max_examples_per_row: int = 1
+
+    def __post_init__(self) -> None:
+        if self.dupe_factor < 1:
+            raise ValueError(f"`dupe_factor` must be at least 1, got {self.dupe_factor}")
+        if self.max_examples_per_row < 1:
+            raise ValueError(
+                f"`max_examples_per_row` must be at least 1, got {self.max_examples_per_row}"
+            )
+        if self.word_separator is not None and (
+            not self.word_separator or "\n" in self.word_separator
+        ):
+            raise ValueError(
+                "`word_separator` must be one or more characters that separate words within a "
+                f"line, got {self.word_separator!r}"
+            )
+        if self.max_examples_per_row > 1 and self.masking is None:
+            raise ValueError(
+                "`max_examples_per_row` packs masked examples, but with `masking=dynamic` they "
+                "are not masked yet: leave one of them out"
+            )
+
+
+class TokenBlock(NamedTuple):
+    """Documents that serve as each other's random documents and are shuffled together.
+
+    Attributes:
+      tokens: <int32>[T] of all documents, concatenated.
+      word_starts: <bool>[T], which of them start a word.
+      documents: For each document, where its sentences begin in `tokens`, and where the last ends.
+      numbers: <int64>[D], their numbers in the corpus.
+    """
+
+    tokens: np.ndarray
+    word_starts: np.ndarray
+    documents: list[list[int]]
+    numbers: np.ndarray
+
+
+class Instances(NamedTuple):
+    """A block's examples, drawn and shuffled but not yet built.
+
+    Attributes:
+      pairs: SegmentPairs as rows of <int32>[N, 7].
+      seeds: <uint64>[N], each instance's seed for its masks.
+    """
+
+    pairs: np.ndarray
+    seeds: np.ndarray
+
+
+def tokenize_documents(
+    documents: Sequence[Sequence[str]],
+    first_number: int,
+    tokenizer: Tokenizer,
+    word_starts: np.ndarray,
+    word_separator: str | None = None,
+) -> TokenBlock:
+    """Tokenises documents; one without tokens is dropped, but its number stays taken.
+
+    Args:
+      documents: The sentences of each.
+      first_number: Number of the first.
+      tokenizer: Splits them.
+      word_starts: <bool>[V], from the tokenizer; not used with a separator.
+      word_separator: See Recipe.
+    """
+    tokens, starts, kept, numbers = array.array("i"), bytearray(), [], []
+    for number, sentences in enumerate(documents, first_number):
+        bounds = [len(tokens)]
+        for sentence in sentences:
+            if word_separator:
+                ids, of_text = tokenizer.encode_words(split_words(sentence, word_separator))
+                starts += of_text.tobytes()
+            else:
+                ids = tokenizer.encode(sentence)
+            if ids:
+                tokens.fromlist(ids)
+                bounds.append(len(tokens))
+        if len(bounds) > 1:
+            kept.append(bounds)
+            numbers.append(number)
+    all_tokens = np.array(tokens, np.int32)
+    all_starts = np.frombuffer(starts, bool) if word_separator else word_starts[all_tokens]
+    return TokenBlock(all_tokens, all_starts, kept, np.array(numbers, np.int64))
+
+
+def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
+    """Draws the pairs of `dupe_factor` passes over a block and shuffles them."""
+    draw = functools.partial(draw_pairs, settings=recipe.pairs, word_starts=block.word_starts)
+    pairs, seeds = [], []
+    for dupe in range(recipe.dupe_factor):
+        pass_seeds = masking.derive_seeds(recipe.random_seed, block.numbers, dupe)
+        pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
+        drawn = [
+            draw(block.documents, index, rng=random.Random(seed))
+            for index, seed in enumerate(pair_seeds)
+        ]
+        counts = [len(of_document) for of_document in drawn]
+        instance_numbers = np.concatenate([np.arange(count) for count in counts])
+        flat = np.array([pair for of_document in drawn for pair in of_document], np.int32)
+        pairs.append(flat.reshape(-1, len(SegmentPair._fields)))  # There may be none.
+        seeds.append(
+            masking.derive_seeds(np.repeat(pass_seeds, counts), _INSTANCES, instance_numbers)
+        )
+    all_pairs, all_seeds = np.concatenate(pairs), np.concatenate(seeds)
+    order = np.argsort(masking.derive_seeds(all_seeds, _ORDER), kind="stable")
+    return Instances(all_pairs[order], all_seeds[order])
+
+
+def build_examples(
+    block: TokenBlock, instances: Instances, recipe: Recipe, tokenizer: Tokenizer
+) -> dict[str, np.ndarray]:
+    """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
+
+    Args:
+      block: The documents.
+      instances: B of the block's instances.
+      recipe: See Recipe; its `masking` is not None.
+      tokenizer: For the ids of special tokens.
+
+    Returns:
+      The features of records.pretraining_spec, [B, ...].
+
+    Source: create_pretraining_data.py, create_instances_from_document and
+    write_instance_to_example_files.
+    """
+    segments = _gather_segments(block, instances, recipe.pairs.max_seq_length)
+    rows = Rows.lay_out(*segments, _row_format(recipe, tokenizer))
+    return {
+        "token_boundary": rows.token_boundaries(),
+        "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
+        **rows.mask(instances.seeds, recipe.masking),
+    }
+
+
+def build_compact_examples(
+    block: TokenBlock, instances: Instances, recipe: Recipe, tokenizer: Tokenizer
+) -> dict[str, np.ndarray | list[np.ndarray]]:
+    """Gathers the unmasked content of a batch of instances, for masking during training.
+
+    Args: see build_examples.
+
+    Returns:
+      The features of records.compact_spec, [B, ...]; lists where lengths differ.
+    """
+    segments = _gather_segments(block, instances, recipe.pairs.max_seq_length)
+    sizes = segments.lengths.sum(1).tolist()
+
+    def cut(rows: np.ndarray) -> list[np.ndarray]:
+        return [row[:size] for row, size in zip(rows, sizes, strict=True)]
+
+    row_format = np.array(_row_format(recipe, tokenizer), np.int32)
+    return {
+        "token_ids": cut(segments.token_ids),
+        "segment_lengths": segments.lengths,
+        "word_starts": cut(segments.word_starts),
+        "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
+        "row_format": np.tile(row_format, (len(sizes), 1)),
+    }
+
+
+class _Segments(NamedTuple):
+    """Tokens of A, then of B, of a batch.
+
+    Attributes:
+      token_ids: <int32>[B, S - 3].
+      lengths: <int32>[B, 2], tokens of A and of B.
+      word_starts: <bool>[B, S - 3], which tokens start a word.
+    """
+
+    token_ids: np.ndarray
+    lengths: np.ndarray
+    word_starts: np.ndarray
+
+
+def _gather_segments(block: TokenBlock, instances: Instances, max_seq_length: int) -> _Segments:
+    pairs = SegmentPair(*instances.pairs.T[..., None])
+    length_a = pairs.a_end - pairs.a_begin
+    columns = np.arange(max_seq_length - NUM_SPECIALS)
+    begins = np.where(columns < length_a, pairs.a_begin, pairs.b_begin - length_a)
+    return _Segments(
+        block.tokens.take(begins + columns, mode="clip"),
+        np.concatenate([length_a, pairs.b_end - pairs.b_begin], axis=1),
+        block.word_starts.take(begins + columns, mode="clip"),
+    )
+
+
+def _row_format(recipe: Recipe, tokenizer: Tokenizer) -> RowFormat:
+    return RowFormat(
+        max_seq_length=recipe.pairs.max_seq_length,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=tokenizer.pad_id,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
+    )

@@ -1,1 +1,0 @@
-"""Extras with dependencies of their own: Apache Beam, plots, the demo's text."""

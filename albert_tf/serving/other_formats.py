@@ -1,0 +1,481 @@
+"""Models in TFLite's and ONNX's formats: converted, measured, and run on raw text."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
+from albert_tf.console import quiet
+from albert_tf.conversion import labels
+from albert_tf.serving import choices, description, trained
+from albert_tf.serving.choices import FORMATS
+from albert_tf.serving.graph_text import FEATURES
+from albert_tf.serving.served_models import ServedModel
+from albert_tf.storage import files
+from albert_tf.text import vocabulary
+from albert_tf.types import Features
+
+
+def fuse_layer_norms(graph: Any) -> int:
+    """Computes layer norms by ONNX's operation of that name, but for adding beta.
+
+    Args:
+      graph: An `onnx.GraphProto`, changed in place. So are the bodies of its loops.
+
+    Returns:
+      How many there were.
+    """
+    from onnx import helper
+
+    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    count = sum(fuse_layer_norms(body) for body in inner)
+    made = {name: node for node in graph.node for name in node.output}
+    for i, node in enumerate(graph.node):
+        found = _inputs(node, made)
+        if found:
+            fused = helper.make_node(
+                "LayerNormalization", found, node.output, axis=-1, epsilon=LAYER_NORM_EPSILON
+            )
+            graph.node[i].CopyFrom(fused)
+            count += 1
+    _remove_unused(graph)
+    return count
+
+
+def _inputs(node: Any, made: dict[str, Any]) -> tuple[str, str] | None:
+    """Returns x and gamma of `(x - mean) * (1 / deviation * gamma)` as in functional.layer_norm."""
+    if node.op_type != "Mul":
+        return None
+    for centred, scale in (node.input, reversed(node.input)):
+        if _operation(centred, made) == "Sub" and _operation(scale, made) == "Mul":
+            inverse, gamma = made[scale].input
+            if _operation(inverse, made) == "Reciprocal":
+                return made[centred].input[0], gamma
+    return None
+
+
+def _operation(name: str, made: dict[str, Any]) -> str:
+    return made[name].op_type if name in made else ""
+
+
+def _remove_unused(graph: Any) -> None:
+    """Removes what nobody takes: onnxruntime would compute it, or warn of it."""
+    wanted, kept = {each.name for each in graph.output}, []
+    for node in reversed(graph.node):  # Users come after what they use.
+        if wanted & set(node.output):
+            kept.append(node)
+            wanted.update(_taken(node))
+    weights = [each for each in graph.initializer if each.name in wanted]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(reversed(kept))
+    graph.initializer.extend(weights)
+
+
+def _taken(node: Any) -> Iterator[str]:
+    """Yields the names of all that a node takes, also within its loops."""
+    yield from node.input
+    for attribute in node.attribute:
+        yield from (each.name for each in attribute.g.output)
+        for inner in attribute.g.node:
+            yield from _taken(inner)
+
+
+_ONNX_TYPES = {"tensor(float)": tf.float32, "tensor(int32)": tf.int32}
+
+
+@dataclasses.dataclass(frozen=True)
+class Runner:
+    """A model that another runtime runs.
+
+    Attributes:
+      inputs: Names of its inputs.
+      outputs: Specs of its outputs, by name.
+      run: Maps inputs by name, as NumPy arrays, to outputs by name.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: dict[str, tf.TensorSpec]
+    run: Callable[[Features], Features]
+
+
+def check_runtime(package: str) -> None:
+    """Checks up front that a package of the onnx extra is installed.
+
+    Raises:
+      ValueError: If it is not.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"the package {package!r} is not installed: pip install 'albert_tf[onnx]'")
+
+
+def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
+    """Returns what loads a file's content; of a damaged one, it raises whatever the runtime does.
+
+    Raises:
+      ValueError: If the runtime is not installed.
+    """
+    if is_onnx:
+        check_runtime("onnxruntime")
+    return _load_onnx if is_onnx else _load_tflite
+
+
+def _load_onnx(content: bytes) -> Runner:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    outputs = {
+        each.name: tf.TensorSpec(
+            [size if isinstance(size, int) else None for size in each.shape],
+            _ONNX_TYPES[each.type],
+        )
+        for each in session.get_outputs()
+    }
+
+    def run(features: Features) -> Features:
+        return dict(zip(outputs, session.run(list(outputs), dict(features)), strict=True))
+
+    return Runner(tuple(each.name for each in session.get_inputs()), outputs, run)
+
+
+def _load_tflite(content: bytes) -> Runner:
+    with warnings.catch_warnings(), quiet.filtered_stderr():
+        # tf.lite.Interpreter warns that it will move to its own package.
+        warnings.simplefilter("ignore")
+        runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
+    outputs = {
+        name: tf.TensorSpec(
+            [None if size < 0 else size for size in details["shape_signature"]], details["dtype"]
+        )
+        for name, details in runner.get_output_details().items()
+    }
+    inputs = tuple(runner.get_input_details())
+    return Runner(inputs, outputs, lambda features: runner(**features))
+
+
+_OPSET = 17
+# Random sequences to compare a converted model on: their number, and lengths as a share of the
+# longest.
+_PROBE_ROWS = 2
+_PROBE_LENGTHS = (0.125, 0.5)
+_NO_SCORE = -1e29
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """How far a converted model is from the original, on random sequences.
+
+    Attributes:
+      largest: Maximum absolute difference of the outputs.
+      spread: Standard deviation of the model's outputs.
+    """
+
+    largest: float
+    spread: float
+
+    def __str__(self) -> str:
+        return (
+            f"outputs differ by up to {self.largest:.2g} from the model's, whose standard "
+            f"deviation is {self.spread:.2g}"
+        )
+
+
+def check_format(file_format: str) -> None:
+    """Checks that a format is one of FORMATS, and that what writes it is installed.
+
+    Raises:
+      ValueError: If the format is unknown, or a package is missing.
+    """
+    if file_format not in FORMATS:
+        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, not {file_format!r}")
+    if file_format.startswith("onnx"):
+        for package in ("onnxruntime", "tf2onnx"):
+            check_runtime(package)
+
+
+def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
+    """Converts a model's `features` signature, and writes it with what converted_models.load needs.
+
+    The file takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
+    returns `served.numbers`. It neither makes features from texts nor answers from numbers.
+
+    Args:
+      served: The model.
+      directory: Empty or new; it appears once everything is written.
+      file_format: "tflite" or "onnx" (float32), "tflite_int8" or "onnx_int8" (weights in 8 bits,
+        activations where they are multiplied, dynamic range). ONNX needs tf2onnx and onnxruntime.
+
+    Returns:
+      How far the converted model drifts.
+
+    Raises:
+      ValueError: If the directory is not empty, the format unknown, a package missing, or an output
+        of the model or the converted one NaN or infinite: then nothing is written.
+    """
+    directory = os.fspath(directory)
+    check_format(file_format)
+    files.check_free(directory)
+    function = tf.function(
+        lambda **features: served.numbers(features), autograph=False
+    ).get_concrete_function(**served.feature_specs())
+    is_int8 = file_format.endswith("_int8")
+    is_onnx = file_format.startswith("onnx")
+    load = runtime_loader(is_onnx)
+    content = (_onnx if is_onnx else _tflite)(function, is_int8)
+    drift = _drift(served, load(content))
+    with files.whole_directory(directory) as temporary:
+        with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
+            file.write(content)
+        description.write(served, temporary)
+        vocabulary.copy(served.vocabulary, temporary)
+    return drift
+
+
+def _tflite(function: Any, is_int8: bool) -> bytes:
+    # The converter would neither include nor quantise weights that are variables.
+    frozen = convert_variables_to_constants_v2(function)
+
+    def named(**features: tf.Tensor) -> Features:
+        return tf.nest.pack_sequence_as(function.structured_outputs, frozen(**features))
+
+    specs = function.structured_input_signature[1]
+    signature = tf.function(named, autograph=False).get_concrete_function(**specs)
+    with tempfile.TemporaryDirectory() as directory:
+        tf.saved_model.save(tf.Module(), directory, signatures=signature)
+        converter = tf.lite.TFLiteConverter.from_saved_model(directory)
+        if is_int8:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        return converter.convert()
+
+
+def _onnx(function: Any, is_int8: bool) -> bytes:
+    import tf2onnx
+
+    specs = function.structured_input_signature[1]
+    signature = [specs[name] for name in FEATURES]
+    model, _ = tf2onnx.convert.from_function(
+        tf.function(
+            lambda *values: function(**dict(zip(FEATURES, values, strict=True))), autograph=False
+        ),
+        input_signature=signature,
+        opset=_OPSET,
+    )
+    # tf2onnx numbers the axes whose size is not fixed.
+    axes = ("batch", "length") if len(signature[0].shape) == 2 else ("batch", "choices", "length")
+    for tensor in (*model.graph.input, *model.graph.output):
+        for size, axis in zip(tensor.type.tensor_type.shape.dim, axes, strict=False):
+            if not size.HasField("dim_value"):
+                size.dim_param = axis
+    fuse_layer_norms(model.graph)
+    return _quantised(model) if is_int8 else model.SerializeToString()
+
+
+def _quantised(model: Any) -> bytes:
+    from onnxruntime import quantization
+
+    before = logging.root.manager.disable
+    # It recommends to optimise the graph first, which changes nothing here.
+    logging.disable(logging.WARNING)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "model.onnx")
+            quantization.quantize_dynamic(
+                model,
+                path,
+                per_channel=True,
+                weight_type=quantization.QuantType.QInt8,
+                # 7 bits: products of 8 saturate on x86 processors without VNNI.
+                reduce_range=True,
+                # The layers of deep models are a loop, whose body is a graph of its own.
+                extra_options={"EnableSubgraph": True},
+            )
+            with open(path, "rb") as file:
+                return file.read()
+    finally:
+        logging.disable(before)
+
+
+def _drift(served: ServedModel, runner: Runner) -> Drift:
+    random = np.random.default_rng(0)
+    config, longest = served.config, served.max_seq_length
+    largest, values = 0.0, []
+    for share in _PROBE_LENGTHS:
+        shape = [_PROBE_ROWS] * (served.feature_rank - 1) + [max(8, int(longest * share))]
+        mask = np.ones(shape, np.int32)
+        mask[-1, ..., max(8, shape[-1] * 3 // 4) :] = 0  # The last row has padding.
+        features = {
+            "input_ids": random.integers(0, config.vocab_size, shape, np.int32),
+            "input_mask": mask,
+            "segment_ids": np.broadcast_to(np.arange(shape[-1]) >= shape[-1] // 2, shape).astype(
+                np.int32
+            ),
+        }
+        expected = served.numbers({name: tf.constant(value) for name, value in features.items()})
+        for name, value in runner.run(features).items():
+            right = expected[name].numpy()
+            if right.dtype.kind == "f":
+                # Scores where no answer can be mean nothing: they are about -1e30.
+                is_score = ~(right <= _NO_SCORE)  # NaN is one, too.
+                _check_finite(name, right[is_score], value[is_score])
+                largest = max(largest, float(np.abs(value - right).max(where=is_score, initial=0)))
+                values.append(right[is_score])
+    return Drift(largest, float(np.concatenate(values).std()))
+
+
+def _check_finite(name: str, right: np.ndarray, converted: np.ndarray) -> None:
+    for what, scores in (("the model's", right), ("the converted model's", converted)):
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"{what} outputs are NaN or infinite ({name}): its weights are damaged, or too "
+                "large; use another checkpoint or `format`"
+            )
+
+
+_ONNX = ".onnx"
+_ENDINGS = (_ONNX, ".tflite")
+# Outputs that a file may lack -> what the served model is then without.
+_DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
+# A task -> outputs that its files have; of logits also the rank, and whether the last axis has a
+# fixed size: classes are fixed, choices are not.
+_OUTPUTS = {
+    "fill_mask": ("masked_lm_logits", "sequence_output"),
+    "answer_v1": ("start_logits", "end_logits"),
+    "answer_v2": ("cls_logits", "start_top_log_probs", "end_top_log_probs"),
+}
+_LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
+
+
+class ConvertedModel:
+    """Stands for the model that a file was made of; calls the file instead.
+
+    Args:
+      config: The model's config.
+      runner: The loaded file; its outputs are those of ServedModel.numbers.
+      **sizes: Further attributes that the class that serves the model reads.
+    """
+
+    # They are in the file.
+    weights = ()
+
+    def __init__(self, config: AlbertConfig, runner: Runner, **sizes: int) -> None:
+        self.config = config
+        self._runner = runner
+        vars(self).update(sizes)
+
+    def __call__(self, inputs: Features, training: bool = False) -> Any:
+        """Returns what the model itself returns."""
+        specs = self._runner.outputs
+
+        def run(*arrays: Any) -> list[Any]:
+            outputs = self._runner.run(dict(zip(FEATURES, arrays, strict=True)))
+            return [outputs[name] for name in specs]
+
+        types = [spec.dtype for spec in specs.values()]
+        values = tf.numpy_function(run, [inputs[name] for name in FEATURES], types)
+        outputs = {
+            name: tf.ensure_shape(value, spec.shape)
+            for (name, spec), value in zip(specs.items(), values, strict=True)
+        }
+        if "masked_lm_positions" in inputs:
+            # The file has those of all positions.
+            outputs["masked_lm_logits"] = tf.gather(
+                outputs["masked_lm_logits"], inputs["masked_lm_positions"], batch_dims=1
+            )
+        return outputs["logits"] if set(outputs) == {"logits"} else outputs
+
+
+def find(path: str) -> str | None:
+    """Returns the TFLite or ONNX file that a path names, or that is in it; None if there is none.
+
+    Raises:
+      ValueError: If there are several.
+    """
+    if files.is_file(path):
+        return path if path.endswith(_ENDINGS) else None
+    found = [name for ending in _ENDINGS for name in files.find(path, f"*{ending}")]
+    if len(found) > 1:
+        raise ValueError(f"{path} contains several models ({', '.join(found)}): give one of them")
+    return found[0] if found else None
+
+
+def load(path: str) -> ServedModel:
+    """Loads a file that converted.save wrote.
+
+    Args:
+      path: The file; its description, its vocabulary and its labels lie beside it.
+
+    Raises:
+      FileNotFoundError: If something is missing beside it.
+      ValueError: If something is damaged, or the file's runtime is not installed.
+    """
+    directory = os.path.dirname(path)
+    where = os.path.join(directory, description.FILE)
+    if not files.is_file(where):
+        raise FileNotFoundError(
+            f"{where}, which describes {path}, does not exist: copy the whole directory of the "
+            "export, or export again"
+        )
+    task, config, options = description.read(where)
+    words = vocabulary.find(path)
+    if words is None:
+        raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
+    runner = _runner(path)
+    _check_outputs(path, task, runner.outputs)
+    sizes = {name: options.pop(name) for name in trained.BEAM if name in options}
+    if task in choices.TASKS_OF["labels"]:
+        sizes["num_labels"] = runner.outputs["logits"].shape[-1]
+        if sizes["num_labels"] > 1:
+            labels.read(directory)  # Says so if it is missing.
+            options["labels"] = labels.find(path, sizes["num_labels"])
+    if task == "fill_mask":
+        lacking = _DISPENSABLE.keys() - runner.outputs.keys()
+        options["without"] = {_DISPENSABLE[name] for name in lacking}
+    _, served_class = trained.TASKS[task]
+    return served_class(ConvertedModel(config, runner, **sizes), words, **options)
+
+
+def _runner(path: str) -> Runner:
+    load, content = runtime_loader(path.endswith(_ONNX)), files.read_bytes(path)
+    try:
+        runner = load(content)
+    # Of a damaged file the runtimes raise many kinds of errors.
+    except Exception as error:
+        met = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{path} can't be loaded; it may be damaged or incomplete ({met[0]}): copy it again, "
+            "or export again"
+        ) from error
+    if sorted(runner.inputs) != sorted(FEATURES):
+        raise ValueError(
+            f"{path} was not written by albert-export, because its inputs are "
+            f"{', '.join(runner.inputs)}: export the trained model"
+        )
+    return runner
+
+
+def _check_outputs(path: str, task: str, outputs: Mapping[str, tf.TensorSpec]) -> None:
+    """Checks that a file is of the task that its description names.
+
+    Raises:
+      ValueError: If it has the outputs of another one.
+    """
+    fits = set(_OUTPUTS.get(task, ("logits",))) <= outputs.keys()
+    if fits and task in _LOGITS:
+        shape = outputs["logits"].shape
+        fits = (len(shape), shape[-1] is not None) == _LOGITS[task]
+    if not fits:
+        found = ", ".join(f"{name} {list(spec.shape)}" for name, spec in outputs.items())
+        raise ValueError(
+            f"{path} is of another task than {task}, which {description.FILE} beside it names: "
+            f"its outputs are {found}; copy the whole directory of the export, or export again"
+        )

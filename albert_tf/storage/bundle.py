@@ -1,0 +1,289 @@
+"""Reads TensorFlow's bundles without TensorFlow: their untrusted index, their tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from albert_tf.storage import files, protobuf
+
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+_FOOTER_BYTES = 48
+# The trailer of each block: its compression and a checksum.
+_TRAILER_BYTES = 5
+_MOST_RANKS = 254
+_Value = TypeVar("_Value", int, bytes)
+STRING = 7
+# TensorFlow's type numbers -> NumPy's names, for the types that are read. Others, such as handles,
+# hold no numbers.
+DTYPES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where a tensor is stored.
+
+    Attributes:
+      key: The tensor's name.
+      dtype: TensorFlow's number for its type.
+      shape: Its shape.
+      shard: Path of the data file.
+      offset: Where in that file the tensor's bytes begin.
+      size: Number of bytes.
+      checksum: Checksum of the bytes, as computed by wire.masked_checksum.
+    """
+
+    key: bytes
+    dtype: int
+    shape: tuple[int, ...]
+    shard: str
+    offset: int
+    size: int
+    checksum: bytes
+
+    @property
+    def name(self) -> str:
+        """The tensor's name as text."""
+        return self.key.decode(errors="backslashreplace")
+
+
+def width(dtype: int) -> int:
+    """Returns the size of an element of a type in bytes; for strings, the minimum."""
+    if dtype == STRING:
+        return 1
+    # NumPy itself has no bfloat16.
+    return 2 if DTYPES[dtype] == "bfloat16" else np.dtype(DTYPES[dtype]).itemsize
+
+
+def read_index(prefix: str) -> list[Entry]:
+    """Reads a bundle's index, and checks that it declares only what its data files hold.
+
+    Args:
+      prefix: The bundle's prefix.
+
+    Raises:
+      ValueError: If it declares anything else, or is damaged; the message does not name it.
+      OSError: If a file can't be read; or one of TensorFlow's errors.
+    """
+    try:
+        entries = _entries(files.read_bytes(f"{prefix}.index", files.SMALL_BYTES))
+        num_shards = _num_shards(next(entries, (b"", b""))[1])
+        found, held = [], {}
+        for key, value in entries:
+            entry = _entry(key, value, prefix, num_shards)
+            if entry.shard not in held:
+                files.check_regular(entry.shard)
+                held[entry.shard] = files.size(entry.shard)
+            if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
+                raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
+            needed = _least_bytes(key, entry)
+            if needed > entry.size:
+                raise ValueError(
+                    f"{key!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
+                )
+            if entry.dtype == STRING and entry.size > files.SMALL_BYTES:
+                raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
+            found.append(entry)
+    except IndexError as error:
+        raise ValueError(f"its index can't be parsed: {error}") from None
+    total = sum(entry.size for entry in found)
+    if total > sum(held.values()):
+        raise ValueError(
+            f"its index declares {total:,} bytes, but its data files contain {sum(held.values()):,}"
+        )
+    return found
+
+
+def _num_shards(header: bytes) -> int:
+    """Returns the number of data files from a BundleHeaderProto."""
+    values = dict(protobuf.fields(header))
+    if values.get(2, 0):
+        raise ValueError("it is big-endian, which is not supported")
+    return protobuf.signed(_checked(values.get(1, 0), int))
+
+
+def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
+    """Parses a BundleEntryProto."""
+    values = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
+    dims: list[int] = []
+    for number, value in protobuf.fields(message):
+        if number == 7:
+            raise ValueError(f"{key!r} is stored in slices, which is not supported")
+        if number == 2:
+            dims += _dims(key, value)
+        elif number in values:
+            values[number] = protobuf.signed(_checked(value, int))
+    shard = f"{prefix}.data-{values[3]:05d}-of-{num_shards:05d}"
+    checksum = (values[6] & 0xFFFFFFFF).to_bytes(4, "little")
+    return Entry(key, values[1], tuple(dims), shard, values[4], values[5], checksum)
+
+
+def _dims(key: bytes, shape: int | bytes) -> list[int]:
+    """Parses a TensorShapeProto."""
+    dims = []
+    for number, value in protobuf.fields(_checked(shape, bytes)):
+        if number == 2:
+            size = dict(protobuf.fields(_checked(value, bytes))).get(1, 0)
+            dims.append(protobuf.signed(_checked(size, int)))
+        elif number == 3 and value:
+            raise ValueError(f"{key!r} has an impossible shape")
+    return dims
+
+
+def _checked(value: int | bytes, kind: type[_Value]) -> _Value:
+    if not isinstance(value, kind):
+        raise ValueError("its index can't be parsed: a field has the wrong type")
+    return value
+
+
+def _least_bytes(key: bytes, entry: Entry) -> int:
+    """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
+    if entry.dtype != STRING and entry.dtype not in DTYPES:
+        raise ValueError(f"{key!r} has an unsupported type ({entry.dtype})")
+    if (
+        len(entry.shape) > _MOST_RANKS
+        or min(entry.shape, default=0) < 0
+        # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
+        or math.prod(size or 1 for size in entry.shape) >= 2**63
+    ):
+        raise ValueError(f"{key!r} has an impossible shape")
+    return math.prod(entry.shape) * width(entry.dtype)
+
+
+def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yields keys and values; the blocks must follow one another without overlap."""
+    footer = content[-_FOOTER_BYTES:]
+    if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
+        raise ValueError("its index is truncated, or not an index")
+    _, _, position = _handle(footer, 0)  # The metaindex: not read, as in TensorFlow.
+    offset, size, _ = _handle(footer, position)
+    end = names = 0
+    for _, value in _block(content, offset, size):
+        offset, size, _ = _handle(value, 0)
+        if offset < end:
+            raise ValueError("blocks of its index overlap")
+        end = offset + size
+        for key, entry in _block(content, offset, size):
+            names += len(key)
+            if names > files.SMALL_BYTES:
+                raise ValueError("the names in its index are too long")
+            yield key, entry
+
+
+def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    block = content[offset : offset + size]
+    trailer = content[offset + size : offset + size + _TRAILER_BYTES]
+    if len(block) != size or size < 4 or trailer[:1] != b"\0":
+        raise ValueError("a block of its index is truncated, or compressed")
+    if trailer[1:] != protobuf.masked_checksum(block + trailer[:1]):
+        raise ValueError("a block of its index does not match its checksum")
+    end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
+    key, position = b"", 0
+    while position < end:
+        shared, position = protobuf.varint(block, position)
+        added, position = protobuf.varint(block, position)
+        length, position = protobuf.varint(block, position)
+        start, position = position, position + added + length
+        if shared > len(key) or position > end:
+            raise ValueError("an entry of its index is damaged")
+        key = key[:shared] + block[start : start + added]
+        yield key, block[start + added : position]
+
+
+def _handle(content: bytes, position: int) -> tuple[int, int, int]:
+    """Returns a block's offset and size, and the position after them."""
+    offset, position = protobuf.varint(content, position)
+    size, position = protobuf.varint(content, position)
+    return offset, size, position
+
+
+def read(prefix: str) -> dict[str, Any]:
+    """Reads all tensors of a bundle.
+
+    Args:
+      prefix: The bundle's prefix.
+
+    Returns:
+      Arrays by name; for strings, arrays of bytes, or bytes if scalar.
+
+    Raises:
+      ValueError: If it is damaged; the message does not name it.
+      OSError: If a file can't be read; or one of TensorFlow's errors.
+    """
+    by_shard: dict[str, list[Entry]] = {}
+    for entry in read_index(prefix):
+        by_shard.setdefault(entry.shard, []).append(entry)
+    tensors = {}
+    for shard, entries in by_shard.items():
+        with files.open_bytes(shard) as file:
+            tensors.update({entry.name: _read(file, entry) for entry in entries})
+    return dict(sorted(tensors.items()))
+
+
+def _read(file: BinaryIO, entry: Entry) -> Any:
+    file.seek(entry.offset)
+    content = file.read(entry.size)
+    if len(content) != entry.size:
+        raise ValueError(f"{entry.shard} was truncated while it was being read")
+    if entry.dtype == STRING:
+        return _strings(content, entry)
+    if math.prod(entry.shape) * width(entry.dtype) != entry.size:
+        raise ValueError(f"{entry.key!r} has {entry.size:,} bytes, more than its shape needs")
+    _check(content, entry)
+    # A copy: an array over bytes is read-only.
+    return np.frombuffer(content, _dtype(entry.dtype)).reshape(entry.shape).copy()
+
+
+def _dtype(number: int) -> np.dtype:
+    name = DTYPES[number]
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name).newbyteorder("<")
+
+
+def _check(summed: bytes, entry: Entry) -> None:
+    if protobuf.masked_checksum(summed) != entry.checksum:
+        raise ValueError(f"{entry.key!r} does not match its checksum in the index")
+
+
+def _strings(content: bytes, entry: Entry) -> Any:
+    """Returns strings; their lengths and a checksum of these come first."""
+    lengths, position = [], 0
+    for _ in range(math.prod(entry.shape)):
+        length, position = protobuf.varint(content, position)
+        lengths.append(length)
+    start = position + 4
+    if start + sum(lengths) != entry.size:
+        raise ValueError(f"the strings of {entry.key!r} do not fill their {entry.size:,} bytes")
+    # The entry's checksum covers fixed-width lengths, their own checksum, and the strings.
+    widths = b"".join(struct.pack("<I" if n < 1 << 32 else "<Q", n) for n in lengths)
+    if protobuf.masked_checksum(widths) != content[position:start]:
+        raise ValueError(f"the string lengths of {entry.key!r} do not match their checksum")
+    _check(widths + content[position:], entry)
+    array = np.empty(len(lengths), object)
+    for i, length in enumerate(lengths):
+        array[i], start = content[start : start + length], start + length
+    return array.reshape(entry.shape)[()]

@@ -1,0 +1,328 @@
+"""A run's checkpoints: which are complete, saving, reading, and the best one."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from absl import logging
+
+from albert_tf.storage import bundle, files
+
+_FILE = "checkpoint"
+CLAIM = "model.ckpt-none"
+# A line of the list as written by TensorFlow; the group is a path.
+_LIST_LINE = re.compile(
+    r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
+    r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
+)
+
+
+def read_list(directory: str) -> list[str]:
+    """Returns the names of the checkpoints that a directory's list has, oldest first.
+
+    Raises:
+      ValueError: If the list exists but can't be parsed.
+    """
+    path = os.path.join(directory, _FILE)
+    if not files.exists(path):
+        return []
+    if files.size(path) > files.SMALL_BYTES:
+        raise ValueError(f"{path} is too large to be a list of checkpoints: remove it")
+    files.check_regular(path)
+    try:
+        paths = _paths_listed(files.read_bytes(path).decode())
+    except files.errors(ValueError):
+        raise ValueError(
+            f"{path} can't be read as a list of checkpoints: copy it again or make it readable; "
+            "or name another directory, to start afresh"
+        ) from None
+    return [os.path.basename(path) for path in paths]
+
+
+def _paths_listed(text: str) -> list[str]:
+    """Returns the paths in the text of a list, oldest first.
+
+    The last one is that of model_checkpoint_path, which a user may have set back.
+    """
+    newest: list[str] = []
+    every: list[str] = []
+    for line in text.splitlines():
+        found = _LIST_LINE.fullmatch(line)
+        if not found:
+            raise ValueError(f"not a line of a list of checkpoints: {line!r}")
+        if found[1] is not None:
+            # Non-ASCII bytes may be written as octal escapes.
+            path = found[1].encode().decode("unicode_escape").encode("latin-1").decode()
+            (every if line.startswith("all") else newest).append(path)
+    if not newest:
+        raise ValueError("no checkpoint is listed")
+    return [path for path in every if path not in newest[-1:]] + newest[-1:]
+
+
+def write_list(directory: str, names: Sequence[str]) -> None:
+    """Replaces a directory's list by these names, oldest first, in one rename."""
+    # Names without a directory: the output can be moved, or mounted elsewhere.
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    files.replace(os.path.join(directory, _FILE), "\n".join(lines) + "\n")
+
+
+def claim(directory: str) -> None:
+    """Marks a directory as claimed by a new run, until its first checkpoint is listed."""
+    write_list(directory, [CLAIM])
+
+
+BASENAME = "model.ckpt"
+BEST = "best"
+_DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
+_Read = TypeVar("_Read")
+
+
+def resolve(path: str) -> str:
+    """Finds the checkpoint that a path refers to.
+
+    Args:
+      path: A prefix, one of its files, or a directory: its newest checkpoint, else its
+        model.ckpt-best.
+
+    Returns:
+      The prefix.
+
+    Raises:
+      FileNotFoundError: If there is none; the message says what was looked for.
+      ValueError: If the path is a web address.
+    """
+    path = os.fspath(path)
+    files.check_not_url(path)
+    prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
+    if files.exists(prefix + _INDEX):
+        return prefix
+    if files.is_dir(path):
+        found = latest(path) or best(path)
+        if found:
+            return found
+        raise FileNotFoundError(
+            f"{path} contains no checkpoint: expected a file named checkpoint that lists one, or "
+            f"{BASENAME}-{BEST}{_INDEX}"
+        )
+    raise FileNotFoundError(
+        f"there is no checkpoint {path}: expected {prefix}{_INDEX}; give the path without .index"
+    )
+
+
+def latest(directory: str) -> str | None:
+    """Returns the prefix of the newest complete checkpoint of a directory, or None."""
+    return next(reversed(listed(directory)), None)
+
+
+def best(directory: str) -> str | None:
+    """Returns the prefix of a directory's best checkpoint, or None."""
+    prefix = os.path.join(directory, f"{BASENAME}-{BEST}")
+    return prefix if files.exists(prefix + _INDEX) else None
+
+
+def to_use(directory: str, evaluates: bool) -> str | None:
+    """Returns the checkpoint to predict with: the best, else the newest, or the other way round.
+
+    Args:
+      directory: A run's.
+      evaluates: Whether the run evaluates its checkpoints; if not, a best is an earlier run's.
+    """
+    finders = (best, latest) if evaluates else (latest, best)
+    return finders[0](directory) or finders[1](directory)
+
+
+def listed(directory: str) -> list[str]:
+    """Returns the prefixes of a directory's complete checkpoints, oldest first.
+
+    Differs: a list that names another directory is read as if it named this one, because it may
+    have been copied from there; files elsewhere are never read.
+
+    Raises:
+      ValueError: If the list exists but can't be parsed.
+    """
+    paths = [os.path.join(directory, name) for name in read_list(directory)]
+    return [path for path in paths if files.exists(path + _INDEX)]
+
+
+def step_of(prefix: str) -> int:
+    """Returns the step in the name of a checkpoint that a run saved; the best's has none."""
+    return int(prefix.rpartition("-")[2])
+
+
+def unlisted(directory: str) -> list[str]:
+    """Returns the prefixes of a directory's checkpoints that its list does not name.
+
+    If a run has claimed the directory, its model.ckpt-<step> are left out: they are the run's own,
+    which was stopped before it could list them.
+
+    Raises:
+      ValueError: See `listed`.
+    """
+    names = read_list(directory)
+    own = "|".join(map(re.escape, names))
+    if names == [CLAIM]:
+        own = rf"{re.escape(BASENAME)}-\d+"
+    patterns = (f"*{_INDEX}", "*.data-?????-of-?????")
+    found = [path for pattern in patterns for path in files.find(directory, pattern)]
+    prefixes = sorted({re.sub(r"\.(index|data-[^/]*)$", "", path) for path in found})
+    return [path for path in prefixes if not re.fullmatch(own, os.path.basename(path))]
+
+
+def lost(directory: str) -> list[str]:
+    """Returns the names of checkpoints that a directory's list has, if none of them is there."""
+    names = [name for name in read_list(directory) if name != CLAIM]
+    return [] if listed(directory) else names
+
+
+def remove_unfinished(directory: str) -> None:
+    """Removes what a process killed while saving left behind; no other process may be saving."""
+    import tensorflow as tf
+
+    saved = listed(directory)
+    later = [
+        prefix
+        for prefix in (unlisted(directory) if saved else ())
+        if re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
+        and step_of(prefix) > step_of(saved[-1])
+    ]
+    if later:  # They may be whole: a kill left them unlisted, or a user set the list back.
+        logging.warning(
+            "%s: removing %s, which the file `checkpoint` does not list: the run goes on from %s",
+            directory,
+            ", ".join(map(os.path.basename, later)),
+            os.path.basename(saved[-1]),
+        )
+    for prefix in later:
+        _delete(prefix)
+    for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
+        tf.io.gfile.remove(path)
+
+
+def tensor_names(path: str) -> list[str]:
+    """Returns the names of a checkpoint's tensors; see `read`."""
+    return _read(path, lambda prefix: [entry.name for entry in bundle.read_index(prefix)])
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """Reads all tensors of a checkpoint.
+
+    Args:
+      path: See `resolve`.
+
+    Returns:
+      Arrays by name.
+
+    Raises:
+      FileNotFoundError: If there is no such checkpoint.
+      ValueError: If it is damaged.
+    """
+    return _read(path, bundle.read)
+
+
+def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
+    prefix = resolve(path)
+    try:
+        return reader(prefix)
+    except files.errors(IndexError, ValueError) as error:
+        if not files.exists(prefix + _INDEX):
+            raise FileNotFoundError(
+                f"checkpoint {prefix} was deleted while it was being read"
+            ) from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one; to "
+            "resume a run from the one before, remove the files of this one"
+        ) from None
+
+
+def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:
+    """Writes a checkpoint and deletes the oldest beyond `keep_max`.
+
+    Args:
+      directory: An existing directory.
+      step: The number in the checkpoint's name.
+      tensors: Arrays, tensors or variables by name.
+      keep_max: How many to keep; 0 keeps all.
+
+    Returns:
+      The prefix.
+    """
+    prefix = os.path.join(directory, f"{BASENAME}-{step}")
+    write(prefix, tensors)
+    kept = [path for path in listed(directory) if path != prefix] + [prefix]
+    dropped = kept[:-keep_max] if keep_max else []
+    kept = kept[len(dropped) :]
+    write_list(directory, [os.path.basename(path) for path in kept])
+    for path in dropped:
+        _delete(path)
+    return prefix
+
+
+def write(prefix: str, tensors: Mapping[str, Any]) -> None:
+    """Writes a checkpoint without listing it.
+
+    Its .meta is empty: there is no graph, but the release's evaluation copies and deletes one.
+
+    Args:
+      prefix: The checkpoint's prefix, in an existing directory.
+      tensors: Arrays, tensors or variables by name.
+    """
+    import tensorflow as tf
+
+    files.replace(prefix + _META, "")
+    names = sorted(tensors)
+    values = [tf.convert_to_tensor(tensors[name]) for name in names]
+    # The op renames its temporary files when they are complete, the index last.
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+    )
+    # Else a power cut could leave empty files that the list of checkpoints names.
+    files.flush(prefix + _DATA, prefix + _INDEX)
+
+
+def copy_to_best(prefix: str) -> dict[str, str]:
+    """Copies a checkpoint to model.ckpt-best in its directory, replacing the old one.
+
+    The index is deleted first and written last: a process killed in between leaves no best
+    checkpoint, never a mixture of two.
+
+    Args:
+      prefix: The checkpoint.
+
+    Returns:
+      The names of the copied files -> the names of their copies.
+    """
+    import tensorflow as tf
+
+    target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
+    # One that the release or an earlier version wrote may have no .meta.
+    endings = [_META] if files.exists(prefix + _META) else []
+    endings += [_DATA, _INDEX]
+    copies = [f"{target}{ending}.tmp" for ending in endings]
+    try:
+        for ending, copy in zip(endings, copies, strict=True):
+            tf.io.gfile.copy(prefix + ending, copy, overwrite=True)
+    except tf.errors.OpError:  # A training run may delete it meanwhile.
+        for copy in filter(files.exists, copies):
+            tf.io.gfile.remove(copy)
+        raise
+    with contextlib.suppress(tf.errors.NotFoundError):
+        tf.io.gfile.remove(target + _INDEX)
+    for ending, copy in zip(endings, copies, strict=True):
+        tf.io.gfile.rename(copy, target + ending, overwrite=True)
+    return {prefix + ending: target + ending for ending in endings}
+
+
+def _delete(prefix: str) -> None:
+    import tensorflow as tf
+
+    for ending in (_INDEX, _DATA, _META):
+        if files.exists(prefix + ending):
+            tf.io.gfile.remove(prefix + ending)

@@ -1,0 +1,397 @@
+"""Files and directories: found, opened, read, and replaced whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, BinaryIO
+
+# Configs, vocabularies and indexes are far smaller; nothing larger is read into memory.
+SMALL_BYTES = 64 << 20
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path has a scheme, such as gs://bucket/name."""
+    return "://" in os.fspath(path)
+
+
+def check_not_url(path: str) -> None:
+    """Checks that a path is not a web address.
+
+    Raises:
+      ValueError: If it is a web address; the message says what to do.
+    """
+    if path.startswith(("http://", "https://")):
+        raise ValueError(
+            f"{path} is a web address, and nothing is downloaded: download it, unpack it, and "
+            "give its directory instead (for a TF-Hub module, append ?tf-hub-format=compressed to "
+            "the address)"
+        )
+
+
+def check_expanded(path: str) -> None:
+    """Checks that a path to write to does not begin with a ~, which shells leave in `--flag=~/x`.
+
+    Raises:
+      ValueError: If it does.
+    """
+    if path.startswith("~"):
+        raise ValueError(
+            f"{path} begins with ~, which the shell did not expand: write $HOME instead (./~ is a "
+            "folder of that name)"
+        )
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a file."""
+    if is_remote(path):
+        return _gfile().exists(path) and not _gfile().isdir(path)
+    return os.path.isfile(path)
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a file or directory."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def size(path: str | os.PathLike[str]) -> int:
+    """Returns the size of a file in bytes."""
+    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
+
+
+def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Returns the errors of unreadable files, with or without a scheme, and the given others."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
+
+
+def is_dir(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a directory."""
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def directory_of(path: str) -> str:
+    """Returns a path that is a directory, or the directory in which it lies."""
+    return path if is_dir(path) else os.path.dirname(path)
+
+
+def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
+    """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end.
+
+    Args:
+      path: The file.
+      name: What messages call it; by default the path.
+
+    Raises:
+      ValueError: If it is a named pipe, a device or a socket.
+    """
+    if is_remote(path) or not os.path.exists(path):
+        return
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        name = name or os.fspath(path)
+        raise ValueError(f"{name} is a pipe, a device or a socket: name a regular file")
+
+
+def check_file(path: str | os.PathLike[str], name: str = "") -> None:
+    """Checks that there is such a file.
+
+    Args:
+      path: The file.
+      name: See `check_regular`.
+
+    Raises:
+      FileNotFoundError: If there is nothing.
+      IsADirectoryError: If it is a directory.
+      ValueError: See `check_regular`.
+    """
+    name = name or os.fspath(path)
+    if is_dir(path):
+        raise IsADirectoryError(f"{name} is a directory: name the file in it")
+    check_regular(path, name)
+    if not is_file(path):
+        raise FileNotFoundError(f"{name} does not exist")
+
+
+def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file for reading bytes.
+
+    Raises:
+      ValueError: See `check_regular`.
+      OSError: If it can't be opened; one with a scheme is opened when it is first read.
+    """
+    check_regular(path)
+    return io.BufferedReader(_RemoteFile(path)) if is_remote(path) else open(path, "rb")
+
+
+def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+      path: The file.
+      most: Maximum size in bytes; None for any.
+
+    Raises:
+      ValueError: If it is larger; see also `check_regular`.
+    """
+    with open_bytes(path) as file:
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:
+        raise ValueError(
+            f"{os.fspath(path)} has more than {most:,} bytes, too many for such a file: check "
+            "that it is the right one"
+        )
+    return content
+
+
+def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
+    """Writes a file in one rename: a reader sees either the old or the new content, complete.
+
+    If it can't be written, for example on a full disk, nothing is left behind.
+
+    Args:
+      path: The file.
+      content: The new content; text is written in UTF-8.
+      several_writers: Whether other processes may write the same file at the same time. If not,
+        what a killed process leaves behind is overwritten by the next.
+    """
+    gfile = _gfile()
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
+    try:
+        with gfile.GFile(temporary, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if gfile.exists(temporary):
+            gfile.remove(temporary)
+        raise
+
+
+def flush(*paths: str) -> None:
+    """Waits until local files have reached the disk; those of a bucket are there once written."""
+    for path in paths:
+        if not is_remote(path):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
+def try_to_write(path: str) -> None:
+    """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
+    with _gfile().GFile(path, "w") as file:
+        file.write("")
+    _gfile().remove(path)
+
+
+def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
+    """Returns the paths in a directory that match a pattern, sorted by name."""
+    within = os.path.join(glob.escape(os.fspath(directory)), pattern)
+    return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
+
+
+def walk(directory: str) -> list[str]:
+    """Returns the paths of all files in a directory and its subdirectories."""
+    walked = _gfile().walk(directory) if is_remote(directory) else os.walk(directory)
+    return [os.path.join(top, name) for top, _, names in walked for name in names]
+
+
+def list_files(patterns: str) -> list[str]:
+    """Returns the files that comma-separated names and globs match, in the order of the patterns.
+
+    A file that two of them match is listed once; directories that a glob matches are left out.
+
+    Raises:
+      FileNotFoundError: If nothing matches one of them.
+      ValueError: If there is no pattern, or one matches directories only.
+    """
+    found: list[str] = []
+    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+        # A name may have [ ] in it, which in a pattern stand for one of some characters.
+        matches = [pattern] if is_file(pattern) else sorted(_gfile().glob(pattern))
+        if not matches:
+            raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
+        paths = [path for path in matches if not _gfile().isdir(path)]
+        if not paths:
+            raise ValueError(
+                f"input file {pattern} is a directory: give {pattern}/* for the files in it"
+            )
+        found += paths
+    if not found:
+        raise ValueError(
+            "no input file given: expected paths or glob patterns, separated by commas"
+        )
+    return list(dict.fromkeys(found))
+
+
+def dump_sealed(values: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON, with a digest of it as an extra member."""
+    return json.dumps({**values, "sha256": _digest(values)}, indent=1) + "\n"
+
+
+def load_sealed(text: bytes) -> dict[str, Any]:
+    """Returns the mapping that dump_sealed was given.
+
+    Raises:
+      ValueError: If the text is something else, or was changed.
+    """
+    try:
+        values = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(error) from error
+    if not isinstance(values, dict) or values.pop("sha256", None) != _digest(values):
+        raise ValueError("its digest does not match its content")
+    return values
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+class _RemoteFile(io.RawIOBase):
+    """A tf.io.gfile file, open for reading, with the interface of Python's io."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = _gfile().GFile(path, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def readall(self) -> bytes:
+        return self._file.read()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _gfile() -> ModuleType:
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a new text file, in UTF-8."""
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def whole_directory(path: str) -> Iterator[str]:
+    """Makes a directory that appears complete once everything is written, or not at all.
+
+    If its path has a scheme, that is impossible: there it is copied once everything is written,
+    first its folders and then the files that identify it, such as saved_model.pb.
+
+    Args:
+      path: The directory; it may exist if it is empty.
+
+    Yields:
+      A local directory to write to.
+
+    Raises:
+      ValueError: If something is there already, or the place can't be written.
+    """
+    check_free(path)
+    if is_remote(path):
+        with tempfile.TemporaryDirectory() as temporary:
+            yield temporary
+            _copy_tree(temporary, path)
+        return
+    path = os.path.abspath(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o777 & ~umask)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _copy_tree(source: str, target: str) -> None:
+    import tensorflow as tf
+
+    try:
+        for folder, _, names in os.walk(source, topdown=False):
+            # The relative path of the top folder is a dot.
+            there = os.path.join(target, os.path.relpath(folder, source)).removesuffix("/.")
+            tf.io.gfile.makedirs(there)
+            for name in sorted(names):
+                tf.io.gfile.copy(os.path.join(folder, name), os.path.join(there, name))
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(target)
+        raise
+
+
+def check_free(path: str) -> None:
+    """Checks that a directory can be made, or replaced if empty; leaves nothing behind.
+
+    Raises:
+      ValueError: If something is there, or the place can't be written.
+    """
+    if not path:
+        raise ValueError("the name of the output directory is empty: give a new directory")
+    check_expanded(path)
+    if is_remote(path):
+        _check_free_remote(path)
+        return
+    if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise _exists(path)
+    path = os.path.abspath(path)
+    if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
+        raise ValueError(
+            f"{path} can't be replaced, because it is a link, a mount point or the current "
+            "directory: name a new directory in it"
+        )
+    existing = os.path.dirname(path)
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    try:
+        tempfile.TemporaryDirectory(dir=existing).cleanup()
+    except OSError as error:
+        raise ValueError(f"{path} can't be written: {error.strerror}") from None
+
+
+def _check_free_remote(path: str) -> None:
+    import tensorflow as tf
+
+    try:
+        if is_file(path) or (is_dir(path) and tf.io.gfile.listdir(path)):
+            raise _exists(path)
+        try_to_write(f"{path.rstrip('/')}.write_test")
+    except tf.errors.OpError as error:
+        raise ValueError(f"{path} can't be written: {error.message}") from None
+
+
+def _exists(path: str) -> ValueError:
+    return ValueError(f"{path} already exists: give a new directory, or an empty one")

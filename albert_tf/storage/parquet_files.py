@@ -1,0 +1,167 @@
+"""Reads users' .parquet files, row by row, a few megabytes at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from albert_tf.storage import files
+
+ENDING = ".parquet"
+
+# Decoded bytes to hold at once, as far as the file tells how large its rows are.
+_BATCH_BYTES = 2**23
+_MOST_ROWS = 1024
+_BUFFER_BYTES = 2**20
+
+
+def import_pyarrow() -> ModuleType:
+    """Returns the package that reads .parquet files.
+
+    Raises:
+      ValueError: If it is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ValueError(
+            "the package 'pyarrow', which reads .parquet files, is not installed: "
+            "pip install 'albert_tf[parquet]'"
+        ) from error
+    return pyarrow
+
+
+class ParquetFile:
+    """An open .parquet file.
+
+    Used in a `with` statement.
+
+    Args:
+      path: The file.
+
+    Attributes:
+      path: As given.
+      columns: The names of its columns, in order.
+      num_rows: Number of its rows.
+
+    Raises:
+      ValueError: If pyarrow is not installed, or the file is not a .parquet file, or is damaged.
+      OSError: If the file can't be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._pyarrow = import_pyarrow()
+        self._stored = files.open_bytes(path)
+        try:
+            # Without these two a column of a row group is read as a whole.
+            self._file = self._pyarrow.parquet.ParquetFile(
+                self._stored, buffer_size=_BUFFER_BYTES, pre_buffer=False
+            )
+            self._schema = self._file.schema_arrow
+        except Exception as error:
+            self._stored.close()
+            raise self._failed(error) from error
+        self.columns = tuple(self._schema.names)
+        self.num_rows = self._file.metadata.num_rows
+
+    def __enter__(self) -> ParquetFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stored.close()
+
+    def rows(
+        self, columns: Sequence[str], errors: str = "strict"
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields row numbers from 1, and cells by column, in JSON's types.
+
+        Args:
+          columns: Columns to read; others cost nothing.
+          errors: "strict" requires UTF-8, "ignore" drops bytes of text that are not.
+
+        Raises:
+          ValueError: If there is no such column, or it holds anything but texts, numbers, true or
+            false, and lists and structs of them; if a text is not UTF-8, or the file is damaged.
+          OSError: If the file can't be read.
+        """
+        self.check(columns)
+        number = 0
+        try:
+            for batch in self._file.iter_batches(self._batch_rows(), columns=list(columns)):
+                cells = [self._cells(batch.column(name), errors, number) for name in columns]
+                for row in zip(*cells, strict=True):
+                    number += 1
+                    yield number, dict(zip(columns, row, strict=True))
+        except files.errors(self._pyarrow.ArrowException) as error:
+            raise self._failed(error, number) from error
+        if number != self.num_rows:
+            raise self._failed(EOFError(f"expected {self.num_rows} rows"), number)
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Checks that the columns can be read.
+
+        Raises:
+          ValueError: If there is no such column, or it holds something else; see `rows`.
+        """
+        if missing := [name for name in columns if self.columns.count(name) != 1]:
+            raise ValueError(
+                f"{self.path}: expected the columns {', '.join(map(repr, missing))}, each once, "
+                f"got {', '.join(map(repr, self.columns))}"
+            )
+        for name in columns:
+            kind = self._schema.field(name).type
+            if not self._is_json(kind):
+                raise ValueError(
+                    f"{self.path}: column {name!r} holds {kind}, expected text or numbers"
+                )
+
+    def _is_json(self, kind: Any) -> bool:
+        types = self._pyarrow.types
+        if types.is_dictionary(kind):
+            return self._is_json(kind.value_type)
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_struct(kind):
+            return all(self._is_json(kind.field(i).type) for i in range(kind.num_fields))
+        plain = (types.is_integer, types.is_floating, types.is_boolean, types.is_null)
+        return self._is_text(kind) or any(holds(kind) for holds in plain)
+
+    def _is_text(self, kind: Any) -> bool:
+        types = self._pyarrow.types
+        return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+    def _batch_rows(self) -> int:
+        metadata = self._file.metadata
+        groups = range(metadata.num_row_groups)
+        total = sum(metadata.row_group(i).total_byte_size for i in groups)
+        return max(1, min(_MOST_ROWS, _BATCH_BYTES * self.num_rows // max(total, 1)))
+
+    def _cells(self, column: Any, errors: str, before: int) -> list[Any]:
+        """Returns a batch's cells of a column; `before` rows came before."""
+        if self._pyarrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        is_text = self._is_text(column.type)
+        if is_text:
+            # pyarrow checks no text; as bytes it is decoded, and a bad one named, here.
+            column = column.cast(self._pyarrow.large_binary())
+        cells = []
+        for number, cell in enumerate(column, start=before + 1):
+            try:
+                value = cell.as_py()
+                is_bytes = is_text and value is not None
+                cells.append(value.decode("utf-8", errors) if is_bytes else value)
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{self.path}:{number}: not UTF-8 text") from error
+        return cells
+
+    def _failed(self, error: Exception, number: int = 0) -> Exception:
+        """Returns what to raise for an error after row `number`."""
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        # Arrow's errors of damaged content are OSErrors, too, but without a number.
+        if isinstance(error, files.errors()) and getattr(error, "errno", 0) is not None:
+            return OSError(f"can't read {self.path} after row {number}: {reason}")
+        return ValueError(
+            f"{self.path} is not a .parquet file, or is damaged after row {number} ({reason}): "
+            "copy or write it again"
+        )

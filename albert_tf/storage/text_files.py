@@ -1,0 +1,172 @@
+"""Reads users' files: lines of UTF-8, tab-separated cells, numbers, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import reprlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from albert_tf.storage import files
+
+# What files of JSON Lines end in; CLUE's .json files hold what others call .jsonl.
+JSON_LINES = (".jsonl", ".json")
+CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
+# An escape in a JSON text; the group is an unpaired surrogate.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_KINDS = {
+    bool: "true or false",
+    dict: "an object",
+    float: "a number",
+    int: "an integer",
+    list: "a list",
+    str: "a string",
+}
+
+
+def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Yields line numbers from 1, and lines with their ends; a byte order mark is dropped.
+
+    Raises:
+      ValueError: If a line isn't UTF-8; the message names file and line.
+    """
+    with files.open_bytes(path) as file:
+        yield from decoded_lines(file, path)
+
+
+def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Does the same as utf8_lines for an open file, which error messages call `name`."""
+    for number, content in enumerate(file, start=1):
+        try:
+            yield number, content.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}:{number}: not UTF-8 text") from error
+
+
+def tab_cells(line: str, where: str) -> list[str]:
+    """Returns the cells of a line; a tab always separates them, quoted or not.
+
+    Args:
+      line: The line, with its end.
+      where: Its location, for error messages.
+
+    Raises:
+      ValueError: If there is a carriage return anywhere but before the line feed.
+    """
+    line = line.rstrip("\r\n")
+    if "\r" in line:
+        raise ValueError(f"{where}: {CARRIAGE_RETURN}")
+    return line.split("\t")
+
+
+def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+      content: The text; bytes are UTF-8.
+      where: Its location, for error messages.
+
+    Raises:
+      ValueError: If it isn't UTF-8, isn't JSON, or has an unpaired surrogate, which is not a
+        character and can't be written to a file of results.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        value = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: not UTF-8 text") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {error}") from error
+    for escape in _ESCAPE.finditer(text):
+        if escape[1]:
+            raise ValueError(
+                f"{where}: not Unicode: {escape[0]} at character {escape.start()} is an unpaired "
+                "surrogate: write the whole pair, or the character itself"
+            )
+    return value
+
+
+def parse_json_object(content: bytes | str, where: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns the object of a JSON text; see `parse_json`.
+
+    Raises:
+      ValueError: If it is not an object, or not JSON.
+    """
+    value = parse_json(content, where)
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must contain a JSON object, not {type(value).__name__}")
+    return value
+
+
+def read_json_object(path: str) -> dict[str, Any]:
+    """Returns the object of a JSON file; see `parse_json`.
+
+    Raises:
+      FileNotFoundError: If the file doesn't exist.
+      ValueError: If it is not an object, not JSON, or too large.
+    """
+    return parse_json_object(files.read_bytes(path, files.SMALL_BYTES), path)
+
+
+def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields line numbers from 1, and the objects of a file of JSON Lines; skips empty lines.
+
+    Raises:
+      ValueError: If a line is not a JSON object; the message names file and line.
+    """
+    for number, line in utf8_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line, f"{path}:{number}")
+        except ValueError as error:
+            raise ValueError(f"{error}: each line must be one JSON object") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: expected a JSON object, got {line.strip()[:40]}")
+        yield number, row
+
+
+def finite_number(text: str, where: str) -> float:
+    """Parses a regression's label.
+
+    Args:
+      text: The label.
+      where: Its location, for error messages.
+
+    Raises:
+      ValueError: If it is not a finite number.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{where}: label {text!r} is not a number")
+    return value
+
+
+def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
+    """Returns a member of what should be a JSON object.
+
+    Args:
+      value: The object.
+      key: The member's key.
+      where: Its location, for error messages.
+      *kinds: Types that the member may have, of bool, dict, float, int, list and str.
+
+    Raises:
+      ValueError: If it has another type, or is missing.
+    """
+    member = value.get(key) if isinstance(value, dict) else None
+    # Not isinstance: a bool is an int as well.
+    if type(member) in kinds:
+        return member
+    expected = " or ".join(_KINDS[kind] for kind in kinds)
+    found = member if isinstance(value, dict) else value
+    got = "nothing" if found is None else reprlib.repr(found)
+    raise ValueError(f"{where}: expected an object whose {key!r} is {expected}, got {got}")
