@@ -1,7 +1,11 @@
-"""TF-Hub modules and SavedModels."""
+"""Bundles: those of the release and of TF-Hub, and of albert_zh."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import pathlib
+import re
 import shutil
 
 import keras
@@ -13,7 +17,8 @@ import albert_tf
 from albert_tf import conversion
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
-from tests import goldens
+from albert_tf.text import vocabulary
+from tests import goldens, tolerances
 
 CONFIG = goldens.config("base")
 
@@ -109,3 +114,156 @@ def test_a_saved_model_of_two_encoders(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "saved"))
     with pytest.raises(ValueError, match="contains two variables named bert/pooler/dense/bias:"):
         albert_tf.load_weights(albert_tf.AlbertModel(CONFIG), tmp_path / "saved")
+
+
+LAYER = "bert/encoder/layer_shared"
+TABLE = "bert/embeddings/word_embeddings"
+
+
+@pytest.fixture(scope="module")
+def folder() -> pathlib.Path:
+    return goldens.FOLDER.parent / "albert_zh"
+
+
+@pytest.fixture
+def copy(folder, tmp_path) -> pathlib.Path:
+    """A copy of the checkpoint that the test may change."""
+    return pathlib.Path(shutil.copytree(folder, tmp_path / "albert_zh"))
+
+
+def load(path) -> albert_tf.AlbertForPreTraining:
+    model = albert_tf.AlbertForPreTraining(albert_tf.load_config(path))
+    report = albert_tf.load_weights(model, path)
+    assert report.missing == report.unused == ()
+    return model
+
+
+def log_probs(logits) -> np.ndarray:
+    logits = np.asarray(logits, np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def assert_theirs(model, folder) -> None:
+    """Outputs are those of albert_zh's own code."""
+    outputs = {name: np.asarray(value) for name, value in model(inputs(folder)).items()}
+    outputs["masked_lm_log_probs"] = log_probs(outputs["masked_lm_logits"])
+    outputs["sentence_order_log_probs"] = log_probs(outputs["sentence_order_logits"])
+    expected = goldens.arrays(folder / "outputs.npz")
+    assert set(expected) <= set(outputs)
+    for name, value in expected.items():
+        difference = np.abs(outputs[name] - value).max()
+        assert difference < tolerances.PEER_OUTPUT, (name, difference)
+
+
+def inputs(folder) -> dict[str, np.ndarray]:
+    return goldens.arrays(folder / "inputs.npz")
+
+
+@pytest.mark.parametrize("name", ["", "albert_model.ckpt", "albert_model.ckpt.index"])
+def test_it_computes_what_theirs_does(folder, name, caplog):
+    caplog.set_level("INFO", logger="absl")
+    assert_theirs(load(folder / name), folder)
+    assert "E = H = 24): training updates all of its 44 x 24 numbers" in caplog.text
+
+
+def test_the_config_is_that_of_the_folded_model(folder):
+    theirs = albert_tf.AlbertConfig.from_json_file(folder / "albert_config_tiny.json")
+    assert theirs.embedding_size == 8
+    assert albert_tf.load_config(folder) == dataclasses.replace(theirs, embedding_size=24)
+
+
+def test_its_vocabulary_gives_its_ids(folder):
+    tokenizer = vocabulary.find(str(folder)).tokenizer
+    ids = inputs(folder)["input_ids"]
+    for row, texts in zip(ids, json.loads((folder / "texts.json").read_text()), strict=True):
+        encoded = [tokenizer.cls_id]
+        for text in texts:
+            encoded += [*tokenizer.encode(text), tokenizer.sep_id]
+        assert encoded == row[: len(encoded)].tolist()
+        assert not row[len(encoded) :].any()
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface", "keras"])
+def test_it_converts(folder, layout, tmp_path):
+    convert(str(folder), layout, str(tmp_path / layout))
+    assert_theirs(load(tmp_path / layout), folder)
+    assert vocabulary.find(str(tmp_path / layout)).tokenizer.vocab_size == 44
+
+
+def test_a_classifier_keeps_its_head(copy):
+    """As their run_classifier.py saves it, with Adam's moments."""
+    tensors = checkpoint.read(str(copy))
+    tensors = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    head = np.arange(72, dtype=np.float32).reshape(3, 24)
+    tensors |= {"output_weights": head, "output_bias": np.ones(3, np.float32)}
+    tensors |= {"output_weights/adam_m": head, "output_weights/adam_v": head}
+    checkpoint.save(str(copy), 9, tensors, keep_max=1)
+    model = albert_tf.AlbertForSequenceClassification(albert_tf.load_config(copy), num_labels=3)
+    report = albert_tf.load_weights(model, copy)
+    assert report.missing == report.unused == ()
+    np.testing.assert_array_equal(model.get_weights()[-2], head)
+
+
+def change_config(copy, **changes) -> None:
+    file = copy / "albert_config_tiny.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_normalisation_before_sublayers_is_refused(copy, tmp_path):
+    change_config(copy, ln_type="preln")
+    message = "albert_config_tiny.json: ALBERT config key ln_type is 'preln': .* use a model with"
+    with pytest.raises(ValueError, match=message):
+        albert_tf.load_config(copy)
+    with pytest.raises(ValueError, match=message):
+        convert(str(copy), "tf1", str(tmp_path / "tf1"))
+    assert not (tmp_path / "tf1").exists()
+
+
+def test_one_config_is_found_and_of_several_none(copy):
+    (copy / "albert_config_tiny_g.json").write_bytes(
+        (copy / "albert_config_tiny.json").read_bytes()
+    )
+    names = "albert_config_tiny.json, albert_config_tiny_g.json"
+    with pytest.raises(ValueError, match=rf"contains several configs \({names}\): keep the one"):
+        albert_tf.load_config(copy)
+    (copy / "albert_config_tiny.json").rename(copy / "albert_config.json")
+    assert albert_tf.load_config(copy).embedding_size == 24
+    for config in copy.glob("albert_config*.json"):
+        config.unlink()
+    with pytest.raises(FileNotFoundError, match="there is no albert_config.json"):
+        albert_tf.load_config(copy)
+
+
+def test_a_model_that_is_not_folded_is_told_its_width(folder):
+    theirs = albert_tf.AlbertConfig.from_json_file(folder / "albert_config_tiny.json")
+    with pytest.raises(ValueError, match="belongs to it, whose embedding_size is 24"):
+        albert_tf.load_weights(albert_tf.AlbertModel(theirs), folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({f"{TABLE}_2": None}, rf"damaged: {TABLE} \[44, 8\] can't be multiplied by .* \[0\]"),
+        ({TABLE: None}, r"word_embeddings \[0\] can't be multiplied by .* \[8, 24\]"),
+        ({f"{TABLE}_2": (9, 24)}, r"\[44, 8\] can't be multiplied by .* \[9, 24\]"),
+        ({f"{TABLE}_2": (8, 24, 1)}, r"can't be multiplied by .* \[8, 24, 1\]"),
+        ({f"{TABLE}_2": (8, 513)}, "embeddings of size 8 to size 513"),
+        (
+            {"bert/encoder/transformer/group_0/inner_group_0/LayerNorm/beta": (24,)},
+            "contains weights under albert_zh's names and under the release's: keep one",
+        ),
+        ({f"{LAYER}/output/LayerNorm/beta": None}, "it lacks bert/.*/LayerNorm_1/beta"),
+        ({f"{LAYER}/intermediate_1/dense/bias": (48,)}, "has, unlike the model, .*_1/dense/bias"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(copy, changes, message):
+    config = albert_tf.load_config(copy)
+    tensors = checkpoint.read(str(copy))
+    for name, shape in changes.items():
+        tensors.pop(name, None)
+        if shape:
+            tensors[name] = np.zeros(shape, np.float32)
+    checkpoint.save(str(copy), 9, tensors, keep_max=1)
+    with pytest.raises(ValueError, match=message) as raised:
+        albert_tf.load_weights(albert_tf.AlbertModel(config), copy)
+    assert not re.search("\n", str(raised.value))

@@ -1,17 +1,22 @@
-"""The release's checkpoints, through each layout and back."""
+"""The release's checkpoints through each layout and back; where a conversion may write."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
+import albert_tf
+from albert_tf import conversion
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion import huggingface
 from albert_tf.conversion.convert import convert
-from albert_tf.storage import checkpoint
+from albert_tf.storage import checkpoint, files
 from tests import goldens
 
 FOLDER = goldens.FOLDER.parent
@@ -61,3 +66,87 @@ def test_there_and_back(source, layout, architecture, tmp_path):
     convert(there, "tf1", str(back))
     lost = {"initializer_range": 0.02} if layout == "kerashub" else {}
     assert_same(back, FOLDER / source, **lost)
+
+
+def test_a_target_that_is_in_use(copy_of, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "mine").write_text("precious")
+    with pytest.raises(ValueError, match="already exists"):
+        convert(str(copy_of("tf1")), "keras", str(target))
+    assert (target / "mine").read_text() == "precious"
+
+
+def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    """A rename onto any of them fails, which whoever asks in time spares."""
+    (tmp_path / "file").touch()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("os.path.ismount", lambda path: path == str(tmp_path / "disk"))
+    (tmp_path / "disk").mkdir()
+    for path, message in {
+        "": "is empty: give a new dir",
+        ".": "can't be replaced, because it is a link, .*: name a new",
+        "../link": "can't be replaced",
+        "../disk": "can't be replaced",
+        "../file/a/b": "can't be written: Not a directory",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            files.check_free(path)
+    files.check_free("new/deep")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_target_that_is_not_local(copy_of, tmp_path):
+    convert(str(copy_of("tf1")), "huggingface", str(tmp_path / "target"))
+    convert(str(tmp_path / "target"), "huggingface", "ram://converted/target")
+    for path in (tmp_path / "target").iterdir():
+        with tf.io.gfile.GFile(f"ram://converted/target/{path.name}", "rb") as file:
+            assert file.read() == path.read_bytes()
+    with pytest.raises(ValueError, match="^ram://converted/target already exists: give a new"):
+        convert(str(tmp_path / "target"), "keras", "ram://converted/target")
+    with pytest.raises(ValueError, match="^nowhere://b/x can't be written: .*nowhere"):
+        files.check_free("nowhere://b/x")
+
+
+def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
+    copy, copied = tf.io.gfile.copy, []
+
+    def fail_at_last(source, target):
+        copied.append(target)
+        if target.endswith("saved_model.pb"):
+            raise OSError("the disk is full")
+        copy(source, target)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", fail_at_last)
+    with (
+        pytest.raises(OSError, match="the disk is full"),
+        files.whole_directory("ram://partly/model") as folder,
+    ):
+        for name in ("saved_model.pb", "fingerprint.pb", "variables/variables.index"):
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(name)
+    assert [path.removeprefix("ram://partly/model/") for path in copied] == [
+        "variables/variables.index",
+        "fingerprint.pb",
+        "saved_model.pb",
+    ]
+    assert not tf.io.gfile.exists("ram://partly/model")
+
+
+def test_hugging_face_directories_are_as_transformers_reads_them(golden, vocabulary, tmp_path):
+    """What is wrong in both directions would pass there and back."""
+    tokenizer = vocabulary.tokenizer
+    config = goldens.config("groups2_inner2", vocab_size=tokenizer.vocab_size)
+    weights = conversion.named_weights(albert_tf.AlbertForPreTraining(config))
+    weights = {name: value.numpy() for name, value in weights.items()}
+    huggingface.write(str(tmp_path), config, weights, "AlbertForPreTraining", tokenizer)
+    expected = (golden / "huggingface_names.txt").read_text().splitlines()
+    names = safetensors.numpy.load_file(tmp_path / "model.safetensors").keys()
+    assert sorted(names) == [line for line in expected if not line.startswith("#")]
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["hidden_act"] == "gelu_new"
+    ids = [written[f"{name}_token_id"] for name in ("pad", "bos", "eos")]
+    assert ids == tokenizer.convert_tokens_to_ids(["<pad>", "[CLS]", "[SEP]"])

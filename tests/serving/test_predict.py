@@ -1,4 +1,4 @@
-"""The command that answers typed text, on exported and on trained models."""
+"""albert-predict: lines in, answers out; the description of what is served."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.conversion import labels, run_record
+from albert_tf.serving import description, predict, saved_model, trained
 from albert_tf.serving import export as export_command
-from albert_tf.serving import predict, saved_model
 from albert_tf.storage import checkpoint
 from tests import goldens, tiny
 from tests.tiny import randomise
@@ -43,7 +43,7 @@ def folder(golden, tmp_path_factory):
     return folder
 
 
-def trained(folder, model_class, **arguments):
+def store_random(folder, model_class, **arguments):
     """Stores a model beside its config and returns where."""
     config = albert_tf.AlbertConfig.from_json_file(folder / "albert_config.json")
     model = randomise(model_class(config, **arguments))
@@ -78,7 +78,12 @@ def run(monkeypatch, capsys, text, *arguments, typed=False):
 
 
 def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
-    arguments = ("--model", trained(folder, albert_tf.AlbertForPreTraining), "--task", "fill_mask")
+    arguments = (
+        "--model",
+        store_random(folder, albert_tf.AlbertForPreTraining),
+        "--task",
+        "fill_mask",
+    )
     text = "the [MASK] of [MASK].\n\nno gap\na cat\ta cat\na cat\tthe dog\n"
     lines = run(monkeypatch, capsys, text, *arguments, "--top_k", "2", "--json")
     filled, whole, same, other = (json.loads(line) for line in lines)
@@ -93,7 +98,7 @@ def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
 
 def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
-    prefix = trained(tmp_path / "run", albert_tf.AlbertForSequenceClassification, num_labels=2)
+    prefix = store_random(tmp_path / "run", albert_tf.AlbertForSequenceClassification, num_labels=2)
     task = ("--task", "classify", "--pairs", "--threshold_to_export", "0.25")
     target = str(tmp_path / "exported")
     labels.write(str(tmp_path / "run"), ("no", "yes"))
@@ -122,7 +127,7 @@ def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, 
 
 
 def test_a_person_is_answered_line_by_line(folder, monkeypatch, capsys):
-    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    model = store_random(folder, albert_tf.AlbertForQuestionAnswering)
     arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
     seen = []
     monkeypatch.setattr(predict.Predictor, "__call__", _recorded(seen))
@@ -155,7 +160,7 @@ def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
 
 
 def test_endings_are_chosen_from(folder, monkeypatch, capsys):
-    model = trained(folder, albert_tf.AlbertForMultipleChoice)
+    model = store_random(folder, albert_tf.AlbertForMultipleChoice)
     arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
     text = "a story\tone\ttwo\na story\tone\ttwo\tthree\n"
     lines = run(monkeypatch, capsys, text, *arguments, "--json")
@@ -166,7 +171,7 @@ def test_endings_are_chosen_from(folder, monkeypatch, capsys):
 
 
 def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
-    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    model = store_random(folder, albert_tf.AlbertForQuestionAnswering)
     arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
     for line, message in {
         b"who\n": "expected question and context, .* got 1 fields: 'who'",
@@ -196,7 +201,7 @@ def test_a_model_of_masked_words_alone_fills_and_compares(
     folder, predictors, monkeypatch, capsys, tmp_path
 ):
     """Hugging Face's has neither a pooler nor the sentence-order head."""
-    whole = trained(folder, albert_tf.AlbertForPreTraining)
+    whole = store_random(folder, albert_tf.AlbertForPreTraining)
     text, task = "the [MASK].\na cat\ta dog\n", ("--task", "fill_mask", "--top_k", "2")
     expected = run(monkeypatch, capsys, text, "--model", whole, *task)
     for parts, left in ((("cls/seq",), {"pooled"}), (("bert/pooler/", "cls/seq"), set())):
@@ -212,13 +217,13 @@ def test_a_model_of_masked_words_alone_fills_and_compares(
 
 
 def test_answers_need_no_pooler(folder, monkeypatch, capsys):
-    model = trained(folder, albert_tf.AlbertForQuestionAnswering)
+    model = store_random(folder, albert_tf.AlbertForQuestionAnswering)
     arguments = ("--task", "answer_v1", "--max_query_length", "12")
     text = "who?\tthe cat sat\n"
     expected = run(monkeypatch, capsys, text, "--model", model, *arguments)
     stored = without(model, "bert/pooler/")
     assert run(monkeypatch, capsys, text, "--model", stored, *arguments) == expected
-    stored = without(trained(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
+    stored = without(store_random(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
     with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
         predict.main(["--model", stored, "--task", "choose"])
 
@@ -226,7 +231,7 @@ def test_answers_need_no_pooler(folder, monkeypatch, capsys):
 def test_a_classifier_is_no_tagger(folder, tmp_path):
     """Its weights would do: a tagger's, and a pooler's."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    model = trained(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
+    model = store_random(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
     run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "").write(str(tmp_path))
     with pytest.raises(SystemExit, match="is trained for classify, not for tag: set --task to"):
         predict.main(["--model", model, "--task", "tag"])
@@ -234,7 +239,7 @@ def test_a_classifier_is_no_tagger(folder, tmp_path):
 
 def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    model = trained(tmp_path, albert_tf.AlbertForMultipleChoice)
+    model = store_random(tmp_path, albert_tf.AlbertForMultipleChoice)
     (tmp_path / "albert_config.json").write_text("{")
     arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
     with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
@@ -265,7 +270,7 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     ],
 )
 def test_what_does_not_fit_is_one_line(folder, arguments, message):
-    model = trained(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
+    model = store_random(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
     with pytest.raises(SystemExit, match=message) as error:
         predict.main(["--model", model, *arguments])
     assert str(error.value).startswith("error: ")
@@ -356,3 +361,43 @@ def test_a_taken_export_dir_is_refused_first(folder):
         export_command.main(
             ["--model", "nowhere", "--task", "fill_mask", "--export_dir", str(folder)]
         )
+
+
+LENGTHS = {"doc_stride": 8, "max_query_length": 12, "max_answer_length": 9, "n_best_size": 3}
+BEAM = {"start_n_top": 3, "end_n_top": 2}
+# What albert-finetune exports with -> what it would export with after another command.
+OPTIONS = {
+    "classify": (
+        {"labels": ["a", "b"], "pairs": False, "threshold": 0.7, "multilabel": False},
+        {"labels": ["b", "a"], "pairs": True, "threshold": None, "multilabel": True},
+    ),
+    "tag": ({"labels": ["O", "B-LOC"]}, {"labels": ["O", "B-PER"]}),
+    "choose": ({"num_choices": 3, "max_qa_length": 9}, {"num_choices": 4, "max_qa_length": 8}),
+    "answer_v1": (LENGTHS, {name: value - 1 for name, value in LENGTHS.items()}),
+    "answer_v2": (
+        {**LENGTHS, **BEAM, "null_threshold": 0.0},
+        {**LENGTHS, "start_n_top": 4, "end_n_top": 4, "null_threshold": -1.5},
+    ),
+}
+SIZES = {"classify": {"num_labels": 2}, "tag": {"num_labels": 2}, "answer_v2": BEAM}
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_exports_with_other_options_are_others(task, config, vocabulary, tmp_path):
+    options, others = OPTIONS[task]
+    options = {**options, "max_seq_length": 32}
+    model_class, served_class = trained.TASKS[task]
+    given = {name: value for name, value in options.items() if name not in BEAM}
+    served = served_class(model_class(config, **SIZES.get(task, {})), vocabulary, **given)
+    description.write(served, str(tmp_path))
+    assert description.is_of(str(tmp_path), task, {"windows": None, **options})
+    for name, other in {**others, "max_seq_length": 31, "windows": "mean"}.items():
+        if other != options.get(name):
+            assert not description.is_of(str(tmp_path), task, {**options, name: other}), name
+    assert not description.is_of(str(tmp_path), "fill_mask", {})
+
+
+def test_an_export_without_a_description_is_another(tmp_path):
+    assert not description.is_of(str(tmp_path), "tag", {})
+    (tmp_path / description.FILE).write_text("{")
+    assert not description.is_of(str(tmp_path), "tag", {})

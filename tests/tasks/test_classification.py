@@ -1,4 +1,4 @@
-"""Tasks of classes and numbers: the release's metrics; the files, to the letter.
+"""Tasks of classes and numbers: metrics of the release, files, weights, windows, several labels.
 
 Can't see: whether the leaderboard takes the files.
 """
@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
+import albert_tf
+from albert_tf.tasks import classification, feature_table, metrics, table
+from albert_tf.tasks.classification import (
+    MultiLabelTask,
+    MultipleChoiceTask,
+    SequenceClassificationTask,
+    TextWindows,
+)
+from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import GLUE_TASKS, TextExample
 from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.table import TableColumns
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.training import length_buckets
 from tests import goldens, tolerances
+from tests.tiny import randomise
 
 GLUE_NAME = {"classifier": "mnli", "cola": "cola", "stsb": "sts-b"}
 
@@ -133,3 +145,296 @@ def test_rows_hold_labels_of_the_right_kind(golden, name, dtype):
     assert task.settings["tokenizer"] == tokenizer.digest
     cased = Tokenizer(golden / "spm/en_small.model", do_lower_case=False)
     assert cased.digest != tokenizer.digest
+
+
+CLASSES = ("a", "b=c", "d")
+WEIGHTS = {0: 0.25, 1: 3.0, 2: 1.5}
+
+
+def test_balanced_weights_are_inverse_to_the_counts():
+    found = classification.parse_class_weights("balanced", CLASSES, [0, 0, 0, 1, 2, 2])
+    np.testing.assert_allclose(found, [6 / 9, 6 / 3, 6 / 6])
+    # A class without examples changes nothing for the others.
+    found = classification.parse_class_weights("balanced", CLASSES, [0, 0, 0, 2])
+    np.testing.assert_allclose(found[[0, 2]], [4 / 6, 4 / 2])
+
+
+def test_named_weights():
+    assert classification.parse_class_weights("d=2, b=c=.5", CLASSES, [0]).tolist() == [
+        1.0,
+        0.5,
+        2.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("e=1", "`class_weights` must be balanced, or list each of a, b=c, d at most once, as"),
+        ("a=1,a=2", "got 'a=2'"),
+        ("2.5", "got '2.5'"),
+        ("a=1,", "got ''"),
+        ("a=none", "`class_weights`: the weight of a must be positive, got 'none'"),
+        ("a=0", "must be positive, got '0'"),
+        ("d=nan", "must be positive, got 'nan'"),
+        ("d=inf", "must be positive, got 'inf'"),
+    ],
+)
+def test_what_is_no_weight_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        classification.parse_class_weights(text, CLASSES, [0, 1, 2])
+
+
+def test_the_loss_and_its_gradient_are_those_of_keras_class_weight():
+    config = goldens.config("base", num_hidden_layers=1)
+    model = albert_tf.AlbertForSequenceClassification(config, 3, classifier_dropout_prob=0.0)
+    randomise(model)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 1000, (6, 9)).astype(np.int32)
+    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
+    labels = np.array([0, 1, 2, 2, 0, 0], np.int32)
+
+    task = SequenceClassificationTask(None, None, 9, CLASSES)
+    task.class_weights = np.array(list(WEIGHTS.values()), np.float32)
+    features = {**inputs, "label_ids": labels}
+    with tf.GradientTape() as tape:
+        logits = model(inputs, training=False)
+        (total,) = task.loss_sums(logits, features).values()
+        (weight,) = task.loss_weights(features).values()
+        loss = total / weight
+    gradient = tape.gradient(loss, model.classifier.trainable_variables[0].value)
+    before = np.array(model.classifier.trainable_variables[0])
+
+    model.compile(
+        optimizer=keras.optimizers.SGD(1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    theirs = model.train_on_batch(inputs, labels, class_weight=WEIGHTS)
+    np.testing.assert_allclose(loss, theirs, rtol=1e-6)
+    after = np.array(model.classifier.trainable_variables[0])
+    np.testing.assert_allclose(gradient, before - after, atol=1e-6)
+    unweighted = model.test_on_batch(inputs, labels)
+    assert abs(float(unweighted) - float(theirs)) > 1e-3
+
+
+LENGTH, STRIDE = 12, 4
+LONG = "the cat sat on the mat. " * 6
+
+
+def task_of_windows(tokenizer, combination, classes=("a", "b"), **kwargs):
+    windows = TextWindows(combination, STRIDE) if combination else None
+    return SequenceClassificationTask(None, tokenizer, LENGTH, classes, windows=windows, **kwargs)
+
+
+def test_windows_overlap_and_leave_nothing_out(tokenizer):
+    ids = tokenizer.encode(LONG)
+    rows = list(TextWindows("mean", STRIDE).features(tokenizer, LONG, LENGTH))
+    room = LENGTH - 2
+    assert len(rows) == 1 + -(-(len(ids) - room) // STRIDE)
+    for number, row in enumerate(rows):
+        pieces = ids[number * STRIDE : number * STRIDE + room]
+        assert row["input_ids"].tolist() == [tokenizer.cls_id, *pieces, tokenizer.sep_id]
+        assert set(row["segment_ids"]) == {0} and set(row["input_mask"]) == {1}
+    assert ids[-1] in rows[-1]["input_ids"]
+
+
+@pytest.mark.parametrize("text", ["", "a cat", "the cat sat on the"])
+def test_a_text_that_fits_is_the_same_as_without_windows(tokenizer, text):
+    example = TextExample("2", text, None, 1)
+    (plain,) = task_of_windows(tokenizer, None).rows([example], True)
+    (row,) = task_of_windows(tokenizer, "max").rows([example], True)
+    assert row.pop("example_index") == 0
+    assert {name: value.tolist() for name, value in row.items()} == {
+        name: value.tolist() for name, value in plain.items()
+    }
+
+
+def test_predictions_are_a_texts_own(tokenizer):
+    """Of three texts, the second has several windows; the others have one."""
+    examples = [TextExample(str(i), text, None, 1) for i, text in enumerate(("a", LONG, "b"))]
+    tasks = {name: task_of_windows(tokenizer, name) for name in ("mean", "max")}
+    features = FeatureTable.from_rows(tasks["mean"].rows(examples, True))
+    index = features.scalars["example_index"]
+    assert index[0] == 0 and index[-1] == 2 and np.sum(index == 1) > 3
+    assert features.scalars["label_ids"].tolist() == [1] * len(index)
+    logits = np.random.default_rng(0).normal(0, 2, (len(index), 2))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for name, task in tasks.items():
+        combine = getattr(np, name)
+        expected = [combine(shares[index == i], axis=0) for i in range(3)]
+        found = task.predictions(examples, features, logits)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        regression = task_of_windows(tokenizer, name, ())
+        found = regression.predictions(examples, features, logits[:, :1])
+        expected = [combine(logits[index == i, :1], axis=0) for i in range(3)]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    several = MultiLabelTask(None, tokenizer, 12, ("a", "b"), windows=TextWindows("max", STRIDE))
+    found = several.predictions(examples, features, logits)
+    sigmoid = 1 / (1 + np.exp(-logits))
+    np.testing.assert_allclose(found[1], sigmoid[index == 1].max(axis=0), rtol=1e-12)
+
+
+def test_features_are_stored_for_each_stride_and_not_for_each_combination(tokenizer, tmp_path):
+    examples = [TextExample("1", LONG, None, 0)]
+
+    def files_after(task) -> int:
+        feature_table.load_or_make_features(
+            examples, lambda each: task.rows(each, True), task.settings, str(tmp_path / "f")
+        )
+        return len(list(tmp_path.iterdir()))
+
+    counts = [files_after(task_of_windows(tokenizer, name)) for name in (None, "mean", "max")]
+    other = task_of_windows(tokenizer, "mean")
+    other.windows = TextWindows("mean", STRIDE + 1)
+    assert [*counts, files_after(other)] == [1, 2, 2, 3]
+    assert "window_doc_stride" not in task_of_windows(tokenizer, None).settings
+
+
+COLUMNS = TableColumns()
+LABELS = ("art", "law", "war")
+# The labels of four examples, and the probabilities given to them.
+TARGETS = [(0, 2), (), (0,), (1, 2)]
+PROBABILITIES = np.array([[0.9, 0.1, 0.6], [0.2, 0.5, 0.1], [0.9, 0.4, 0.3], [0.3, 0.2, 0.8]])
+
+
+def examples_of_several(targets) -> list[TextExample]:
+    return [TextExample(str(i + 2), "a b", None, ids) for i, ids in enumerate(targets)]
+
+
+@pytest.fixture
+def task(golden) -> MultiLabelTask:
+    tokenizer = Tokenizer(golden / "spm/en_small.model")
+    return MultiLabelTask(None, tokenizer, 23, LABELS, "micro_f1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "text,label\na b,war|art\na b,\na b,art| art |\na b, law|war\n"),
+        ("t.tsv", "label\ttext\nwar|art\ta b\n\ta b\nart\ta b\nwar|law\ta b\n"),
+    ],
+)
+def test_a_cell_holds_any_number_of_labels(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    assert table.find_labels(str(path), COLUMNS, several=True) == LABELS
+    assert table.read_texts(str(path), COLUMNS, LABELS, several=True) == examples_of_several(
+        TARGETS
+    )
+
+
+def test_a_list_of_labels_is_as_good_as_their_text(tmp_path):
+    path = tmp_path / "t.jsonl"
+    labels = (["war", "art"], None, "art", ["law", "war"])
+    path.write_text("\n".join(json.dumps({"text": "a b", "label": label}) for label in labels))
+    examples = table.read_texts(str(path), COLUMNS, LABELS, several=True)
+    assert [each.label for each in examples] == TARGETS
+    path.write_text('{"text": "a"}')
+    with pytest.raises(ValueError, match="t.jsonl:1: expected a value for 'label'"):
+        table.read_texts(str(path), COLUMNS, LABELS, several=True)
+
+
+def test_labels_in_lists_may_be_numbers(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = ({"text": "a", "label": [0, 3]}, {"text": "b", "label": [3]}, {"text": 5, "label": []})
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert table.find_labels(str(path), COLUMNS, several=True) == ("0", "3")
+    examples = table.read_texts(str(path), COLUMNS, ("0", "3"), several=True)
+    assert [each.label for each in examples] == [(0, 1), (1,), ()]
+    assert examples[2].text_a == "5"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": ["a", "b"], "label": "x"}, "column 'text': expected text or a number, got .\"a"),
+        ({"text": {"a": 1}, "label": "x"}, "column 'text': expected text or a number, got {.a"),
+        ({"text": "a", "label": [["x"]]}, "column 'label': expected text or a number, got .\"x"),
+        ({"text": "a", "label": ["x|y"]}, r"a label in a list must not contain \|, got 'x\|y'"),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path, row, message):
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"text": "a", "label": ["x", "z"]}) + "\n" + json.dumps(row))
+    with pytest.raises(ValueError, match=f"t.jsonl:2: .*{message}"):
+        table.find_labels(str(path), COLUMNS, several=True)
+
+
+def test_labels_that_do_not_do(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("text,label\na,art|what\n")
+    with pytest.raises(ValueError, match="t.csv:2: label 'what' is not one of those trained on: "):
+        table.read_texts(str(path), COLUMNS, LABELS, several=True)
+    for cell, message in (("|", "no label"), ("art|", "only one label: 'art'")):
+        path.write_text(f"text,label\na,{cell}\n")
+        with pytest.raises(
+            ValueError, match=f"t.csv: expected .* in column 'label', got {message}"
+        ):
+            table.find_labels(str(path), COLUMNS, several=True)
+
+
+def test_rows_hold_all_labels_and_survive_the_cache(task, tmp_path):
+    examples = [*examples_of_several(TARGETS), TextExample("9", "a longer text", None, None)]
+    stem = str(tmp_path / "features")
+    for _ in range(2):
+        features = feature_table.load_or_make_features(
+            examples, lambda each: task.rows(each, True), task.settings, stem
+        )
+        expected = [[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 1], [0, 0, 0]]
+        np.testing.assert_array_equal(features.scalars["label_targets"], expected)
+    plan = length_buckets.evaluation_batches(features.lengths, 5, (23,))
+    (input_fn,) = features.evaluation_inputs(plan)
+    (batch,) = input_fn(_one_host())
+    assert batch["label_targets"].shape == (5, 3)
+    assert task.settings["num_labels"] == 3
+
+
+def _one_host():
+    import tensorflow as tf
+
+    return tf.distribute.InputContext()
+
+
+def test_the_loss_is_keras_binary_cross_entropy(task):
+    import keras
+
+    logits = np.random.default_rng(0).normal(0, 3, (4, 3)).astype(np.float32)
+    targets = np.stack([task.label(example) for example in examples_of_several(TARGETS)])
+    losses = task.example_losses(logits, {"label_targets": targets})["classification_loss"]
+    expected = keras.losses.BinaryCrossentropy(from_logits=True)(targets, logits)
+    np.testing.assert_allclose(np.mean(losses), expected, rtol=tolerances.LOSS)
+    probabilities = task.predictions([], None, logits)
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-logits.astype(np.float64))))
+    stored = task.scores(examples_of_several(TARGETS), probabilities)["eval_loss"]
+    np.testing.assert_allclose(stored, expected, rtol=tolerances.LOSS)
+
+
+def test_scores(task):
+    """Chosen: art and war, law, art, war. Of six labels and decisions each, four agree."""
+    scores = task.scores(examples_of_several(TARGETS), PROBABILITIES)
+    assert scores["micro_f1"] == pytest.approx(2 * 4 / (5 + 5))
+    assert scores["macro_f1"] == pytest.approx((1 + 0 + 1) / 3)
+    assert scores["subset_accuracy"] == 0.5
+    # law is third of four, the others' are first.
+    assert scores["mean_average_precision"] == pytest.approx((1 + 1 / 3 + 1) / 3)
+    assert task.scores(examples_of_several([None]), PROBABILITIES[:1]) == {}
+
+
+def test_equal_scores_are_ranked_together():
+    labels = np.array([[1], [0], [1], [0]], bool)
+    scores = np.array([[0.5], [0.5], [0.25], [0.125]])
+    found = metrics.mean_average_precision(labels, scores)
+    assert found == pytest.approx(0.5 * 1 / 2 + 0.5 * 2 / 3)
+    assert metrics.mean_average_precision(labels[1::2], scores[1::2]) == 0.0
+    absent = np.hstack([labels, np.zeros_like(labels)])
+    assert metrics.mean_average_precision(absent, np.hstack([scores] * 2)) == found
+
+
+def test_files(task, tmp_path):
+    features = FeatureTable.from_rows(task.rows(examples_of_several(TARGETS), False))
+    assert len(features.lengths) == 4
+    task.write(str(tmp_path), "test", examples_of_several(TARGETS), PROBABILITIES)
+    assert (tmp_path / "predictions.tsv").read_text() == (
+        "index\tprediction\n2\tart|war\n3\tlaw\n4\tart\n5\twar\n"
+    )
+    assert (tmp_path / "test_results.tsv").read_text().splitlines()[0] == "0.9\t0.1\t0.6"

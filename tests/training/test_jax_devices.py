@@ -1,12 +1,11 @@
-"""Training on JAX: the release's ten steps, dropout's seeds, losses of classifications.
-
-Can't see: a GPU, a TPU. Runs of the scripts are in cli/test_run_pretraining_jax.py.
-"""
+"""JAX's devices and processes."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +16,13 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import conversion
+from albert_tf.console import errors, tf_config
 from albert_tf.model import layers
 from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
-from tests import goldens, jax_process, tolerances
+from tests import goldens, jax_process, tolerances, two_workers
 from tests.training import test_train_step as on_tensorflow
 
 pytest.importorskip("jax")
@@ -204,3 +204,56 @@ def test_losses_and_their_gradients_are_those_on_tensorflow(folder, name):
     np.testing.assert_allclose(found["values"], values, rtol=0, atol=tolerances.LOSS)
     expected = tape.gradient(values, logits)
     np.testing.assert_allclose(found["gradient"], expected, rtol=0, atol=tolerances.GRADIENT)
+
+
+pytest.importorskip("jax")
+
+
+# --- in processes ---------------------------------------------------------------------------
+
+
+def meet_twice(lost: str) -> None:
+    """The one that is lost comes to the first meeting only."""
+    from albert_tf.training import jax_devices
+
+    with errors.in_one_line(), jax_devices.connect() as devices:
+        devices.wait_for_all()
+        if tf_config.index() == int(lost):
+            os.kill(os.getpid(), signal.SIGKILL)
+        devices.wait_for_all()
+
+
+def wait_for_nobody(seconds: str) -> None:
+    tf_config.WAIT_SECONDS = float(seconds)
+    meet_twice("-1")
+
+
+# --- tests ----------------------------------------------------------------------------------
+
+
+def error_line(written: str) -> str:
+    assert "Traceback" not in written
+    (line,) = [line for line in written.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def test_a_worker_lost_where_all_meet():
+    # The last: without the first JAX itself may end the others.
+    first, last = (
+        jax_process.start(meet_twice, 1, **environment)
+        for environment in two_workers.environments()
+    )
+    jax_process.finish(last, -signal.SIGKILL)
+    line = error_line(jax_process.finish(first, 1))
+    assert line.startswith("error: another worker was lost (")
+    assert line.endswith("): see its log, and start the same command again on all workers")
+
+
+def test_those_that_never_start_are_named():
+    environment = two_workers.environments()[0]
+    other = json.loads(environment["TF_CONFIG"])["cluster"]["worker"][1]
+    written = jax_process.finish(jax_process.start(wait_for_nobody, 2, **environment), 1)
+    assert error_line(written) == (
+        f"error: TF_CONFIG: not all other workers ({other}) have started within 2 s: start the "
+        "same command on each, or correct its address"
+    )
