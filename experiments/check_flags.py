@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import glob
 import json
 import subprocess
@@ -148,19 +149,22 @@ def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:
 
 
 def _definitions() -> dict[str, Any]:
-    from albert_tf.cli import extend_vocabulary_flags, finetune_flags, pretrain_flags
+    from albert_tf.cli import extend_vocabulary_flags, finetune_flags
+    from albert_tf.cli.pretraining_settings import PretrainingSettings
+    from albert_tf.console import settings
     from albert_tf.generator import flags as generator_flags
     from albert_tf.generator import sentencepiece
     from experiments import hits, measure, part
 
+    pretraining = functools.partial(settings.define_flags, PretrainingSettings)
     return {
         "part": part.define_flags,
         "vocabulary": sentencepiece.define_flags,
         "extend": extend_vocabulary_flags.define_flags,
         "records": generator_flags.define_flags,
-        "pretrain": pretrain_flags.define_flags,
-        "evaluate": pretrain_flags.define_flags,
-        "measure": measure.define_flags,
+        "pretrain": pretraining,
+        "evaluate": pretraining,
+        "measure": functools.partial(settings.define_flags, measure.MeasurementSettings),
         "finetune": finetune_flags.define_flags,
         "hits": hits.define_flags,
     }

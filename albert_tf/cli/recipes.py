@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
 from albert_tf import config
-from albert_tf.cli.finetune_run_flags import SAME
 from albert_tf.scripts import FlagGroup
 
 
@@ -22,14 +21,15 @@ def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
     )
 
 
-def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
+def expand(known: Mapping[str, str], argv: Sequence[str], same: Mapping[str, str]) -> Sequence[str]:
     """Returns a command line with its recipe's flags, if it names one, before its own.
 
     A flag of the recipe is left out if one that says the same in another unit is given.
 
     Args:
-      script: pretraining or finetuning.
+      known: The paths of the script's recipes, by name.
       argv: The command line, with the script's name first.
+      same: Names of flags that say the same in another unit.
 
     Raises:
       flags.Error: If there is no such recipe, or a flag file can't be read.
@@ -38,10 +38,9 @@ def expand(script: str, argv: Sequence[str]) -> Sequence[str]:
     name = _named(given)
     if name is None:
         return argv
-    known = config.shipped_recipes(script)
     if name not in known:
         raise flags.Error(f"there is no recipe {name!r}: expected one of {', '.join(known)}")
-    pairs = [*SAME.items(), *((other, flag) for flag, other in SAME.items())]
+    pairs = [*same.items(), *((other, flag) for flag, other in same.items())]
     replaced = [other for flag, other in pairs if any(_sets(one, flag) for one in given)]
     recipe = _read([f"--flagfile={known[name]}"])
     kept = (one for one in recipe if not any(_sets(one, flag) for flag in replaced))

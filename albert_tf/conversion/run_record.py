@@ -93,6 +93,8 @@ def find(path: str) -> RunRecord | None:
             return _of_class(architecture, MULTI_LABEL if is_multi_label else "")
         return _of_hugging_face(directory) if huggingface.matches(directory) else None
     stored = read_json_object(file)
+    if "settings" in stored and not stored.get("task"):  # A pre-training run's.
+        return None
     fields = dataclasses.fields(RunRecord)
     kinds = {f.name: str if f.default_factory is dataclasses.MISSING else dict for f in fields}
     # Earlier versions wrote fewer.

@@ -14,8 +14,7 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import AlbertForPreTraining
-from albert_tf.cli import finetune_checks, finetune_flags, pretrain_checks
-from albert_tf.config import AlbertConfig
+from albert_tf.cli import finetune_checks, finetune_flags
 from albert_tf.conversion import run_record
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
@@ -111,10 +110,8 @@ def released(tmp_path_factory) -> pathlib.Path:
 
 
 def test_pretraining_parses():
-    config = AlbertConfig.from_json_file(CONFIGS / "albert_base_v2.json")
-    values = pretraining_runs.parse(shlex.split(PRETRAINING))
-    pretrain_checks.check_flags(values, config)
-    assert values.optimizer == "lamb"
+    settings = pretraining_runs.parse(shlex.split(PRETRAINING))
+    assert settings.optimizer == "lamb"
 
 
 def test_pretraining_runs_small(tmp_path):

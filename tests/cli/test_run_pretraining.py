@@ -6,19 +6,26 @@ process matters: test_run_pretraining_processes.py.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import logging
+import operator
 import pathlib
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
 
-from albert_tf.cli import pretrain_flags
+from albert_tf.cli import pretrain, run_directory
+from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.console import settings
 from albert_tf.generator import flags as generator_flags
+from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.storage import checkpoint, eval_results, hub
 from tests import goldens, tiny
 from tests import pretraining_runs as runs
@@ -57,7 +64,7 @@ def copy(trained, tmp_path) -> pathlib.Path:
     return shutil.copytree(trained, tmp_path / "copy")
 
 
-# --- flags ----------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------
 
 FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
 
@@ -72,7 +79,7 @@ def test_all_flags_of_the_release_are_there(golden, script, count):
     if script == "create_pretraining_data.py":
         generator_flags.define_flags(mine)
     else:
-        pretrain_flags.define_flags(mine)
+        settings.define_flags(PretrainingSettings, mine)
     for name, expected in theirs.items():
         flag = mine[name]
         if expected["type"] == "enum":
@@ -81,6 +88,121 @@ def test_all_flags_of_the_release_are_there(golden, script, count):
         else:
             assert flag.flag_type() == FLAG_TYPES[expected["type"]], name
         assert flag.default == expected["default"], name
+
+
+# Flag -> a value that is no default -> what receives it, and as what.
+PASSED_ON = {
+    "random_seed": (7, {"Trainer.seed": 7, "training.seed": 7, "training.finish.seed": 7}),
+    "jit_compile": (True, {"Trainer.jit_compile": True}),
+    "gradient_accumulation_steps": (3, {"Trainer.accumulation_steps": 3}),
+    "output_dir": ("there", {"Trainer.output_dir": "there", "progress.directory": "there"}),
+    "precision": ("bfloat16", {"task.dtype": "mixed_bfloat16"}),
+    "recompute": (True, {"task.recompute": True}),
+    "sentence_order_weight": (0.5, {"task.sentence_order_weight": 0.5}),
+    "optimizer": ("adamw", {"optimizer.optimizer": "adamw"}),
+    "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
+    "num_warmup_steps": (5, {"optimizer.num_warmup_steps": 5}),
+    "start_warmup_step": (3, {"optimizer.start_warmup_step": 3}),
+    "poly_power": (2.0, {"optimizer.poly_power": 2.0}),
+    "num_train_steps": (
+        70,
+        {"optimizer.num_train_steps": 70, "train.num_train_steps": 70}
+        | {"progress.num_train_steps": 70},
+    ),
+    "train_batch_size": (
+        24,
+        {"training.global_batch_size": 24, "progress.examples_per_step": 24},
+    ),
+    "max_seq_length": (31, {"progress.tokens_per_example": 31}),
+    "iterations_per_loop": (2, {"train.steps_per_loop": 2}),
+    "save_checkpoints_steps": (4, {"train.save_steps": 4}),
+    "keep_checkpoint_max": (9, {"train.keep_max": 9}),
+    "eval_batch_size": (6, {"evaluation.global_batch_size": 6}),
+    "max_eval_steps": (1, {"evaluation.max_steps": 1}),
+    "masked_lm_budget": (0.3, {"training.finish.settings.masked_lm_prob": 0.3}),
+    "max_predictions_per_seq": (
+        4,
+        {"training.finish.settings.max_predictions_per_seq": 4, "evaluation.finish.seed": -1},
+    ),
+    "ngram": (2, {"training.finish.settings.ngram": 2}),
+    "favor_shorter_ngram": (False, {"training.finish.settings.favor_shorter_ngram": False}),
+    "do_whole_word_mask": (False, {"training.finish.settings.do_whole_word_mask": False}),
+    "do_permutation": (True, {"training.finish.settings.do_permutation": True}),
+}
+
+
+def arguments(function, *args, **kwargs) -> SimpleNamespace:
+    """Returns the arguments of a call by name."""
+    return SimpleNamespace(**inspect.signature(function).bind_partial(*args, **kwargs).arguments)
+
+
+@pytest.fixture
+def received(monkeypatch):
+    """Returns what each part of a run gets, by name."""
+
+    real, real_optimizer = pretrain.Trainer, pretrain.optimizers.create_optimizer
+
+    def spy(settings):
+        found = SimpleNamespace()
+
+        def trainer(*args, **kwargs):
+            found.Trainer = arguments(real, *args, **kwargs)
+            return found.Trainer
+
+        def create_optimizer(*args, **kwargs):
+            found.optimizer = arguments(real_optimizer, *args, **kwargs)
+
+        def train(*args, **kwargs):
+            found.train = arguments(functools.partial(real.train, None), *args, **kwargs)
+
+        monkeypatch.setattr(pretrain, "Trainer", trainer)
+        monkeypatch.setattr(pretrain.optimizers, "create_optimizer", create_optimizer)
+        devices = SimpleNamespace(is_chief=True)
+        found.task = pretrain.make_trainer(settings, tiny.config(), devices).task
+        found.Trainer.make_optimizer()
+        row_format = RowFormat(settings.max_seq_length, 53, 0, 2, 3, 4)
+        masks = settings.mask_settings(row_format)
+        records = pretrain.Records(["a"], [], compact_spec(), row_format, masks)
+        pretrain.train(settings, SimpleNamespace(step=0, devices=devices, train=train), records)
+        found.training, found.evaluation = (
+            arguments(made.func, *made.args, **made.keywords)
+            for made in (found.train.source, pretrain.evaluation_input(settings, records))
+        )
+        found.progress = SimpleNamespace(
+            **{name.removeprefix("_"): value for name, value in vars(found.train.progress).items()}
+        )
+        return found
+
+    monkeypatch.setattr(
+        "albert_tf.training.progress.tf.summary.create_file_writer", lambda directory: directory
+    )
+    return spy
+
+
+@pytest.mark.parametrize("flag", PASSED_ON)
+def test_a_flag_is_passed_on(folder, received, flag):
+    value, expected = PASSED_ON[flag]
+    found = received(runs.parse(runs.command(folder, **{"masking": "dynamic", flag: value})))
+    found.progress.directory = found.progress.writer
+    for name, what in expected.items():
+        assert operator.attrgetter(name)(found) == what, name
+    unset = {"masking": "dynamic", **dict.fromkeys(["learning_rate", "num_warmup_steps"])}
+    others = received(runs.parse(runs.command(folder, **unset)))
+    others.progress.directory = others.progress.writer
+    if flag != "max_predictions_per_seq":
+        for name, what in expected.items():
+            assert operator.attrgetter(name)(others) != what, "the table holds a default"
+
+
+def test_every_flag_of_training_is_in_the_table():
+    """Or is what decides where weights, records and devices come from."""
+    elsewhere = {
+        *("albert_config_file", "init_checkpoint", "init_from_group0", "input_file", "recipe"),
+        *("do_train", "do_eval", "masking", "max_examples_per_row"),
+        *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
+        *("master", "num_tpu_cores"),
+    }
+    assert {*PASSED_ON, *elsewhere} == set(PretrainingSettings.names())
 
 
 # --- what a run writes and shows ------------------------------------------------------------
@@ -98,7 +220,7 @@ def test_what_a_run_leaves_behind(folder, trained):
             "eval_results.txt",
             "input_files.json",
             "evaluation.lock",
-            "pretraining.json",
+            "run.json",
             "run.lock",
             events,
             *(
@@ -151,9 +273,6 @@ def test_a_person_sees_where_it_stands(trained, messages):
     )
     assert any(line.fullmatch(message) for message in messages)
     assert f"saved {trained}/model.ckpt-3" in messages
-    assert any(
-        "--do_eval after --do_train evaluates on the records of the tr" in m for m in messages
-    )
 
 
 def test_bfloat16_learns_and_saves_float32(folder, tmp_path):
@@ -186,21 +305,33 @@ def test_records_without_any_mask_are_evaluated(folder, copy, tmp_path):
     assert results["loss"] == results["sentence_order_loss"] > 0
 
 
-def test_an_evaluation_goes_by_what_the_run_was_started_with(folder, copy, monkeypatch, caplog):
+def test_a_later_command_takes_the_runs_settings_unless_others_are_given(folder, copy, received):
+    def followed(**changes):
+        none = ("learning_rate", "num_train_steps", "max_seq_length", "train_batch_size")
+        command = runs.command(folder, output_dir=copy, **{**dict.fromkeys(none), **changes})
+        return run_directory.follow_run(runs.parse(command))
+
+    resumed = followed()
+    assert (resumed.learning_rate, resumed.num_train_steps, resumed.max_seq_length) == (0.01, 3, 23)
+    assert resumed.train_batch_size == 12 and not resumed.do_eval
+    assert followed(num_train_steps=7).num_train_steps == 7
+    assert followed(do_train=False, do_eval=True).num_train_steps == 3
+    for path in copy.glob("model.ckpt*"):
+        path.unlink()
+    (copy / "checkpoint").unlink()
+    assert followed().num_train_steps == 125000  # Nothing to resume: a new run.
+
+
+def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, monkeypatch):
     monkeypatch.setattr(
         "albert_tf.training.evaluation.time.sleep", lambda _: pytest.fail("no later one comes")
     )
-    evaluation = {"do_train": False, "do_eval": True, "output_dir": copy}
-    runs.main(runs.command(folder, **evaluation, num_train_steps=None))
-    alone = eval_results.read_last(copy)
-    assert alone["global_step"] == 3 and "evaluating a run" not in caplog.text
-    changes = {"num_train_steps": 2, "sentence_order_weight": 0.5}
-    runs.main(runs.command(folder, **evaluation, **changes))
-    (line,) = (line for line in caplog.text.splitlines() if "evaluating a run" in line)
-    assert line.endswith(
-        "started with --num_train_steps=3, not 2; --sentence_order_weight=1.0, not 0.5: give the "
-        "same, or leave it out"
-    )
+    evaluation = {"do_train": False, "do_eval": True, "output_dir": copy, "num_train_steps": None}
+    runs.main(runs.command(folder, **evaluation))
+    assert eval_results.read_last(copy)["global_step"] == 3
+    runs.main(runs.command(folder, output_dir=copy, num_train_steps=4))
+    runs.main(runs.command(folder, **evaluation))
+    assert eval_results.read_last(copy)["global_step"] == 4
 
 
 # --- where it goes on -----------------------------------------------------------------------
@@ -242,7 +373,6 @@ def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
         runs.main(command)
     runs.main([*command, "--init_from_group0"])
     assert f"init_checkpoint: {source}" in caplog.text
-    assert "the warm-up (--num_warmup_steps) ends at step 2, the run at step 1" in caplog.text
     theirs, mine = checkpoint.read(source), runs.tensors(tmp_path / "out/model.ckpt-1")
     weights = [name for name in mine if not re.search("adam_|global_step", name)]
     assert sum("group_1/" in name for name in weights) == 16
@@ -255,21 +385,6 @@ def test_a_resumed_run_downloads_nothing(folder, copy, monkeypatch):
     changes = {"init_checkpoint": "hf://albert/albert-base-v2", "num_train_steps": 4}
     runs.main(runs.command(folder, output_dir=copy, **changes))
     assert checkpoint.latest(str(copy)).endswith("model.ckpt-4")
-
-
-def test_a_resumed_run_is_warned_of_other_values(folder, copy, caplog):
-    before = (copy / "pretraining.json").read_bytes()
-    runs.main(runs.command(folder, output_dir=copy, num_train_steps=3))
-    assert "resuming a run" not in caplog.text
-    changes = {"train_batch_size": 6, "random_seed": 5, "num_train_steps": 3}
-    changes["gradient_accumulation_steps"] = 2
-    changes["input_file"] = folder / "other"
-    shutil.copy(folder / "a.tfrecord", folder / "other")
-    runs.main(runs.command(folder, output_dir=copy, **changes))
-    (found,) = (line for line in caplog.text.splitlines() if "resuming a run" in line)
-    assert "train_batch_size " in found and ", not 6; random_seed " in found
-    assert "gradient_accumulation_steps 1, not 2; other records: to start a new one" in found
-    assert (copy / "pretraining.json").read_bytes() == before
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
@@ -322,7 +437,8 @@ def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path, gam
 def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):
     """The update of step 4 takes the weights to 1e30; what was there stays as it was."""
     before = {path.name: path.read_bytes() for path in copy.glob("*ckpt*")}
-    command = runs.command(folder, output_dir=copy, num_train_steps=9, learning_rate=1e30)
+    changes = {"num_train_steps": 9, "learning_rate": 1e30, "save_checkpoints_steps": 100}
+    command = runs.command(folder, output_dir=copy, **changes)
     with pytest.raises(
         SystemExit, match="^error: .*step 5 is not finite .* after step 3; lower --le"
     ):

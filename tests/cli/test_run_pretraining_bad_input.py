@@ -11,14 +11,52 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert_tf.cli import backend, pretrain, pretrain_checks
+from albert_tf.cli import backend, pretrain, run_directory
 from albert_tf.storage import checkpoint
 from albert_tf.training import run_lock
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import goldens, tiny, two_workers
 from tests import pretraining_runs as runs
 
-# Flags (formatted with the folder of the module and one for this test), and the error.
+# Flags that contradict themselves or each other, and the error.
+BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "examples of a row": (
+        {"max_examples_per_row": 0},
+        "--max_examples_per_row=0: 0 is not a positive integer",
+    ),
+    "negative weight": (
+        {"sentence_order_weight": -0.5},
+        r"--sentence_order_weight=-0.5: -0.5 is not a number in \[0, inf\)",
+    ),
+    "weight that is no number": ({"sentence_order_weight": "nan"}, "nan is not a number in"),
+    "infinite weight": ({"sentence_order_weight": "inf"}, "inf is not a number in"),
+    "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
+    "budget": (
+        {"masked_lm_budget": 20},
+        r"--masked_lm_budget=20: 20.0 is not a number in \[0, 1\]",
+    ),
+    "budget of static masks": (
+        {"masked_lm_budget": 0.1, "masking": "static"},
+        "--masked_lm_budget=0.1 draws masks during training, --masking=static .*: leave one of",
+    ),
+    "ngram": (
+        {"ngram": 0},
+        "--ngram=0: 0 is not a positive integer",
+    ),
+    "masks far from a TPU": (
+        {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
+        "--masking=dynamic draws masks in this process, which the remote TPU .node-1. can.t call",
+    ),
+    "steps": ({"num_train_steps": 0}, "--num_train_steps=0: 0 is not a positive integer"),
+    "warm-up": ({"num_warmup_steps": -1}, "--num_warmup_steps=-1: -1 is not a non-negative in"),
+    "checkpoints": ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max=-1: -1 is not a non-negat"),
+    "rate": ({"learning_rate": -1}, r"--learning_rate=-1: -1.0 is not a number in \(0, inf\)"),
+    "no number": ({"learning_rate": "nan"}, r"--learning_rate=nan: nan is not a number in \(0, in"),
+    "power": ({"poly_power": 0}, r"--poly_power=0: 0.0 is not a number in \(0, inf\)"),
+    "seed": ({"random_seed": -1}, "--random_seed=-1: -1 is not a non-negative integer"),
+    "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
+}
+# Flags (formatted with a folder for this test) that contradict files, and the error.
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "missing file": ({"input_file": "{tmp}/none"}, "input file .*none does not exist"),
     "no match": ({"input_file": "{tmp}/*.none"}, "does not exist: no file matches it"),
@@ -44,10 +82,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"input_file": "{tmp}/packed", "max_examples_per_row": 2},
         "record 0 has 3 values of next_sentence_labels, this run expects 2: set --max_examples",
     ),
-    "examples of a row": (
-        {"max_examples_per_row": 0},
-        "--max_examples_per_row=0: 0 is not a positive integer",
-    ),
     "small vocabulary": (
         {"albert_config_file": "{tmp}/small.json"},
         "record 0 has input_ids from 0 to .*, expected 0 to 6: use the config",
@@ -59,22 +93,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "batch": (
         {"train_batch_size": 13, "gradient_accumulation_steps": 3},
         "--train_batch_size 13 can't be split evenly over 1 .* with 3 .*: make it a multiple of 3",
-    ),
-    "negative weight": (
-        {"sentence_order_weight": -0.5},
-        r"--sentence_order_weight=-0.5: -0.5 is not a number in \[0, inf\)",
-    ),
-    "weight that is no number": ({"sentence_order_weight": "nan"}, "nan is not a number in"),
-    "infinite weight": ({"sentence_order_weight": "inf"}, "inf is not a number in"),
-    "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
-    "group 0 of nothing": ({"init_from_group0": "true"}, "set that too"),
-    "budget": (
-        {"masked_lm_budget": 20},
-        "--masked_lm_budget must be a share of the tokens in .*, not 20.0",
-    ),
-    "budget of static masks": (
-        {"masked_lm_budget": 0.1, "masking": "static"},
-        "--masked_lm_budget 0.1 draws masks during training, --masking=static .*: leave one of",
     ),
     "static masks, dynamic records": (
         {"input_file": "{tmp}/compact"},
@@ -97,38 +115,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         },
         "the records have 53 pieces and 2 token types, but the config 52 and 2: use the con",
     ),
-    "packed rows and dynamic masks": (
-        {"masked_lm_budget": 0.1, "max_examples_per_row": 2},
-        "--max_examples_per_row 2 is for packed records, which already have masks: leave it out",
-    ),
-    "ngram of static masks": (
-        {"ngram": 2},
-        "--ngram applies only to --masking=dynamic: static masks",
-    ),
-    "ngram": (
-        {"input_file": "{tmp}/compact", "masked_lm_budget": 0.1, "ngram": 0},
-        "--ngram=0: 0 is not a positive integer",
-    ),
-    "masks far from a TPU": (
-        {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
-        "--masking=dynamic draws masks in this process, which the remote TPU .node-1. can.t call",
-    ),
     "predictions": ({"max_predictions_per_seq": 29}, "set --max_predictions_per_seq=5$"),
-    "predictions to draw": (
-        {"masking": "dynamic", "max_predictions_per_seq": 29},
-        "29 is more than --max_seq_length 23",
-    ),
     "compact records cut in the first length": (
         {"masking": "dynamic", "input_file": "{tmp}/begun"},
         "begun holds no record: generate it again",
     ),
-    "steps": ({"num_train_steps": 0}, "--num_train_steps=0: 0 is not a positive integer"),
-    "warm-up": ({"num_warmup_steps": -1}, "--num_warmup_steps=-1: -1 is not a non-negative in"),
-    "checkpoints": ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max=-1: -1 is not a non-negat"),
-    "rate": ({"learning_rate": -1}, r"--learning_rate=-1: -1.0 is not a number in \(0, inf\)"),
-    "no number": ({"learning_rate": "nan"}, r"--learning_rate=nan: nan is not a number in \(0, in"),
-    "power": ({"poly_power": 0}, r"--poly_power=0: 0.0 is not a number in \(0, inf\)"),
-    "seed": ({"random_seed": -1}, "--random_seed=-1: -1 is not a non-negative integer"),
     "no init_checkpoint, found before the records are read": (
         {"init_checkpoint": "{tmp}/none", "input_file": "{tmp}/cut"},
         "there is no checkpoint .*none",
@@ -145,13 +136,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "output_dir in ~": ({"output_dir": "~/out"}, "~/out begins with ~, which the shell did not"),
     "output_dir is a file": ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
     "output_dir under a file": ({"output_dir": "{tmp}/text/out"}, "--output_dir .* can't be wri"),
-    "no output_dir": ({"output_dir": ""}, "--output_dir is empty"),
     "no config": ({"albert_config_file": "{tmp}/none"}, "ALBERT config .*none does not exist"),
     "unknown key": ({"albert_config_file": "{tmp}/unknown.json"}, "unknown ALBERT config keys"),
     "config is a directory": ({"albert_config_file": "{tmp}"}, "is a directory: name the file"),
     "another file system": ({"input_file": "s3://b/x"}, "scheme 's3' not implemented"),
     "config is text": ({"albert_config_file": "{tmp}/text"}, "ALBERT config .*text is not JSON"),
 }
+
+
+@pytest.mark.parametrize("case", BAD_SETTINGS)
+def test_bad_settings_are_one_line(case, tmp_path):
+    changes, message = BAD_SETTINGS[case]
+    with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:
+        runs.parse(runs.command(tmp_path, **changes))
+    assert "\n" not in caught.value.code
 
 
 def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
@@ -204,23 +202,20 @@ TWO_WORKERS = types.SimpleNamespace(num_replicas=2, num_processes=2)
     [
         (
             {"train_batch_size": 9, "gradient_accumulation_steps": 3},
-            "--train_batch_size 9 can't be split evenly over 2 .* with 3 .*: make it a multiple "
+            "`train_batch_size` 9 can't be split evenly over 2 .* with 3 .*: make it a multiple "
             "of 6",
         ),
         (
             {"eval_batch_size": 7, "do_eval": True},
-            "--eval_batch_size 7 can't be split evenly over 2 replicas: make it a multiple of 2",
-        ),
-        (
-            {"do_train": False, "do_eval": True},
-            "--do_eval without --do_train runs in a single process: unset TF_CONFIG",
+            "`eval_batch_size` 7 can't be split evenly over 2 replica.s.: make it a multiple of 2",
         ),
     ],
 )
 def test_what_two_workers_cannot_do(folder, changes, message):
-    values = runs.parse(runs.command(folder, **changes))
+    settings = runs.parse(runs.command(folder, **changes))
+    evaluations = ["eval_batch_size"] if settings.do_eval else []
     with pytest.raises(ValueError, match=message):
-        pretrain_checks.check_devices(values, TWO_WORKERS)
+        backend.check_batch_sizes(settings, TWO_WORKERS, *evaluations)
 
 
 def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):
@@ -231,9 +226,8 @@ def test_a_malformed_tf_config_is_one_line(folder, tmp_path, monkeypatch):
 
 def test_several_workers_that_only_evaluate_are_refused_before_they_connect(folder, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", two_workers.environments()[0]["TF_CONFIG"])
-    values = runs.parse(runs.command(folder, do_train=False, do_eval=True))
-    with pytest.raises(ValueError, match="runs in a single process: unset TF_CONFIG"):
-        pretrain_checks.check_flags(values, tiny.config())
+    with pytest.raises(SystemExit, match="runs in a single process: unset TF_CONFIG"):
+        runs.parse(runs.command(folder, do_train=False, do_eval=True))
 
 
 @pytest.mark.parametrize("name", ["albert_config_file", "input_file", "output_dir"])
@@ -252,37 +246,34 @@ def test_an_evaluation_beside_a_training_that_evaluates(folder, tmp_path):
     assert not list(tmp_path.glob("model.ckpt*"))
 
 
-def test_workers_that_see_different_records_or_flags(folder, tmp_path, monkeypatch):
+def test_workers_that_were_given_different_records_configs_or_flags(folder, tmp_path, monkeypatch):
     """Else they would train different models, or wait for each other for ever."""
     compared = []
-    monkeypatch.setattr(
-        TensorFlowDevices, "agree", lambda devices, *values: compared.append(values)
-    )
-    same = [{}, {"recompute": True}]
-    different = [
-        {"random_seed": 3},
-        {"train_batch_size": 4},
-        {"num_train_steps": 9},
-        {"save_checkpoints_steps": 7},
-        {"iterations_per_loop": 2},
-        {"gradient_accumulation_steps": 2},
-        {"do_eval": True},
-        {"max_eval_steps": 7},
-    ]
+    monkeypatch.setattr(TensorFlowDevices, "agree", lambda _, *values: compared.append(values))
+    runs.write_records(tmp_path / "a.tfrecord", runs.examples(7))
     other = runs.write_config(tmp_path / "other.json", num_hidden_layers=1, hidden_act="relu")
-    different.append({"albert_config_file": other})
-    message = "see different configs or records .this one 31 in 1 files., or differ in flags"
-    for changes in (*same, *different):
-        with pytest.raises(SystemExit, match=message):
-            runs.main(runs.command(folder, output_dir=tmp_path, **changes))
-    assert compared[0][:3] == (["a.tfrecord"], [31], 0)
-    assert [values == compared[0] for values in compared[1:]] == [True] + [False] * len(different)
+    for changes, name in (
+        ({"random_seed": 3}, "random_seed"),
+        ({"albert_config_file": other}, "config"),
+        ({"input_file": tmp_path / "a.tfrecord"}, "records"),
+    ):
+        calls = []
+        for given in ({}, changes):
+            compared.clear()
+            with pytest.raises(SystemExit, match=f"the workers differ in .*`?(--)?{name}"):
+                runs.main(runs.command(folder, output_dir=tmp_path, **given))
+            calls.append(dict(compared[0][0]))
+        assert name in {name for name in calls[0] if calls[0][name] != calls[1][name]}
 
 
-def test_a_tpus_name_without_use_tpu_is_ignored(folder, tmp_path, caplog):
-    values = runs.parse(runs.command(folder, output_dir=tmp_path, tpu_name="a"))
-    backend.create_devices(values)
-    assert "without --use_tpu no TPU is used, and --tpu_name ignored" in caplog.text
+def test_the_message_names_what_workers_differ_in():
+    def agree(value):
+        return value in (7, "same")
+
+    with pytest.raises(ValueError, match="^the workers differ in `random_seed`: give all the same"):
+        run_directory.check_workers_agree(
+            types.SimpleNamespace(agree=agree), {"random_seed": 3, "num_train_steps": 7}
+        )
 
 
 def test_a_directory_in_which_another_run_is_at_work(folder, tmp_path):

@@ -13,12 +13,11 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf.cli import pretrain_checks, pretrain_flags
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat
 from albert_tf.storage import checkpoint
 from tests import pretraining_runs as runs
-from tests import tiny, tolerances
+from tests import tolerances
 
 
 @pytest.fixture(scope="module")
@@ -47,22 +46,20 @@ def _results(output_dir: pathlib.Path) -> dict[str, float]:
     ],
 )
 def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dynamic, share):
-    values = runs.parse(runs.command(folder, **changes))
-    pretrain_checks.check_flags(values, tiny.config())
-    assert pretrain_flags.is_dynamic(values) == dynamic
-    settings = pretrain_flags.masking_settings(values, RowFormat(23, 53, 0, 2, 3, 4))
+    settings = runs.parse(runs.command(folder, **changes))
+    assert settings.has_dynamic_masks == dynamic
+    masks = settings.mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
     if dynamic:
-        assert settings == MaskingSettings(53, 4, share, 5, ngram=changes.get("ngram", 3))
+        assert masks == MaskingSettings(53, 4, share, 5, ngram=changes.get("ngram", 3))
 
 
 @pytest.mark.parametrize(("share", "most"), [(None, 4), (0.3, 7)])
 def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
     changes = {"masking": "dynamic", "max_predictions_per_seq": 0}
-    values = runs.parse(runs.command(folder, **changes, masked_lm_budget=share or 0))
-    pretrain_checks.check_flags(values, tiny.config())
-    settings = pretrain_flags.masking_settings(values, RowFormat(23, 53, 0, 2, 3, 4))
+    settings = runs.parse(runs.command(folder, **changes, masked_lm_budget=share or 0))
+    masks = settings.mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
     # 0.15 and 0.3 of 23 tokens are 3.45 and 6.9.
-    assert settings.max_predictions_per_seq == most
+    assert masks.max_predictions_per_seq == most
 
 
 def test_it_learns_and_warns_of_few_predictions(folder, tmp_path, caplog):

@@ -117,7 +117,7 @@ def go_on(command: str, to_save: str) -> None:
     import contextlib
 
     with contextlib.ExitStack() as held:
-        trainer, _ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
+        _, trainer, _ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
         trainer.save(0)
         trainer.wait_until_saved()
     as_script(command)
@@ -280,15 +280,12 @@ def test_a_signal_saves_and_a_loss_that_is_not_finite_does_not(outputs):
     ("changes", "message"),
     [
         ({"backend": "jax"}, "has already started on tensorflow: set KERAS_BACKEND=jax before"),
-        ({"shard_optimizer_state": True}, "--shard_optimizer_state is for --backend=jax: set"),
-        ({"tpu_name": "mine"}, "--tpu_name is for --backend=tensorflow, and JAX takes the TPU of"),
-        ({"jit_compile": True}, "--jit_compile is for --backend=tensorflow, and JAX always"),
         ({"use_tpu": True}, "JAX finds no TPU here, only cpu: .* or leave --use_tpu out to train"),
     ],
     ids=lambda changes: "".join(changes),
 )
 def test_what_jax_cannot_do_is_said_in_one_line(folder, monkeypatch, changes, message):
-    if changes.keys() & {"tpu_name", "jit_compile", "use_tpu"}:
+    if "use_tpu" in changes:
         monkeypatch.setattr("keras.config.backend", lambda: "jax")
     out = folder / "none"
     with pytest.raises(SystemExit, match=f"^error: .*{message}") as caught:
@@ -306,15 +303,15 @@ def test_a_platform_that_is_not_there_is_named(monkeypatch):
     )
 
 
-def test_without_jax(monkeypatch, folder):
+def test_without_jax(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     with pytest.raises(SystemExit, match="needs JAX, which is not installed: pip install 'alb"):
-        backend.choose(runs.parse(flags(folder, "none", backend="jax")))
+        backend.choose("jax")
     monkeypatch.delenv("KERAS_BACKEND")
 
 
-def test_another_framework_of_keras_is_refused(monkeypatch, folder):
+def test_another_framework_of_keras_is_refused(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     with pytest.raises(SystemExit, match="^error: KERAS_BACKEND is 'torch': unset it, or set"):
-        backend.choose(runs.parse(flags(folder, "none")))
+        backend.choose(None)

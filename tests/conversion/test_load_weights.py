@@ -330,7 +330,7 @@ def prepare(records, tmp_path, caplog):
         (tmp_path / "albert_config.json").write_text(config.to_json())
         command = runs.command(tmp_path, input_file=records, init_checkpoint=source)
         with contextlib.ExitStack() as held:
-            return pretrain.prepare(runs.parse([*command, *arguments]), held)[0]
+            return pretrain.prepare(runs.parse([*command, *arguments]), held)[1]
 
     return prepare
 

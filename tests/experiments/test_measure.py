@@ -52,7 +52,7 @@ def trained(tmp_path_factory):
 
 def test_sums_by_document_are_the_evaluations(trained):
     folder, given = trained
-    measure.main(parse(measure.define_flags, **given))
+    measure.main(parse(measure.MeasurementSettings, **given))
     found = json.loads((folder / "measures.json").read_text())
     evaluated = eval_results.read_last(folder / "out")
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_accuracy"):
@@ -74,7 +74,7 @@ def test_documents_of_other_records_are_refused(trained, tmp_path, capsys):
     (tmp_path / "other.json").write_text("[0, 0, 1]")
     given = {**trained[1], "documents_file": tmp_path / "other.json"}
     with pytest.raises(SystemExit, match="error: --documents_file is of 3 records, --input_file "):
-        measure.main(parse(measure.define_flags, **given))
+        measure.main(parse(measure.MeasurementSettings, **given))
 
 
 def test_keras_starts_on_what_backend_names(tmp_path, monkeypatch):
@@ -82,8 +82,8 @@ def test_keras_starts_on_what_backend_names(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     unread = ("albert_config_file", "input_file", "output_dir", "documents_file")
     given = {"measures_file": tmp_path / "measures.json", "backend": "jax"}
-    values = parse(measure.define_flags, **dict.fromkeys(unread, "unread"), **given)
-    measure.write(values, lambda _: os.environ["KERAS_BACKEND"])
+    values = parse(measure.MeasurementSettings, **dict.fromkeys(unread, "unread"), **given)
+    measure.write(values, values.names(), lambda _: os.environ["KERAS_BACKEND"])
     assert json.loads((tmp_path / "measures.json").read_text()) == "jax"
 
 

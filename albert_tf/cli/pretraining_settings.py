@@ -1,0 +1,211 @@
+"""The settings of run_pretraining.py: the release's, with its defaults, and a few more."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, ClassVar
+
+from albert_tf import config
+from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
+from albert_tf.console import tf_config
+from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
+from albert_tf.generator.settings import MASKING, NgramSettings
+from albert_tf.records.masking import MaskingSettings, count_full_row
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.records.spec import RowFormat
+
+_RECORDS, _EVALUATION = "Records", "Evaluation"
+_RECIPES = config.shipped_recipes("pretraining")
+
+_records = functools.partial(setting, group=_RECORDS)
+_training = functools.partial(setting, group=TRAINING)
+_evaluation = functools.partial(setting, group=_EVALUATION)
+_masking = functools.partial(setting, group=MASKING)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(TrainingSettings, NgramSettings):
+    """The settings of run_pretraining.py."""
+
+    headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
+    recipes: ClassVar = _RECIPES
+
+    # --- the model, and where it lies -------------------------------------------------------
+
+    albert_config_file: str = with_default(TrainingSettings, "albert_config_file", REQUIRED)
+    output_dir: str = with_default(TrainingSettings, "output_dir", REQUIRED)
+    init_checkpoint: str | None = with_default(
+        TrainingSettings, "init_checkpoint", None, "By default weights are randomly initialised."
+    )
+    init_from_group0: bool = setting(
+        False,
+        "Fill the layer groups that init_checkpoint lacks with its group 0: for a config with a "
+        "larger num_hidden_groups.",
+        group=MODEL,
+    )
+    recipe: str | None = setting(
+        None,
+        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
+        f"One of {', '.join(_RECIPES)}.",
+        group=MODEL,
+        per_command=True,
+    )
+
+    # --- the records ------------------------------------------------------------------------
+
+    input_file: str = _records(
+        REQUIRED,
+        "TFRecord files of albert-create-pretraining-data: paths or glob patterns, separated by "
+        "commas.",
+    )
+    max_seq_length: int = _records(
+        512,
+        "Length of a row in tokens, with [CLS], [SEP] and padding; must be the length that the "
+        "records were made with. 512 is the paper's.",
+        interval=POSITIVE,
+    )
+    max_predictions_per_seq: int = _records(
+        20,
+        "Maximum number of masked tokens per row; must be the number that the records were made "
+        "with. 0 means the records' number or, with --masking=dynamic, the number that a full row "
+        "needs. 20 is the release's.",
+        interval=NATURAL,
+    )
+    max_examples_per_row: int = _records(
+        1,
+        "Maximum number of examples packed into a row; must be the number that the records were "
+        "made with. Above 1, batch sizes count rows. 1 means not packed.",
+        interval=POSITIVE,
+    )
+
+    # --- training ---------------------------------------------------------------------------
+
+    do_train: bool = with_default(TrainingSettings, "do_train", True)
+    num_train_steps: int = _training(
+        125000,
+        "Number of training steps, at the last of which the learning rate is 0. 125000 is the "
+        "paper's.",
+        interval=POSITIVE,
+    )
+    num_warmup_steps: int = _training(
+        3125,
+        "Number of steps during which the learning rate rises to its peak. 3125 is the paper's.",
+        interval=NATURAL,
+    )
+    start_warmup_step: int = _training(
+        0,
+        "Step at which the warm-up starts. Before it the learning rate is negative, as in the "
+        "release.",
+        interval=NATURAL,
+    )
+    poly_power: float = _training(
+        1.0,
+        "Exponent of the learning rate's polynomial decay. 1, the release's, is linear.",
+        interval="(0, inf)",
+    )
+    sentence_order_weight: float = _training(
+        1.0,
+        "Weight of the sentence-order loss, in the reported loss too. 1 is the paper's; 0 trains "
+        "masked LM alone: the pooler and the sentence-order head do not change.",
+        interval="[0, inf)",
+    )
+    optimizer: str = with_default(TrainingSettings, "optimizer", "lamb")
+    learning_rate: float = with_default(
+        TrainingSettings,
+        "learning_rate",
+        0.00176,
+        "0.00176 is the paper's for batches of 4096.",
+    )
+    train_batch_size: int = with_default(
+        TrainingSettings, "train_batch_size", 4096, "4096 is the release's."
+    )
+    save_checkpoints_steps: int = with_default(
+        TrainingSettings, "save_checkpoints_steps", 5000, "5000 is the release's."
+    )
+
+    # --- evaluation -------------------------------------------------------------------------
+
+    do_eval: bool = _evaluation(
+        False,
+        "Evaluate checkpoints on input_file, and keep the best one. Without --do_train, wait for "
+        "the checkpoints of a training run in another process, whose records may be others.",
+        per_command=True,
+    )
+    eval_batch_size: int = _evaluation(
+        64,
+        "Number of examples per evaluation step, over all devices. 64 is the release's.",
+        interval=POSITIVE,
+    )
+    max_eval_steps: int = _evaluation(
+        100, "Maximum number of evaluation steps. 100 is the release's.", interval=POSITIVE
+    )
+
+    # --- masks that are drawn during training -----------------------------------------------
+
+    masking: str | None = _masking(
+        None,
+        "static: use the masks in the records. dynamic: draw new masks each time an example is "
+        "fed, for records made by albert-create-pretraining-data --masking=dynamic. By default "
+        "static, as in the release, unless masked_lm_budget is set.",
+        choices=["static", "dynamic"],
+    )
+    masked_lm_budget: float = _masking(
+        0.0,
+        "Share of the tokens that dynamic masking masks, from 0 to 1; above 0 it implies "
+        "--masking=dynamic. 0 means the paper's 0.15.",
+        interval="[0, 1]",
+    )
+    ngram: int = with_default(NgramSettings, "ngram", 3, "Only with --masking=dynamic.")
+    favor_shorter_ngram: bool = with_default(
+        NgramSettings, "favor_shorter_ngram", True, "Only with --masking=dynamic."
+    )
+    do_whole_word_mask: bool = with_default(
+        NgramSettings, "do_whole_word_mask", True, "Only with --masking=dynamic."
+    )
+    do_permutation: bool = with_default(
+        NgramSettings, "do_permutation", False, "Only with --masking=dynamic."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.do_train and not self.do_eval:
+            raise ValueError("nothing to do: set `do_train` or `do_eval`")
+        if not self.do_train and tf_config.num_workers() > 1:
+            # The processes that train would take it for one of them.
+            raise ValueError(
+                "`do_eval` without `do_train` runs in a single process: unset TF_CONFIG"
+            )
+        if self.masking == "static" and self.masked_lm_budget:
+            raise ValueError(
+                f"`masked_lm_budget={self.masked_lm_budget}` draws masks during training, "
+                "`masking=static` uses those in the records: leave one of them out"
+            )
+        tpu = self.tpu_name or self.master or "local"
+        if self.has_dynamic_masks and self.use_tpu and tpu != "local":
+            raise ValueError(
+                f"`masking=dynamic` draws masks in this process, which the remote TPU {tpu!r} "
+                "can't call: run on the TPU VM itself without `tpu_name` and `master`, or use "
+                "records with masks"
+            )
+
+    @property
+    def has_dynamic_masks(self) -> bool:
+        """Whether masks are drawn during training."""
+        return self.masking == "dynamic" or (self.masking is None and self.masked_lm_budget > 0)
+
+    def mask_settings(self, row_format: RowFormat) -> MaskingSettings:
+        """Returns what dynamic masking masks: as the generator, but for `masked_lm_budget`."""
+        share = self.masked_lm_budget or MaskingSettings.masked_lm_prob
+        most = self.max_predictions_per_seq or count_full_row(share, row_format.max_seq_length)
+        return MaskingSettings(
+            vocab_size=row_format.vocab_size,
+            mask_id=row_format.mask_id,
+            masked_lm_prob=share,
+            max_predictions_per_seq=most,
+            ngram=self.ngram,
+            favor_shorter_ngram=self.favor_shorter_ngram,
+            do_whole_word_mask=self.do_whole_word_mask,
+            do_permutation=self.do_permutation,
+        )

@@ -1,0 +1,127 @@
+"""A run's directory: what a command takes from it, and what may not be there."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from albert_tf.cli.training_settings import TrainingSettings
+from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
+from albert_tf.conversion import layouts
+from albert_tf.storage import checkpoint, files
+from albert_tf.storage.run_record import find_run
+from albert_tf.training.devices import Devices
+
+AnySettings = TypeVar("AnySettings", bound=TrainingSettings)
+
+
+def follow_run(settings: AnySettings) -> AnySettings:
+    """Returns the settings of the run in `output_dir`, except those that were given now.
+
+    A training resumes a run only if it has a checkpoint; else it begins anew.
+    """
+    begins = settings.do_train and not checkpoint.latest(settings.output_dir)
+    run = None if begins else find_run(settings.output_dir)
+    return settings.following(run.settings) if run else settings
+
+
+def check_same_model(config: AlbertConfig, output_dir: str) -> None:
+    """Checks that the run in output_dir has the same config; dropout may change.
+
+    Raises:
+      ValueError: If it is another model's, even if the weights would fit.
+    """
+    stored = os.path.join(output_dir, CONFIG_FILE)
+    if not checkpoint.latest(output_dir) or not files.exists(stored):
+        return
+    before = AlbertConfig.from_json_file(stored)
+    changed = [
+        f"{name} {getattr(before, name)} before, {getattr(config, name)} now"
+        for name in config.differences(before, DROPOUT_FIELDS)
+    ]
+    if changed:
+        raise ValueError(
+            f"`output_dir` holds a run of another model ({'; '.join(changed)}): give another "
+            "directory, or the config that the run was started with"
+        )
+
+
+def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
+    """Raises ValueError if the model hasn't a position for each piece of a sequence."""
+    if max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"`max_seq_length` {max_seq_length} exceeds the config's max_position_embeddings "
+            f"({config.max_position_embeddings}): lower it to that"
+        )
+
+
+def check_fresh_or_own(output_dir: str) -> None:
+    """Checks that output_dir holds checkpoints of this run, or no model.
+
+    Raises:
+      ValueError: If it holds another model, whose files the run would replace or delete.
+    """
+    if checkpoint.latest(output_dir):
+        return
+    if lost := checkpoint.lost(output_dir):
+        raise ValueError(
+            f"`output_dir` {output_dir}: its file checkpoint lists {', '.join(lost)}, of which "
+            "none is there: copy one again, or remove that file to start afresh"
+        )
+    found = checkpoint.unlisted(output_dir)
+    try:
+        layouts.find(output_dir)
+        found = [output_dir]
+    except FileNotFoundError:
+        pass
+    except ValueError:  # Several models: one must be named.
+        found = found or [os.path.join(output_dir, "...")]
+    if found:
+        raise ValueError(
+            f"`output_dir` {output_dir} contains a model, but no run to resume: give another "
+            f"directory, and `init_checkpoint={found[0]}` to start from that model"
+        )
+
+
+def make_output_dir(path: str) -> None:
+    """Makes the output directory, and checks that it is writable.
+
+    Raises:
+      ValueError: If it can't be made or written to.
+    """
+    files.check_expanded(path)
+    try:
+        tf.io.gfile.makedirs(path)
+        # A training and its evaluation may begin at once.
+        files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
+    except tf.errors.OpError as error:
+        raise ValueError(f"`output_dir` {path} can't be written: {error.message}") from None
+
+
+def write_config(config: AlbertConfig, output_dir: str) -> None:
+    """Writes the config beside a run's checkpoints."""
+    files.replace(os.path.join(output_dir, CONFIG_FILE), config.to_json())
+
+
+def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
+    """Checks that all workers were given the same; every worker calls it.
+
+    Else they would train different models, or wait for each other for ever.
+
+    Args:
+      devices: The devices of this worker.
+      parts: What they must have in common, by name; plain JSON.
+
+    Raises:
+      ValueError: If they differ.
+    """
+    if devices.agree(sorted(parts.items())):
+        return
+    different = [f"`{name}`" for name, value in parts.items() if not devices.agree(value)]
+    raise ValueError(
+        f"the workers differ in {', '.join(different)}: give all the same files and flags"
+    )

@@ -1,0 +1,171 @@
+"""The settings that both training scripts share, with the same names and meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from albert_tf.cli import recipes
+from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
+
+# Group headings of --help.
+MODEL, TRAINING, SPEED, TPU = "Model and output", "Training", "Speed and memory", "TPU"
+BACKENDS = ("tensorflow", "jax")
+
+_model = functools.partial(setting, group=MODEL)
+_training = functools.partial(setting, group=TRAINING)
+_speed = functools.partial(setting, group=SPEED)
+_tpu = functools.partial(setting, group=TPU, per_command=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Settings):
+    """The settings of both training scripts; each has more, and some of its own defaults.
+
+    Attributes:
+      recipes: Paths of the script's recipes, which --recipe names.
+      same: Names of settings that say the same in another unit, such as steps and epochs.
+    """
+
+    recipes: ClassVar[Mapping[str, str]] = {}
+    same: ClassVar[Mapping[str, str]] = {}
+
+    # --- the model, and where it lies -------------------------------------------------------
+
+    albert_config_file: str | None = _model(
+        None,
+        "The model's config (sizes, activation, dropout rates): a JSON file, or a name such as "
+        "albert_base_v2.",
+    )
+    output_dir: str | None = _model(
+        None,
+        "Directory for checkpoints, results and TensorBoard files. An interrupted run resumes "
+        "from the newest checkpoint there, with the settings in its run.json unless others are "
+        "given.",
+        per_command=True,
+    )
+    init_checkpoint: str | None = _model(
+        None,
+        "Weights to start from if output_dir contains no checkpoint: a checkpoint prefix, file or "
+        "directory, in any layout that albert_tf.conversion reads, or hf://OWNER/NAME on the "
+        "Hugging Face Hub.",
+    )
+
+    # --- how it is trained ------------------------------------------------------------------
+
+    do_train: bool = _training(False, "Train the model.", per_command=True)
+    optimizer: str = _training(
+        "adamw",
+        "Optimizer. The release pre-trains with LAMB, which allows large batches, and fine-tunes "
+        "with AdamW.",
+        choices=["adamw", "lamb"],
+    )
+    learning_rate: float = _training(
+        5e-5,
+        "Peak learning rate: reached by linear warm-up, then decayed to 0 at the last step.",
+        interval="(0, inf)",
+    )
+    train_batch_size: int = _training(
+        32,
+        "Number of examples per training step, over all devices.",
+        interval=POSITIVE,
+    )
+    random_seed: int = _training(
+        12345,
+        "Seed for weight initialisation, example order, dropout and, in pre-training, dynamic "
+        "masks. The same seed repeats a run.",
+        interval="[0, 4294967295]",  # NumPy's.
+    )
+    save_checkpoints_steps: int = _training(
+        1000, "Number of training steps between checkpoints.", interval=POSITIVE
+    )
+    keep_checkpoint_max: int = _training(
+        5,
+        "Number of newest checkpoints to keep; 0 keeps all. The best one is always kept.",
+        interval=NATURAL,
+    )
+
+    # --- how the devices compute it ---------------------------------------------------------
+
+    backend: str | None = _speed(
+        None,
+        "Framework to train with; records and checkpoints are the same for both. By default the "
+        "one that KERAS_BACKEND names, else tensorflow.",
+        choices=BACKENDS,
+        per_command=True,
+    )
+    precision: str = _speed(
+        "float32",
+        "Data type of the computation. bfloat16 saves time and memory on GPUs and TPUs; weights "
+        "and optimizer state stay float32. The release computes in float32.",
+        choices=["float32", "bfloat16"],
+    )
+    jit_compile: bool = _speed(
+        False,
+        "Compile the training step with XLA. The first step then takes longer. Always done on a "
+        "TPU, and by JAX.",
+    )
+    recompute: bool = _speed(
+        False,
+        "Recompute each layer's activations in the backward pass instead of storing them: less "
+        "memory, more time.",
+    )
+    gradient_accumulation_steps: int = _speed(
+        1,
+        "Number of parts into which each device splits its share of a batch, to process them one "
+        "after the other. More parts need less memory; the result is the same but for dropout's "
+        "masks.",
+        interval=POSITIVE,
+    )
+    shard_optimizer_state: bool = _speed(
+        False,
+        "Keep on each device only its share of the optimizer's state, not all of it: less memory, "
+        "with --backend=jax on several devices.",
+        per_command=True,
+    )
+    iterations_per_loop: int = _speed(
+        1000,
+        "Maximum number of steps per on-device loop; the host logs and checks the loss between "
+        "loops. The default is the release's.",
+        interval=POSITIVE,
+    )
+
+    # --- a TPU ------------------------------------------------------------------------------
+
+    use_tpu: bool = _tpu(
+        False,
+        "Run on a TPU. If false, run on all GPUs of this machine, or on its CPU; TF_CONFIG adds "
+        "other machines.",
+    )
+    tpu_name: str | None = _tpu(
+        None,
+        "Name or gRPC address of the TPU. By default the one of the TPU VM that runs this script.",
+    )
+    tpu_zone: str | None = _tpu(
+        None, "Google Cloud zone of the TPU. By default this machine's own zone."
+    )
+    gcp_project: str | None = _tpu(
+        None, "Google Cloud project of the TPU. By default this machine's own."
+    )
+    master: str | None = _tpu(None, "gRPC address of the TPU; only used if tpu_name is not set.")
+    num_tpu_cores: int = _tpu(
+        8,
+        "Number of cores that the TPU must have; another number is an error. 8 is the release's.",
+        interval=POSITIVE,
+    )
+
+    def __post_init__(self) -> None:
+        if not self.output_dir:
+            raise ValueError("`output_dir` is empty: give a directory, or . for the current one")
+
+    @property
+    def dtype_policy(self) -> str:
+        """The Keras dtype policy that `precision` stands for."""
+        return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
+
+    @classmethod
+    def expand(cls, argv: Sequence[str]) -> Sequence[str]:
+        """Puts a recipe's flags before those of the command line."""
+        return recipes.expand(cls.recipes, argv, cls.same)

@@ -1,0 +1,336 @@
+"""A script's settings: one frozen dataclass, from which its flags and its --help are made.
+
+Each field is a flag; its type annotation says how it is parsed: bool, int, float, str, or
+tuple[str, ...] for a list separated by commas, each perhaps `| None`.
+
+Example:
+    >>> import dataclasses
+    >>> from albert_tf.console import settings
+    >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+    ... class CountSettings(settings.Settings):
+    ...     rows: int = settings.setting(7, "Number of rows.", interval=settings.POSITIVE)
+    >>> settings.parse(CountSettings, ["count.py", "--rows=11"])
+    CountSettings(rows=11)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import sys
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from absl import app, flags
+
+from albert_tf.console import errors
+
+# The default of a setting that must be given.
+REQUIRED = dataclasses.MISSING
+# Intervals of whole numbers, up to what TensorFlow's shapes and SentencePiece's settings hold.
+POSITIVE, NATURAL = "[1, 2147483647]", "[0, 2147483647]"
+_INT32_MAX = 2**31 - 1
+
+AnySettings = TypeVar("AnySettings", bound="Settings")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    group: str = "Settings",
+    interval: str | None = None,
+    choices: Collection[str] = (),
+    alias: str | None = None,
+    per_command: bool = False,
+) -> Any:
+    """Returns a field of a Settings class.
+
+    Args:
+      default: Its value if it isn't given; REQUIRED if it must be.
+      help: Sentences that say what it does, its unit, and the reason for its default.
+      group: The heading under which --help lists it.
+      interval: The numbers that are accepted, such as "(0, 1]" (0 < x <= 1); NaN never is. Without
+        one a whole number may be anything up to 2**31 - 1.
+      choices: The texts that are accepted; all if there are none.
+      alias: Another name of the flag.
+      per_command: Whether it belongs to a command, not to the run that it works on, so that a
+        later command doesn't take it from the run's record: what to do, and on which machine.
+    """
+    metadata = {
+        "help": help,
+        "group": group,
+        "interval": interval,
+        "choices": tuple(choices),
+        "alias": alias,
+        "per_command": per_command,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def with_default(base: type[Settings], name: str, default: Any, help: str = "") -> Any:
+    """Returns a base class's field with another default; `help` ends its help text."""
+    (found,) = (field for field in base.flags() if field.name == name)
+    text = f"{found.metadata['help']} {help}".rstrip()
+    return dataclasses.field(default=default, metadata={**found.metadata, "help": text})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a script: a subclass has them as fields.
+
+    Its `__post_init__` refuses contradictions by one-line ValueErrors that name fields in
+    backquotes; a script shows them as flags.
+
+    Attributes:
+      given: The names of the fields whose values were given, not left at their defaults.
+      headings: The groups of --help in their order; by default that of the fields.
+    """
+
+    given: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
+    headings: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def of(cls: type[AnySettings], **values: Any) -> AnySettings:
+        """Returns settings with values that count as given."""
+        return cls(**values, given=frozenset(values))
+
+    @classmethod
+    def flags(cls) -> list[dataclasses.Field]:
+        """Returns the fields that are flags."""
+        return [field for field in dataclasses.fields(cls) if "help" in field.metadata]
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Returns the names of the flags."""
+        return [field.name for field in cls.flags()]
+
+    @classmethod
+    def expand(cls, argv: Sequence[str]) -> Sequence[str]:
+        """Maps the given command line to the one to parse, as a recipe does."""
+        return argv
+
+    def record(self) -> dict[str, Any]:
+        """Returns the values as plain JSON, for `following`."""
+        values = {name: getattr(self, name) for name in self.names()}
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
+
+    def following(self: AnySettings, recorded: Mapping[str, Any]) -> AnySettings:
+        """Returns these settings with a run's recorded values in place of those not given.
+
+        Settings of the command, as opposed to the run (see `setting`), stay as they are.
+
+        Raises:
+          ValueError: If they contradict what was given.
+        """
+        of_the_run = {f.name for f in self.flags() if not f.metadata["per_command"]}
+        taken: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in recorded.items()
+            if name in of_the_run - self.given
+        }
+        return dataclasses.replace(self, **taken)
+
+
+def run_script(
+    cls: type[AnySettings], main: Callable[[AnySettings], None], doc: str | None
+) -> None:
+    """Runs a script with the process's command line.
+
+    Args:
+      cls: Its settings.
+      main: Does the script's work.
+      doc: Beginning of --help; the flags follow.
+    """
+    define_flags(cls, flags.FLAGS)
+    sys.modules["__main__"].__doc__ = doc  # --helpfull begins with it.
+    app.define_help_flags()
+    for name, short_name in (("help", "?"), ("helpshort", None)):
+        flag = _HelpFlag(name, short_name, lambda: help_text(cls, doc or ""))
+        flags.DEFINE_flag(flag, flags.FLAGS, app.__name__)
+    parsed = []
+
+    def parse_command_line(argv: Sequence[str]) -> list[str]:
+        parsed.append(parse(cls, argv, flags.FLAGS))
+        return list(argv[:1])
+
+    app.run(lambda _: main(parsed[0]), flags_parser=parse_command_line)
+
+
+def parse(
+    cls: type[AnySettings], argv: Sequence[str], values: flags.FlagValues | None = None
+) -> AnySettings:
+    """Parses a command line; an invalid one ends the process with one line and exit code 1.
+
+    Args:
+      cls: The settings.
+      argv: The command line, with the script's name first.
+      values: Flags, of which those of the settings are defined; by default new ones.
+    """
+    if values is None:
+        values = flags.FlagValues()
+        define_flags(cls, values)
+        flags.DEFINE_flag(flags.Flag(flags.ArgumentParser(), None, "flagfile", None, ""), values)
+    try:
+        rest = values(cls.expand(argv))
+        given = {f.name: values[f.name].value for f in cls.flags() if _is_given(f, values)}
+        missing = [f for f in cls.flags() if f.default is REQUIRED and given.get(f.name) is None]
+        if missing:
+            raise flags.Error("; ".join(f"--{field.name} must be given" for field in missing))
+    except UnicodeDecodeError as error:
+        sys.exit(
+            f"error: --flagfile {', '.join(_flag_files(argv))}, or a flag file that it names, is "
+            f"not {error.encoding} text ({error.reason}): save it as {error.encoding}"
+        )
+    except flags.Error as error:
+        text = "; ".join(str(error).splitlines())
+        sys.exit(f"error: {errors.printable(text)} (--help lists the flags)")
+    if len(rest) > 1:
+        text = errors.printable(" ".join(rest[1:]))
+        if rest[1].lower() in ("true", "false"):
+            text += f": write --FLAG={rest[1]}"
+        sys.exit(f"error: unexpected arguments: {text} (--help lists the flags)")
+    with errors.in_one_line(flags=cls.names()):
+        return cls.of(**{n: tuple(v) if isinstance(v, list) else v for n, v in given.items()})
+
+
+def _is_given(field: dataclasses.Field, values: flags.FlagValues) -> bool:
+    alias = field.metadata["alias"]
+    return bool(values[field.name].present or (alias and values[alias].present))
+
+
+def define_flags(cls: type[Settings], values: flags.FlagValues) -> None:
+    """Defines the settings' flags in `values`."""
+    types = typing.get_type_hints(cls)
+    for field in cls.flags():
+        kind = _kind(types[field.name])
+        default = None if field.default is REQUIRED else field.default
+        choices, interval = field.metadata["choices"], field.metadata["interval"]
+        # absl shows the defining module as the heading in its --helpfull.
+        more = {"flag_values": values, "module_name": field.metadata["group"]}
+        arguments = (field.name, default, field.metadata["help"])
+        if kind is bool:
+            flags.DEFINE_boolean(*arguments, **more)
+        elif kind is tuple:
+            flags.DEFINE_list(*arguments, **more)
+        elif choices:
+            flags.DEFINE_enum(field.name, default, choices, field.metadata["help"], **more)
+        elif kind is str:
+            flags.DEFINE_string(*arguments, **more)
+        else:
+            parser = _parser(kind, interval)
+            flags.DEFINE(parser, *arguments, serializer=flags.ArgumentSerializer(), **more)
+        if field.metadata["alias"]:
+            flags.DEFINE_alias(field.metadata["alias"], field.name, **more)
+
+
+def _kind(annotation: Any) -> type:
+    """Returns the type of a flag's values: bool, int, float, str or tuple."""
+    kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+    if typing.get_origin(annotation) is tuple:
+        return tuple
+    return _kind(kinds[0]) if kinds else annotation
+
+
+def _parser(kind: type, interval: str | None) -> flags.ArgumentParser:
+    if kind is int:
+        return _IntegerParser(interval or f"(-inf, {_INT32_MAX}]")
+    return _FloatParser(interval) if interval else flags.FloatParser()
+
+
+class _IntegerParser(flags.IntegerParser):
+    """Checks the maximum apart from the lower bound, so that each message names one of them."""
+
+    def __init__(self, interval: str) -> None:
+        low, high = (float(end) for end in interval[1:-1].split(","))
+        super().__init__(int(low) if low > -float("inf") else None)
+        self._maximum = high
+
+    def convert(self, argument: int | str) -> int:
+        value = super().convert(argument)
+        if value > self._maximum:
+            raise ValueError(f"more than the maximum, {int(self._maximum):,}")
+        return value
+
+
+class _FloatParser(flags.FloatParser):
+    """Checks an interval: absl's own bounds are inclusive, and accept NaN."""
+
+    def __init__(self, interval: str) -> None:
+        super().__init__()
+        self._low, self._high = map(float, interval[1:-1].split(","))
+        self._low_is_open, self._high_is_open = interval[0] == "(", interval[-1] == ")"
+        self.syntactic_help = f"a number in {interval}"
+
+    def is_outside_bounds(self, val: float) -> bool:
+        above = self._low < val or (val == self._low and not self._low_is_open)
+        below = val < self._high or (val == self._high and not self._high_is_open)
+        return not (above and below)
+
+
+class _HelpFlag(flags.BooleanFlag):
+    """--help prints the script's own flags in their groups; absl's lists them in one column."""
+
+    def __init__(self, name: str, short_name: str | None, text: Callable[[], str]) -> None:
+        super().__init__(name, False, "show this help", short_name, allow_override=True)
+        self._text = text
+
+    def parse(self, argument: Any) -> None:
+        if self._parse(argument):
+            errors.print_to_reader(self._text())
+            sys.exit(1)  # absl's own exit code.
+
+
+def help_text(cls: type[Settings], doc: str) -> str:
+    """Returns what --help shows: what the script does, and its flags in groups."""
+    values = flags.FlagValues()
+    define_flags(cls, values)
+    fields = cls.flags()
+    found = dict.fromkeys([*cls.headings, *(field.metadata["group"] for field in fields)])
+    lines = [doc.rstrip()]
+    for heading in found:
+        lines.append(f"\n{heading}:")
+        for field in fields:
+            if field.metadata["group"] == heading:
+                lines += _help_of(field, values[field.name])
+    return "\n".join([*lines, "\nTry --helpfull to get a list of all flags."])
+
+
+def _help_of(field: dataclasses.Field, flag: flags.Flag) -> list[str]:
+    name = f"--[no]{field.name}" if flag.boolean else f"--{field.name}"
+    alias, choices = field.metadata["alias"], field.metadata["choices"]
+    text = field.metadata["help"] + (f" Also --{alias}." if alias else "")
+    notes = []
+    if field.default is REQUIRED:
+        notes.append("must be given")
+    elif flag.default is not None:
+        notes.append(f"default: {flag.default_as_str[1:-1]}")
+    if choices:
+        notes.append(f"one of {', '.join(choices)}")
+    elif flag.parser.syntactic_help and flag.parser.syntactic_help != "a number":
+        notes.append(flag.parser.syntactic_help)
+    lines = [f"{name}: {text}", *([f"({'; '.join(notes)})"] if notes else [])]
+    return [
+        flags.text_wrap(line, indent="    ", firstline_indent="    " if i else "  ")
+        for i, line in enumerate(lines)
+    ]
+
+
+def _flag_files(argv: Sequence[str]) -> list[str]:
+    following = dict(zip(argv, argv[1:], strict=False))
+    found = (re.fullmatch("--?flagfile(?:=(.*))?", arg) for arg in argv)
+    return [match[1] or following.get(match[0], "") for match in found if match]
+
+
+def program(module: str) -> str:
+    """Returns a usage line's name for the program that runs a module: a command, or python -m."""
+    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    return command if command.startswith("albert-") else f"python -m {module}"
+
+
+def command_line() -> str:
+    """Returns the process's command line, as typed in a shell."""
+    return shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
