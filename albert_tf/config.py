@@ -94,6 +94,14 @@ class AlbertConfig:
 
     Source: albert/modeling.py, AlbertConfig; paper section 3.1 and table 4.
     Differs: unknown keys are rejected; `parameter_sharing` is new.
+
+    Example:
+      >>> config = AlbertConfig.from_json_file("albert_base_v2")
+      >>> config.num_hidden_layers, config.num_hidden_groups, config.hidden_size
+      (12, 1, 768)
+      >>> tiny = AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> AlbertConfig.from_dict(tiny.to_dict()) == tiny
+      True
     """
 
     vocab_size: int

@@ -122,6 +122,15 @@ def load_weights(
 
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
     Differs: the release loads what happens to match and says nothing about the rest.
+
+    Example:
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> albert_tf.AlbertForPreTraining(config).save("pretrained.keras")
+      >>> classifier = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+      >>> report = albert_tf.load_weights(classifier, "pretrained.keras")
+      >>> len(report.missing)  # The new head.
+      2
     """
     path = hub.local(path)
     layout = layouts.find(path)

@@ -86,6 +86,13 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       FileNotFoundError: If there is no such path, or no config in it.
       ValueError: If the config is not an ALBERT's, not valid, or of a model larger than the
         weights.
+
+    Example:
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> albert_tf.AlbertModel(config).save("model.keras")
+      >>> albert_tf.load_config("model.keras") == config
+      True
     """
     path = hub.local(path)
     config = find(path).read_config(path)

@@ -312,6 +312,15 @@ class AlbertModel(ConfiguredModel):
     Args: see ConfiguredModel.
 
     Source: albert/modeling.py, AlbertModel.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertModel(config)
+      >>> outputs = model({"input_ids": np.array([[2, 7, 8, 3]])})
+      >>> tuple(outputs["sequence_output"].shape), tuple(outputs["pooled_output"].shape)
+      ((1, 4, 12), (1, 12))
     """
 
     output_spec = encoder_spec

@@ -104,6 +104,14 @@ class Encoder(layers.AlbertLayer):
       **kwargs: Passed to keras.layers.Layer.
 
     Source: albert/modeling.py, transformer_model.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> encoder = Encoder(config)
+      >>> mask, cls_position = ops.ones([1, 4]), ops.zeros([1, 1], "int32")
+      >>> outputs, at_cls = encoder(ops.ones([1, 4, 5]), mask, cls_position)
+      >>> len(outputs), tuple(outputs[-1].shape), tuple(at_cls.shape)
+      (12, (1, 4, 12), (1, 1, 12))
     """
 
     def __init__(self, config: AlbertConfig, recompute: bool = False, **kwargs: Any) -> None:

@@ -125,6 +125,14 @@ class AlbertForSequenceClassification(ClassifierModel):
       release's.
 
     Source: classifier_utils.py, create_model.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+      >>> tuple(model({"input_ids": np.array([[2, 7, 8, 3]])}).shape)
+      (1, 2)
     """
 
     output_spec = albert.text_classes_spec
@@ -148,6 +156,15 @@ class AlbertForMultipleChoice(FineTunedModel):
     Args: see FineTunedModel; the dropout acts on the pooled vector.
 
     Source: race_utils.py, create_model.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForMultipleChoice(config)
+      >>> choices = np.array([[[2, 7, 3, 8, 3], [2, 7, 3, 9, 3], [2, 7, 3, 5, 3]]])
+      >>> tuple(model({"input_ids": choices}).shape)
+      (1, 3)
     """
 
     input_rank = 3
@@ -190,6 +207,15 @@ class AlbertForQuestionAnswering(FineTunedModel):
     Args: see FineTunedModel; dropout is 0 by default because the release's head has none.
 
     Source: squad_utils.py, create_v1_model.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForQuestionAnswering(config)
+      >>> outputs = model({"input_ids": np.array([[2, 7, 3, 8, 9, 3]])})
+      >>> tuple(outputs["start_logits"].shape), tuple(outputs["end_logits"].shape)
+      ((1, 6), (1, 6))
     """
 
     reads_pooler = False
@@ -240,6 +266,16 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
 
     Source: squad_utils.py, create_v2_model.
     Differs: the release conditions on the true start in training; here, whenever it is given.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=2, end_n_top=3)
+      >>> ids, p_mask = np.array([[2, 7, 3, 8, 9, 3]]), np.array([[0, 1, 1, 0, 0, 1]])
+      >>> outputs = model({"input_ids": ids, "p_mask": p_mask})
+      >>> tuple(outputs["cls_logits"].shape), tuple(outputs["end_top_index"].shape)
+      ((1,), (1, 6))
     """
 
     reads_pooler = False
@@ -315,6 +351,14 @@ class AlbertForTokenClassification(ClassifierModel):
     Args: see ClassifierModel; the dropout acts on each position's vector.
 
     Differs: the release has no such model; its head is that of AlbertForSequenceClassification.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForTokenClassification(config, num_labels=5)
+      >>> tuple(model({"input_ids": np.array([[2, 7, 8, 3]])}).shape)
+      (1, 4, 5)
     """
 
     output_spec = albert.piece_classes_spec

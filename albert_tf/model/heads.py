@@ -23,6 +23,12 @@ class MaskedLMHead(layers.AlbertLayer):
     a bias for each piece.
 
     Source: run_pretraining.py, get_masked_lm_output.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> word_embeddings = ops.ones([31, 5])
+      >>> tuple(MaskedLMHead(config)(ops.ones([1, 2, 12]), word_embeddings).shape)
+      (1, 2, 31)
     """
 
     @property
@@ -62,6 +68,11 @@ class SentenceOrderHead(layers.AlbertLayer):
     """Classifies two segments as in order (0) or swapped (1).
 
     Source: run_pretraining.py, get_sentence_order_output.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> tuple(SentenceOrderHead(config)(ops.ones([1, 12])).shape)
+      (1, 2)
     """
 
     @property
@@ -91,6 +102,11 @@ class ClassifierHead(layers.AlbertLayer):
       **kwargs: Passed to keras.layers.Layer.
 
     Source: classifier_utils.py, race_utils.py and squad_utils.py (v1), create_model.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> tuple(ClassifierHead(config, num_outputs=3, dropout_prob=0.1)(ops.ones([1, 12])).shape)
+      (1, 3)
     """
 
     def __init__(
@@ -132,6 +148,16 @@ class AlbertForPreTraining(ConfiguredModel):
     - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), class 1 = swapped.
 
     Args: see ConfiguredModel.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForPreTraining(config)
+      >>> ids, positions = np.array([[2, 4, 8, 3]]), np.array([[1]])  # 4 is [MASK].
+      >>> outputs = model({"input_ids": ids, "masked_lm_positions": positions})
+      >>> tuple(outputs["masked_lm_logits"].shape), tuple(outputs["sentence_order_logits"].shape)
+      ((1, 1, 31), (1, 2))
     """
 
     output_spec = albert.pretraining_outputs_spec
@@ -194,6 +220,12 @@ class ConditionalSpanHead(layers.AlbertLayer):
     """Scores where an answer starts, and where it ends if it starts at a given position.
 
     Source: squad_utils.py, create_v2_model.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> head = ConditionalSpanHead(config)
+      >>> tuple(head(ops.ones([1, 4, 12]), p_mask=ops.zeros([1, 4])).shape)
+      (1, 4)
     """
 
     @property
@@ -258,6 +290,12 @@ class AnswerabilityHead(layers.AlbertLayer):
       **kwargs: Passed to keras.layers.Layer.
 
     Source: squad_utils.py, create_v2_model.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> head = AnswerabilityHead(config, dropout_prob=0.1)
+      >>> tuple(head(ops.ones([1, 4, 12]), start_logits=ops.zeros([1, 4])).shape)
+      (1,)
     """
 
     def __init__(self, config: AlbertConfig, dropout_prob: float, **kwargs: Any) -> None:

@@ -301,6 +301,13 @@ class Embeddings(AlbertLayer):
     """Sums the word, token-type and position embeddings and normalises them.
 
     Source: albert/modeling.py, embedding_lookup and embedding_postprocessor.
+
+    Example:
+      >>> import numpy as np
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> ids = np.array([[2, 7, 8, 3]])
+      >>> tuple(Embeddings(config)(ids, segment_ids=np.zeros_like(ids)).shape)
+      (1, 4, 5)
     """
 
     @property
@@ -398,6 +405,14 @@ class SelfAttention(Sublayer):
     The encoder calls it many times per forward pass, with weights that it `read` once.
 
     Source: albert/modeling.py, attention_layer and attention_ffn_block.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> layer = SelfAttention(config)
+      >>> layer.build()
+      >>> x, masked_scores = ops.ones([1, 4, 12]), ops.zeros([1, 1, 1, 4])
+      >>> tuple(layer(x, layer.read(), masked_scores).shape)
+      (1, 4, 12)
     """
 
     def build(self, input_shape: object = None) -> None:
@@ -486,6 +501,13 @@ class FeedForward(Sublayer):
     Used like SelfAttention: `read` once, called many times.
 
     Source: albert/modeling.py, attention_ffn_block.
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> layer = FeedForward(config)
+      >>> layer.build()
+      >>> tuple(layer(ops.ones([1, 4, 12]), layer.read()).shape)
+      (1, 4, 12)
     """
 
     def build(self, input_shape: object = None) -> None:
@@ -525,7 +547,13 @@ class FeedForward(Sublayer):
 
 
 class Pooler(AlbertLayer):
-    """Summarises an example: dense and tanh over the vector of its [CLS]."""
+    """Summarises an example: dense and tanh over the vector of its [CLS].
+
+    Example:
+      >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
+      >>> tuple(Pooler(config)(ops.ones([1, 12])).shape)
+      (1, 12)
+    """
 
     def build(self, input_shape: object = None) -> None:
         """Creates the kernel `<float32>[H, H]` and the bias `<float32>[H]`."""

@@ -20,7 +20,7 @@ def export_saved_model(
     directory: str | os.PathLike[str],
     **options: Any,
 ) -> None:
-    """Writes a SavedModel that takes raw text; `albert-predict --model=directory` answers with it.
+    r"""Writes a SavedModel that takes raw text; `albert-predict --model=directory` answers with it.
 
     Args:
       model: One of our models with a head, or of a subclass.
@@ -36,6 +36,23 @@ def export_saved_model(
       ValueError: If Keras is not on TensorFlow, the directory holds something, the model is of
         another class, `preprocess` has labels but the model does regression, or an option or the
         vocabulary doesn't fit.
+
+    Example:
+      >>> import pathlib
+      >>> import albert_tf
+      >>> import tensorflow as tf
+      >>> from albert_tf.text.vocabulary import Vocabulary
+      >>> words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nfilm"
+      >>> _ = pathlib.Path("vocab.txt").write_text(words)
+      >>> vocabulary = Vocabulary.read("vocab.txt", is_word_piece=True)
+      >>> preprocess = albert_tf.Preprocessor(vocabulary, max_seq_length=8, labels=("bad", "good"))
+      >>> size = {"vocab_size": 8, "hidden_size": 12, "num_attention_heads": 3}
+      >>> config = albert_tf.AlbertConfig(**size, num_hidden_layers=1)
+      >>> model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+      >>> albert_tf.export_saved_model(model, preprocess, "served")
+      >>> served = tf.saved_model.load("served").signatures["serving_default"]
+      >>> served(text=tf.constant(["good film"]))["labels"].numpy().tolist()
+      [[b'bad', b'good']]
     """
     backend = keras.backend.backend()
     if backend != "tensorflow":

@@ -291,7 +291,7 @@ Row = dict[str, np.ndarray]
 
 
 class Preprocessor:
-    """Turns raw texts into a model's inputs, as `run_finetune.py` does.
+    r"""Turns raw texts into a model's inputs, as `run_finetune.py` does.
 
     Args:
       vocabulary: The model's vocabulary.
@@ -305,6 +305,16 @@ class Preprocessor:
     Raises:
       ValueError: If `max_seq_length` is less than 4, two labels are the same, one is missing, or
         they are a dictionary.
+
+    Example:
+      >>> import pathlib
+      >>> from albert_tf.text.vocabulary import Vocabulary
+      >>> words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nfilm"
+      >>> _ = pathlib.Path("vocab.txt").write_text(words)
+      >>> vocabulary = Vocabulary.read("vocab.txt", is_word_piece=True)
+      >>> preprocess = Preprocessor(vocabulary, max_seq_length=8, labels=("bad", "good"))
+      >>> preprocess(["good film", "bad"])["input_ids"].tolist()
+      [[2, 5, 7, 3], [2, 6, 3, 0]]
     """
 
     def __init__(

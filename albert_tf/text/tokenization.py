@@ -24,7 +24,7 @@ LONGEST_WORD = 1 << 16
 
 
 class Tokenizer:
-    """Turns text into the pieces and ids that an ALBERT model was trained on, and ids back.
+    r"""Turns text into the pieces and ids that an ALBERT model was trained on, and ids back.
 
     Args:
       spm_model_file: A SentencePiece model, as in the English releases.
@@ -46,6 +46,16 @@ class Tokenizer:
     Source: tokenization.py, FullTokenizer.
     Differs: the release prefers `spm_model_file` if both are given; and with WordPiece it raises a
     KeyError for a token outside the vocabulary, where we return `unk_id`.
+
+    Example:
+      >>> import pathlib
+      >>> vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##real\nit"
+      >>> _ = pathlib.Path("vocab.txt").write_text(vocabulary)
+      >>> tokenizer = Tokenizer(vocab_file="vocab.txt")
+      >>> tokenizer("Unreal it")
+      [5, 6, 7]
+      >>> tokenizer.decode([2, 5, 6, 7, 3])
+      'unreal it'
     """
 
     def __init__(

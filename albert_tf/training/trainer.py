@@ -208,6 +208,25 @@ class Trainer:
 
     Raises:
       ValueError: If the optimizer would sum gradients over replicas a second time.
+
+    Example:
+      >>> import os
+      >>> import tensorflow as tf
+      >>> from albert_tf.config import AlbertConfig
+      >>> from albert_tf.tasks.pretraining import PretrainingTask
+      >>> from albert_tf.training.optimizers import create_optimizer
+      >>> from albert_tf.training.tensorflow_devices import TensorFlowDevices
+      >>> config = AlbertConfig(31, hidden_size=12, num_attention_heads=3)
+      >>> devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+      >>> optimizer = lambda: create_optimizer(1e-3, 10, 0, sum_over_replicas=False)
+      >>> os.mkdir("out")
+      >>> trainer = Trainer(PretrainingTask(config), devices, "out", optimizer)
+      >>> trainer.initialise()  # Nothing to resume from.
+      False
+      >>> trainer.save(keep_max=1)
+      >>> trainer.wait_until_saved()
+      >>> "model.ckpt-0.index" in os.listdir("out")
+      True
     """
 
     def __init__(
