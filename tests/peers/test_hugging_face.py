@@ -11,8 +11,12 @@ from safetensors.numpy import load_file
 import albert_tf
 from albert_tf.conversion import bundles
 from albert_tf.conversion.convert import convert
+from albert_tf.conversion.stored import Stored
+from albert_tf.inspection import attention, similarity
+from albert_tf.inspection import models as inspection_models
 from albert_tf.tasks import span_model
 from tests import goldens, tiny, tolerances
+from tests.inspection.test_similarity import expected_of, rows_of
 from tests.peers import models
 from tests.tiny import randomise
 
@@ -233,3 +237,30 @@ def test_tokens_there(hugging_face, golden, tmp_path):
     texts = ["In the beginning God created the heaven", "Café, naïve: Ünïcode!", ""]
     expected = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
     assert hugging_face("tokenize", directory=tmp_path / "theirs", texts=texts)["ids"] == expected
+
+
+@pytest.mark.parametrize("name", ["one_group", "groups2"])
+def test_states_and_attention_of_their_model(name, hugging_face, tmp_path):
+    config, folder = models.CONFIGS[name], tmp_path / "theirs"
+    hugging_face(
+        "save",
+        architecture="AlbertForPreTraining",
+        config=their_config(config),
+        directory=folder,
+        seed=3,
+    )
+    features = models.inputs(config)
+    names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    theirs = {names.get(n, n): x for n, x in features.items() if n != "masked_lm_positions"}
+    np.savez(tmp_path / "in.npz", **theirs)
+    hugging_face("look", directory=folder, inputs=tmp_path / "in.npz", outputs=tmp_path / "out.npz")
+    model = inspection_models.load_encoder(Stored(str(folder)))
+    states = np.stack(inspection_models.layer_states(model, features))
+    with np.load(tmp_path / "out.npz") as found:
+        assert_close(states, found["hidden_states"][: len(states)], "states")
+        assert_close(attention.probabilities(model, features), found["attentions"], "attention")
+        expected = expected_of(
+            found["hidden_states"][: len(states)].astype(np.float64), features["input_mask"]
+        )
+    distances = similarity.measure(model, rows_of(features))
+    np.testing.assert_allclose(distances, expected, rtol=0, atol=tolerances.INSPECTED)

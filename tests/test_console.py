@@ -1,14 +1,22 @@
+"""How a script starts and ends: its errors, what TensorFlow's C++ writes, where processes meet.
+
+What TensorFlow writes during a whole command is in test_wheel.py.
+"""
+
 from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
 from absl import flags, logging
 
 from albert_tf.cli.pretraining_settings import PretrainingSettings
-from albert_tf.console import errors
+from albert_tf.console import errors, quiet, tf_config
 from albert_tf.generator import flags as generator_flags
 from albert_tf.generator import sentencepiece
 
@@ -168,3 +176,123 @@ def test_a_reader_that_has_gone_ends_the_process_quietly(monkeypatch):
         monkeypatch.setattr("sys.stdout", gone)
         with pytest.raises(SystemExit, match="^1$"):
             errors.print_to_reader("text")
+
+
+# Of TensorFlow 2.21 and 2.20, each on a machine without a GPU.
+NOTES = b"""\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795347721.637399   29700 port.cc:153] oneDNN custom operations are on. You may see
+2026-11-22 11:42:01.714995: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow
+To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow
+INFO: Created TensorFlow Lite XNNPACK delegate for CPU.
+"""
+NO_DEVICE = (
+    b"E0000 00:00:1795347939.406323    1693 cuda_platform.cc:52] failed call to cuInit: INTER\n"
+)
+OTHERS = b"""\
+W0000 00:00:1795347939.406323    1693 gpu_device.cc:2342] Cannot dlopen some GPU libraries.
+E0000 00:00:1795347939.406323    1693 cuda_dnn.cc:8310] No place
+DeprecationWarning: it is INFO that I0000 is
+Traceback (most recent call last):
+"""
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_notes_are_left_out_and_nothing_else(monkeypatch, has_gpu):
+    monkeypatch.setattr(quiet, "_has_gpu", lambda: has_gpu)
+    first, second = NOTES.splitlines(keepends=True)[:2], NOTES.splitlines(keepends=True)[2:]
+    written = b"".join([*first, OTHERS, NO_DEVICE, *second, b"half a line"])
+    kept = NO_DEVICE if has_gpu else b""
+    assert quiet.without_notes(written) == OTHERS + kept + b"half a line"
+
+
+def test_what_is_held_back_comes_even_after_an_error(capfd):
+    with pytest.raises(ImportError), quiet.filtered_stderr():
+        os.write(2, NOTES + OTHERS)
+        assert capfd.readouterr().err == ""
+        raise ImportError
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == OTHERS.decode() + "after\n"
+
+
+def test_a_tensorflow_that_is_imported_is_left_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", sys)
+    settings = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
+    for name in settings:
+        monkeypatch.delenv(name, raising=False)
+    quiet.import_tensorflow()
+    assert not set(settings) & set(os.environ)
+
+
+@pytest.mark.parametrize(("chosen", "found"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
+def test_onednn_is_on_unless_the_user_says_otherwise(tmp_path, chosen, found):
+    """Without AVX-512 TensorFlow would leave it off."""
+    package = "import os, types; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
+    package += "config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind])\n"
+    (tmp_path / "tensorflow.py").write_text(package)
+    code = "from albert_tf import quiet; quiet.import_tensorflow()"
+    unset = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**unset, **chosen, "PYTHONPATH": path},
+    )
+    assert done.stdout == f"{found}\n"
+
+
+def test_a_backend_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflou")
+    with pytest.raises(SystemExit, match="^error: KERAS_BACKEND is 'tensorflou', but .*: unset it"):
+        quiet.import_tensorflow()
+    monkeypatch.setenv("KERAS_BACKEND", "")  # Keras takes its own default.
+    quiet.import_tensorflow()
+
+
+@pytest.fixture
+def address(monkeypatch):
+    """Returns a free address, and how to make this process one of the two that know it."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+
+    def join(index: int) -> None:
+        workers = [f"localhost:{port}", "localhost:1"]
+        task = {"type": "worker", "index": index}
+        config = {"cluster": {"worker": workers}, "task": task}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+    return ("localhost", port), join
+
+
+def test_the_first_listens(address):
+    place, join = address
+    join(0)
+    tf_config.check_first_address()
+    with (
+        socket.create_server(place),
+        pytest.raises(
+            ValueError, match=f"TF_CONFIG: .*can't listen at localhost:{place[1]} .*in u"
+        ),
+    ):
+        tf_config.check_first_address()
+
+
+@pytest.mark.parametrize("first", ["a", "a:70000"])
+def test_an_address_without_a_valid_port(first, monkeypatch):
+    config = {"cluster": {"worker": [first, "b"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError, match="must be host:port, not a"):
+        tf_config.check_first_address()
+
+
+def test_the_others_reach_it(address, monkeypatch):
+    place, join = address
+    join(1)
+    with socket.create_server(place):
+        tf_config.check_first_address()
+    monkeypatch.setattr(tf_config, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(tf_config.time, "sleep", lambda seconds: None)
+    with pytest.raises(ValueError, match=f"the first process can't be reached at .*:{place[1]} "):
+        tf_config.check_first_address()

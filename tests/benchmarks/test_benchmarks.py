@@ -1,0 +1,66 @@
+"""Benchmarks, as small as they get: they run. Can't see: what a real model, disk or GPU takes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.model import encoder
+from tests import pretraining_runs as runs
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONTESTANTS = {"albert_tf": ("jax",), "Hugging Face": ("torch", "transformers")}
+
+
+def test_a_line_for_each_model(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    main = importlib.import_module("checkpoints").main
+    main(["--models", "tiny", "--rounds", "2", "--directory", str(tmp_path)])
+    title, row = capsys.readouterr().out.splitlines()
+    assert title.split() == ["MB", "copied", "written", "written", "/", "copied"]
+    megabytes, copied, written, ratio = map(float, re.findall(r"[\d.]+", row))
+    assert megabytes > 1 and copied < written and ratio > 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["loop", "unrolled"])
+def test_a_trace_takes_time(monkeypatch, tmp_path, form):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    depth, base_model = map(importlib.import_module, ("depth", "base_model"))
+    config = runs.write_config(tmp_path / "tiny.json", max_position_embeddings=128)
+    monkeypatch.setattr(base_model, "CONFIG_FILE", config)
+    for name in ("unroll", "loop"):
+        monkeypatch.setattr(encoder, name, getattr(encoder, name))
+    step, seconds = depth._make_step(2, form, recompute=False, jit_compile=False)
+    # It is printed in tenths.
+    assert seconds > 0.05
+    assert step().numpy().size
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_a_contestant_makes_steps(name):
+    missing = [package for package in CONTESTANTS[name] if not importlib.util.find_spec(package)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    arguments = ["--models", "tiny", "--shapes", "2x16x3", "--steps", "1", "--only", name]
+    run = subprocess.run(
+        [sys.executable, "gpu.py", *arguments],
+        cwd=ROOT / "benchmarks",
+        env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    title, row = run.stdout.splitlines()
+    assert "tokens/s" in title
+    rate = re.match(rf"tiny +2x16x3 +{name}\D*[\d.]+ +(\d+)", row)
+    assert int(rate[1]) > 0
