@@ -24,7 +24,7 @@ from albert_tf.cli import (
 )
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors
-from albert_tf.storage import checkpoint, eval_results, files
+from albert_tf.storage import checkpoint, files
 from albert_tf.tasks import feature_table
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
@@ -175,9 +175,6 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     if values.export_dir:
         finetune_export.check(values, task, words)
     teacher = _teacher(values, task) if values.teacher else None
-    chooses = values.do_eval and not finetune_records.is_borrowed(values)
-    if chooses and checkpoint.latest(values.output_dir):
-        eval_results.check_key_metric(values.output_dir, task.key_metric)
     examples = read_splits(values, read)
     if values.class_weights:
         finetune_tasks.weigh_classes(values, task, examples["train"])

@@ -1,24 +1,47 @@
 """What evaluation leaves in a directory: the metrics of each checkpoint, and which is the best.
 
-eval_results.txt has a block of lines for each checkpoint, best_trial.txt a line for the best.
+eval_results.jsonl has a line for each evaluation of a checkpoint; all decisions are made by it.
+eval_results.txt and best_trial.txt say the same as the release does, and are only written.
+
+Example:
+    >>> add(".", Evaluation(2, "f1", {"f1": 0.5}, is_best=True), ["f1 = 0.5"])
+    >>> add(".", Evaluation(4, "f1", {"f1": 0.25}), ["f1 = 0.25"])
+    >>> Trial.read(".")
+    Trial(last_step=4, best_step=2, best_value=0.5)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from albert_tf.storage import checkpoint, files
+from albert_tf.storage.text_files import json_lines, json_member
 
-RESULTS_FILE = "eval_results.txt"
-TRIAL_FILE = "best_trial.txt"
+RECORD_FILE = "eval_results.jsonl"
+RESULTS_FILE, TRIAL_FILE = "eval_results.txt", "best_trial.txt"
+FILES = (RECORD_FILE, RESULTS_FILE, TRIAL_FILE)
 _RULE = "=" * 50 + "\n"
-_STEP = "global_step"
-# The line with the key metric of the best checkpoint so far.
-BEST = "best"
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """An evaluation of a checkpoint.
+
+    Attributes:
+      step: The checkpoint's.
+      key_metric: The metric by which checkpoints were compared.
+      metrics: All metrics, by name.
+      is_best: Whether it was the best so far, and became model.ckpt-best.
+    """
+
+    step: int
+    key_metric: str
+    metrics: Mapping[str, float]
+    is_best: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,61 +59,92 @@ class Trial:
     best_value: float = -1.0
 
     @classmethod
-    def read(cls, directory: str) -> Trial:
-        """Reads best_trial.txt; without one, nothing is known.
+    def read(cls, directory: str, key_metric: str | None = None) -> Trial:
+        """Returns what is known; without evaluations nothing is.
 
-        Raises:
-          ValueError: If the file is not a valid best_trial.txt.
+        Args:
+          directory: The directory.
+          key_metric: The metric to compare by; by default that of the last evaluation.
         """
-        path = os.path.join(directory, TRIAL_FILE)
-        if not files.exists(path):
+        return cls._of(read_all(directory), key_metric)
+
+    @classmethod
+    def _of(cls, evaluations: Sequence[Evaluation], key_metric: str | None = None) -> Trial:
+        if not evaluations:
             return cls()
-        content = files.read_bytes(path)
-        try:
-            last_step, best_step, best_value = content.decode().split(":")
-            return cls(int(last_step), int(best_step), _finite(best_value))
-        except ValueError:
-            raise ValueError(
-                f"{path} must be <step>:<best step>:<best value>, not {content!r}: correct it, or "
-                "remove the file to let the next best checkpoint replace "
-                f"{checkpoint.BASENAME}-best"
-            ) from None
+        last = evaluations[-1]
+        best = next((each for each in reversed(evaluations) if each.is_best), None)
+        if best is None:
+            return cls(last.step)
+        value = best.metrics.get(key_metric or last.key_metric, math.nan)
+        return cls(last.step, best.step, float(value))
 
     def is_beaten(self, value: float, key_metric: str) -> bool:
         """Whether a value of the key metric is better than the best: larger, or a smaller loss."""
-        if self.best_step < 0:
+        if self.best_step < 0 or math.isnan(self.best_value):
             return math.isfinite(value)
         is_loss = key_metric.endswith("loss")
         return value < self.best_value if is_loss else value > self.best_value
 
-    def write(self, directory: str) -> None:
-        """Writes best_trial.txt."""
-        text = f"{self.last_step}:{self.best_step}:{self.best_value}"
-        files.replace(os.path.join(directory, TRIAL_FILE), text)
 
+def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
+    """Adds an evaluation to a directory's files.
 
-def append(path: str, lines: Sequence[str]) -> None:
-    """Appends the metrics of a checkpoint to a file.
+    The line of eval_results.jsonl is written last and at once: a run killed before it evaluates
+    the checkpoint again, and one killed after it never does.
 
-    If the file ends with metrics of the same step, they are replaced: a killed run left them.
+    Args:
+      directory: The directory.
+      evaluation: The evaluation.
+      lines: What eval_results.txt says about it.
     """
-    blocks = [block for block in _blocks(path) if block]
-    step = [line for line in lines if line.startswith(f"{_STEP} = ")]
-    last = blocks[-1].splitlines() if blocks else []
-    # Earlier versions wrote those of pre-training as one block.
-    if step and [line for line in last if line.startswith(f"{_STEP} = ")] == step:
+    evaluations = [*read_all(directory), evaluation]
+    trial = Trial._of(evaluations)
+    append_text(os.path.join(directory, RESULTS_FILE), lines)
+    text = f"{trial.last_step}:{trial.best_step}:{trial.best_value}"
+    files.replace(os.path.join(directory, TRIAL_FILE), text)
+    records = [json.dumps(dataclasses.asdict(each), default=float) + "\n" for each in evaluations]
+    files.replace(os.path.join(directory, RECORD_FILE), "".join(records))
+
+
+def append_text(path: str, lines: Sequence[str]) -> None:
+    """Appends a block of lines with a rule below.
+
+    A block at the end with the same line of `global_step` is replaced: a killed run left it.
+    """
+    before = files.read_bytes(path).decode(errors="replace") if files.is_file(path) else ""
+    blocks = [block for block in before.split(_RULE) if block]
+    steps = {line for line in lines if line.startswith("global_step = ")}
+    if blocks and steps & set(blocks[-1].splitlines()):
         del blocks[-1]
     text = "\n".join(lines) + "\n"
     files.replace(path, "".join(block + _RULE for block in [*blocks, text]))
 
 
+def read_all(directory: str | os.PathLike[str]) -> list[Evaluation]:
+    """Returns the evaluations of a directory's checkpoints, in their order.
+
+    Raises:
+      ValueError: If the file is damaged; the message names file and line.
+    """
+    path = os.path.join(directory, RECORD_FILE)
+    if not files.is_file(path):
+        return []
+    kinds = {"step": int, "key_metric": str, "metrics": dict, "is_best": bool}
+    return [
+        Evaluation(**{n: json_member(line, n, f"{path}:{number}", k) for n, k in kinds.items()})
+        for number, line in json_lines(path)
+    ]
+
+
 def read(directory: str, step: int) -> dict[str, float]:
-    """Returns the metrics of a step that eval_results.txt in a directory has; {} if there are none.
+    """Returns the metrics of a step; {} if its checkpoint was not evaluated.
 
     Raises:
       ValueError: If the file is damaged.
     """
-    return _by_step(directory).get(step, {})
+    found = [each for each in read_all(directory) if each.step == step]
+    return dict(found[-1].metrics) if found else {}
 
 
 def of_checkpoint(path: str) -> dict[str, float]:
@@ -100,7 +154,7 @@ def of_checkpoint(path: str) -> dict[str, float]:
       path: What `load_weights` takes.
 
     Raises:
-      ValueError: If the files that have them are damaged.
+      ValueError: If the file that has them is damaged.
     """
     try:
         prefix = checkpoint.resolve(path)
@@ -109,14 +163,15 @@ def of_checkpoint(path: str) -> dict[str, float]:
     directory, step = os.path.dirname(prefix), prefix.rpartition("-")[2]
     if step == checkpoint.BEST:
         step = str(Trial.read(directory).best_step)
-    found = read(directory, int(step)) if step.isdigit() else {}
-    # That of the best checkpoint so far is no metric of this one.
-    return {name: value for name, value in found.items() if name != BEST}
+    return read(directory, int(step)) if step.isdigit() else {}
 
 
 def read_last(directory: str | os.PathLike[str]) -> dict[str, float]:
-    """Returns the last value of each metric that eval_results.txt in a directory has."""
-    return _metrics(files.read_bytes(os.path.join(directory, RESULTS_FILE)).decode())
+    """Returns the metrics of the checkpoint evaluated last, and its `global_step`; {} if none."""
+    evaluations = read_all(directory)
+    if not evaluations:
+        return {}
+    return {"global_step": evaluations[-1].step, **evaluations[-1].metrics}
 
 
 def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
@@ -127,63 +182,12 @@ def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
     """
     if patience is None:
         return False
-    best_step = Trial.read(directory).best_step
-    steps = [step for step in _by_step(directory) if is_scheduled(step, save_steps)]
+    evaluations = read_all(directory)
+    best_step = Trial._of(evaluations).best_step
+    steps = {each.step for each in evaluations if is_scheduled(each.step, save_steps)}
     return sum(step > best_step for step in steps) >= patience
 
 
 def is_scheduled(step: int, save_steps: int) -> bool:
     """Whether an undisturbed run saves a checkpoint there; a stopped run saves others, too."""
     return step % save_steps == 0
-
-
-def check_key_metric(directory: str, key_metric: str) -> None:
-    """Checks that the best checkpoint so far, if any, was chosen by this metric.
-
-    Raises:
-      ValueError: If by eval_results.txt this metric would have chosen another.
-    """
-    trial, best = Trial.read(directory), Trial()
-    for step, metrics in _by_step(directory).items():
-        # A killed run may have evaluated a checkpoint without comparing it.
-        value = metrics.get(key_metric, math.nan)
-        if step <= trial.last_step and best.is_beaten(value, key_metric):
-            best = Trial(trial.last_step, step, value)
-    if best.best_step >= 0 and best != trial:
-        raise ValueError(
-            f"the best checkpoint in {directory} was not chosen by `key_metric` {key_metric}: "
-            "continue with the metric that the run began with, or use another `output_dir`"
-        )
-
-
-def _by_step(directory: str) -> dict[int, dict[str, float]]:
-    """Returns the metrics of each evaluated checkpoint that eval_results.txt has, in its order."""
-    path = os.path.join(directory, RESULTS_FILE)
-    found: dict[int, dict[str, float]] = {}
-    for block in _blocks(path):
-        try:
-            metrics = _metrics(block)
-            # Other blocks are of evaluations of the best alone.
-            if _STEP in metrics:
-                found.setdefault(int(metrics.pop(_STEP)), metrics)
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"{path} is damaged ({error}): remove it, or copy it again") from error
-    return found
-
-
-def _metrics(text: str) -> dict[str, float]:
-    pairs = [line.split(" = ") for line in text.splitlines() if line.count(" = ") == 1]
-    return {name: float(value) for name, value in pairs}
-
-
-def _blocks(path: str) -> list[str]:
-    if not files.is_file(path):
-        return []
-    return files.read_bytes(path).decode(errors="replace").split(_RULE)
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is not a finite value")
-    return number

@@ -250,7 +250,7 @@ def write_predictions(
     scores = task.scores(examples, predictions)
     if scores:
         lines = evaluation.log_results(source, scores)
-        eval_results.append(os.path.join(directory, _SCORES_FILES[split]), lines)
+        eval_results.append_text(os.path.join(directory, _SCORES_FILES[split]), lines)
     logging.info(
         "predictions of %s for %d examples were written to %s", source, len(examples), directory
     )

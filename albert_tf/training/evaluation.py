@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.storage import checkpoint, eval_results, files
-from albert_tf.storage.eval_results import Trial
+from albert_tf.storage.eval_results import Evaluation, Trial
 from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
@@ -26,8 +26,8 @@ def evaluate_checkpoints(
 ) -> dict[str, float]:
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
-    Adds to eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
-    when the task's key metric is the best so far in this directory.
+    Adds to the files of `eval_results`, and copies a checkpoint to model.ckpt-best when the task's
+    key metric is the best so far in this directory.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
@@ -42,10 +42,9 @@ def evaluate_checkpoints(
     Differs: a checkpoint is evaluated only once; a restarted evaluation remembers the best one, and
     keeps the results of the others, with a rule after each.
     """
-    results_file = os.path.join(trainer.output_dir, eval_results.RESULTS_FILE)
-    results: dict[str, float] = {"global_step": -1}
-    evaluated, waiting_since = None, None
-    while results["global_step"] < last_step:
+    results: dict[str, float] = {}
+    step, evaluated, waiting_since = -1, None, None
+    while step < last_step:
         prefix = checkpoint.latest(trainer.output_dir)
         if prefix in (None, evaluated):
             what = "a new" if prefix else "the first"
@@ -57,13 +56,16 @@ def evaluate_checkpoints(
             step = trainer.restore(prefix)
         except FileNotFoundError:
             continue  # The training run has just replaced it by a newer one.
-        results = {"global_step": step, **trainer.evaluate(input_fn)}
+        metrics = trainer.evaluate(input_fn)
+        results = {"global_step": step, **metrics}
         evaluated, waiting_since = prefix, None
         lines = log_results(prefix, results)
         if trainer.devices.is_chief:
             write_metrics(trainer.output_dir, step, results)
-            lines += _keep_if_best(prefix, results, trainer.task.key_metric)
-            eval_results.append(results_file, lines)
+            key_metric = trainer.task.key_metric
+            copied = _keep_if_best(prefix, results[key_metric], key_metric)
+            evaluation = Evaluation(step, key_metric, metrics, bool(copied))
+            eval_results.add(trainer.output_dir, evaluation, lines + copied)
     return results
 
 
@@ -82,7 +84,7 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
     """
     if devices.is_chief and not resumes:
         checkpoint.claim(directory)
-        for name in (eval_results.TRIAL_FILE, eval_results.RESULTS_FILE):
+        for name in eval_results.FILES:
             path = os.path.join(directory, name)
             if files.exists(path):
                 tf.io.gfile.remove(path)
@@ -105,8 +107,8 @@ def evaluate_saved(
 ) -> int:
     """Evaluates the checkpoints in the output directory not yet evaluated, oldest first.
 
-    Appends to eval_results.txt, updates best_trial.txt, and copies a checkpoint to model.ckpt-best
-    when the task's key metric is the best so far. The trainer then holds the newest checkpoint.
+    Adds to the files of `eval_results`, and copies a checkpoint to model.ckpt-best when the task's
+    key metric is the best so far. The trainer then holds the newest checkpoint.
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
@@ -121,8 +123,8 @@ def evaluate_saved(
     Differs: only --keep_checkpoint_max deletes checkpoints other than the best; the best is copied
     at once; evaluation does not wait for a concurrent training run.
     """
-    directory = trainer.output_dir
-    trial = Trial.read(directory)
+    directory, key_metric = trainer.output_dir, trainer.task.key_metric
+    trial = Trial.read(directory, key_metric)
     last_step, count = trainer.devices.of_chief(trial.last_step), 0
     saved = checkpoint.listed(directory)
     for prefix in saved:
@@ -130,11 +132,11 @@ def evaluate_saved(
         if number <= last_step or not counts(number):
             continue
         step = trainer.restore(prefix)
-        results = {"global_step": step, **evaluate()}
+        metrics = evaluate()
         count += 1
-        lines = log_results(prefix, results)
-        value = results[trainer.task.key_metric]
-        is_best = trial.is_beaten(value, trainer.task.key_metric)
+        results = {"global_step": step, **metrics}
+        lines, value = log_results(prefix, results), metrics[key_metric]
+        is_best = trial.is_beaten(value, key_metric)
         best = (step, value) if is_best else (trial.best_step, trial.best_value)
         trial = Trial(step, *best)
         if trainer.devices.is_chief:
@@ -142,10 +144,10 @@ def evaluate_saved(
             if is_best:
                 lines += _copy_to_best(prefix)
                 write()
-            lines.append(f"{eval_results.BEST} = {trial.best_value}")
-            eval_results.append(os.path.join(directory, eval_results.RESULTS_FILE), lines)
+            lines.append(f"best = {trial.best_value}")
             # Last: a run killed before this point evaluates the checkpoint again.
-            trial.write(directory)
+            evaluation = Evaluation(step, key_metric, metrics, is_best)
+            eval_results.add(directory, evaluation, lines)
     if count and step != checkpoint.step_of(saved[-1]):
         trainer.restore(saved[-1])
     # The other workers go on with the files that the chief wrote.
@@ -162,22 +164,20 @@ def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
     return lines
 
 
-def _keep_if_best(prefix: str, results: Mapping[str, float], key_metric: str) -> list[str]:
+def _keep_if_best(prefix: str, value: float, key_metric: str) -> list[str]:
     """Copies the checkpoint if it beats the best; returns the release's lines about it."""
-    directory, step, value = os.path.dirname(prefix), results["global_step"], results[key_metric]
+    directory = os.path.dirname(prefix)
     # A best score whose checkpoint is lost doesn't count.
-    trial = Trial.read(directory) if checkpoint.best(directory) else Trial()
+    trial = Trial.read(directory, key_metric) if checkpoint.best(directory) else Trial()
     if not trial.is_beaten(value, key_metric):
         return []
     try:
-        lines = _copy_to_best(prefix)
+        return _copy_to_best(prefix)
     except tf.errors.NotFoundError:
         logging.warning(
             "%s was the best checkpoint, but was deleted before it could be kept", prefix
         )
         return []
-    Trial(int(step), int(step), value).write(directory)
-    return lines
 
 
 def _copy_to_best(prefix: str) -> list[str]:

@@ -65,7 +65,7 @@ def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
 def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
     source = tmp_path / "bare"
     shutil.copytree(mrpc / "out", source)
-    for name in ("run.json", "eval_results.txt", "best_trial.txt"):
+    for name in ("run.json", "eval_results.jsonl"):
         (source / name).unlink()
     convert(str(source), "huggingface", str(tmp_path / "there"))
     card = (tmp_path / "there" / "README.md").read_text()
@@ -144,9 +144,8 @@ def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog)
 def test_another_file_chooses_no_best(copy, caplog):
     """The run was stopped before it evaluated the second checkpoint."""
     out = copy / "out"
-    value = eval_results.read(str(out), 2)["eval_accuracy"]
-    stopped = f"2:2:{value}"
-    (out / "best_trial.txt").write_text(stopped)
+    first = (out / "eval_results.jsonl").read_text().splitlines(keepends=True)[0]
+    (out / "eval_results.jsonl").write_text(first)
     data = shutil.copytree(runs.GOLDEN / "features" / "glue_data", copy / "data")
     dev = data / "MRPC" / "dev.tsv"
     dev.write_text(dev.read_text(encoding="utf-8").replace("the", "thy"), encoding="utf-8")
@@ -154,11 +153,11 @@ def test_another_file_chooses_no_best(copy, caplog):
     again = {"do_eval": True, "from_scratch": None}
     runs.main(runs.command("mrpc", copy, data_dir=data, **again))
     assert f"predictions of {out / 'model.ckpt-best'} for " in caplog.text
-    assert (out / "best_trial.txt").read_text() == stopped
+    assert (out / "eval_results.jsonl").read_text() == first
     assert (out / "model.ckpt-best.index").stat().st_mtime_ns == before
     # Its own file chooses.
     runs.main(runs.command("mrpc", copy, **again))
-    assert (out / "best_trial.txt").read_text().startswith("4:")
+    assert eval_results.Trial.read(str(out)).last_step == 4
 
 
 @pytest.mark.parametrize(

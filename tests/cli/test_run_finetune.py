@@ -86,6 +86,7 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
         "checkpoint",
         "dev_probabilities.json",
         "eval",
+        "eval_results.jsonl",
         "eval_results.txt",
         "labels.jsonl",
         "run.json",

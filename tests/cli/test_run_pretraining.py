@@ -217,6 +217,7 @@ def test_what_a_run_leaves_behind(folder, trained):
             "best_trial.txt",
             "checkpoint",
             "eval",
+            "eval_results.jsonl",
             "eval_results.txt",
             "input_files.json",
             "evaluation.lock",
@@ -400,12 +401,11 @@ def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
     """And, as its limit of predictions, 0 is what the records have room for."""
     for path in (copy / "checkpoint", *copy.glob("model.ckpt-*"), *copy.glob("events*")):
         path.unlink()
-    (copy / "best_trial.txt").write_text("3:3:2.0")
     changes = {"num_train_steps": 1, "max_predictions_per_seq": 0}
     runs.main(runs.command(folder, output_dir=copy, **changes))
     assert not list(copy.glob("*.tmp"))
-    assert not (copy / "best_trial.txt").exists()
-    assert not (copy / "eval_results.txt").exists()
+    for name in ("best_trial.txt", "eval_results.jsonl", "eval_results.txt"):
+        assert not (copy / name).exists()
     assert runs.scalars(copy)[1]["loss"] == runs.scalars(trained)[1]["loss"]
 
 

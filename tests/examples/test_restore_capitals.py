@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from albert_tf.storage import eval_results
 from albert_tf.text.words import split_words
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
@@ -52,9 +53,10 @@ def test_it_can_be_put_on_again(example):
 def test_printed_scores_are_those_of_what_is_exported(example, tmp_path, capsys):
     model = tmp_path / "model"
     model.mkdir()
-    blocks = [f"accuracy = 0.{i}\nglobal_step = {i}\nmacro_f1 = 0.{i}\n" for i in (5, 6)]
-    (model / "eval_results.txt").write_text(("=" * 50 + "\n").join(blocks))
-    (model / "best_trial.txt").write_text("6:5:0.5")
+    for step, score in ((5, 0.5), (6, 0.25)):
+        metrics = {"accuracy": score, "macro_f1": score}
+        found = eval_results.Evaluation(step, "macro_f1", metrics, is_best=step == 5)
+        eval_results.add(str(model), found, [])
     tagged = tmp_path / "tagged.jsonl"
     tagged.write_text('{"tokens": ["the", "union"], "labels": ["low", "Cap"]}\n')
     example.print_scores(str(tmp_path), [str(tagged), str(tagged)])

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from albert_tf.storage import bundle, checkpoint, eval_results
 from albert_tf.training import evaluation
-from albert_tf.training.row_outputs import RowOutputs, in_row_order
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
 METRICS = {
@@ -97,17 +96,6 @@ def test_the_newest_are_followed_until_the_last(tmp_path):
     assert best_step(tmp_path) == 4
     # As model cards read them.
     assert eval_results.read(str(tmp_path), 4)["masked_lm_accuracy"] == 0.5
-
-
-def test_results_of_earlier_versions_are_kept(tmp_path):
-    """They had no rules, and begin again with the newest checkpoint."""
-    path = tmp_path / "eval_results.txt"
-    path.write_text("\n".join([*block(2, 0.25), *block(4, 0.5)]) + "\n")
-    save(tmp_path, 4)
-    evaluate(FakeTrainer(tmp_path, {4: 0.5}), 4)
-    lines = path.read_text().splitlines()
-    assert lines[: len(block(2, 0.25))] == block(2, 0.25)
-    assert lines.count("global_step = 4") == 2
 
 
 def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
@@ -198,13 +186,14 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
 def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
     save(tmp_path, 3)
     evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
-    assert (tmp_path / "best_trial.txt").read_text() == "3:3:0.5"
-    (tmp_path / "best_trial.txt").write_text("3:3:nan")
+    record = tmp_path / "eval_results.jsonl"
+    content = record.read_text()
+    record.write_text(content.replace('"step": 3', '"step": "3"'))
     save(tmp_path, 5)
-    with pytest.raises(ValueError, match="best_trial.txt must be <step>:<best step>:<best value>"):
+    with pytest.raises(ValueError, match="eval_results.jsonl:1: expected an object whose 'step'"):
         evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
     assert best_step(tmp_path) == 3
-    (tmp_path / "best_trial.txt").write_text("3:3:0.5")
+    record.write_text(content)
     evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
     assert best_step(tmp_path) == 3
 
@@ -294,19 +283,21 @@ def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
     assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
 
 
-def test_a_kill_before_best_trial_is_written_repeats_no_block(tmp_path):
+def test_a_kill_before_the_evaluation_is_recorded_changes_nothing(tmp_path):
     for step in (2, 4):
         save(tmp_path, step)
     evaluate_saved(tmp_path, {2: 0.5, 4: 0.75})
-    results = (tmp_path / "eval_results.txt").read_text()
-    (tmp_path / "best_trial.txt").write_text("2:2:0.5")
+    names = ("eval_results.jsonl", "eval_results.txt", "best_trial.txt")
+    before = [(tmp_path / name).read_text() for name in names]
+    first = before[0].splitlines(keepends=True)[0]
+    (tmp_path / "eval_results.jsonl").write_text(first)
     assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
-    assert (tmp_path / "eval_results.txt").read_text() == results
-    assert (tmp_path / "best_trial.txt").read_text() == "4:4:0.75"
+    assert [(tmp_path / name).read_text() for name in names] == before
     # Without a step, as of an evaluation alone, nothing is replaced.
     for _ in range(2):
-        eval_results.append(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
-    assert (tmp_path / "eval_results.txt").read_text() == results + f"f1 = 0.5\n{'=' * 50}\n" * 2
+        eval_results.append_text(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
+    text = (tmp_path / "eval_results.txt").read_text()
+    assert text == before[1] + f"f1 = 0.5\n{'=' * 50}\n" * 2
 
 
 def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
@@ -317,13 +308,6 @@ def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
     assert checkpoint.latest(str(tmp_path)) is None
     save(tmp_path, 2)
     assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
-
-
-@pytest.mark.parametrize("content", [b"4:2", b"4:2:nan", b"\xff"])
-def test_a_damaged_best_trial_is_named(tmp_path, content):
-    (tmp_path / "best_trial.txt").write_bytes(content)
-    with pytest.raises(ValueError, match="best_trial.txt must be <step>:.*, not b'.*'"):
-        eval_results.Trial.read(str(tmp_path))
 
 
 def test_of_a_loss_the_smallest_is_the_best(tmp_path):
@@ -361,50 +345,16 @@ def test_what_a_signal_asked_for_is_passed_over(tmp_path):
     assert found == ([6, 8], [6])
 
 
-def test_a_best_checkpoint_of_another_metric_is_noticed(tmp_path):
-    accuracies = {2: 0.5, 4: 0.75}
-    for step in accuracies:
+def test_another_metric_is_compared_with_that_of_the_best_checkpoint(tmp_path):
+    metrics = {2: {"a": 0.5, "b": 0.25}, 4: {"a": 0.25, "b": 0.75}, 6: {"a": 0.5, "b": 0.125}}
+    trainer, best = FakeTrainer(tmp_path, {}), []
+    for step, key_metric in ((2, "a"), (4, "b"), (6, "a")):
         save(tmp_path, step)
-    eval_results.check_key_metric(str(tmp_path), "loss")
-    evaluate_saved(tmp_path, accuracies)
-    for metric in ("masked_lm_accuracy", "a metric of another version"):
-        eval_results.check_key_metric(str(tmp_path), metric)
-    for metric in ("loss", "sentence_order_accuracy"):
-        with pytest.raises(
-            ValueError, match=f"was not chosen by `key_metric` {metric}: continue wi"
-        ):
-            eval_results.check_key_metric(str(tmp_path), metric)
-    (tmp_path / "eval_results.txt").unlink()
-    eval_results.check_key_metric(str(tmp_path), "loss")
-
-
-@pytest.mark.parametrize("is_chief", [True, False])
-def test_workers_must_see_the_run_that_the_chief_begins(tmp_path, monkeypatch, is_chief):
-    """Without a shared directory the others would wait for checkpoints for ever."""
-    monkeypatch.setattr(evaluation, "_SHOWN_SECONDS", 0.0)
-    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    devices.is_chief = is_chief
-    if is_chief:
-        evaluation.begin(str(tmp_path), devices, resumes=False)
-        monkeypatch.setattr(TensorFlowDevices, "any_process", lambda devices, answer: True)
-    with pytest.raises(ValueError, match=f"not all workers see .* in {tmp_path}: give all the"):
-        evaluation.begin(str(tmp_path), devices, resumes=False)
-    assert (tmp_path / "checkpoint").exists() == is_chief
-
-
-def test_outputs_are_in_the_order_of_the_rows():
-    """Five rows, the longest first; what is shorter for short rows ends in -inf."""
-
-    def batches(length: int, rows: list[list[int]]):
-        values = [[[10.0 * row + i for i in range(length)] for row in batch] for batch in rows]
-        weights = [[float(row >= 0) for row in batch] for batch in rows]
-        columns = {"x": values, "example_rows": rows, "example_weights": weights}
-        return lambda context: tf.data.Dataset.from_tensor_slices(columns)
-
-    inputs = [batches(3, [[4, 1]]), batches(2, [[0, 3], [2, -1]])]
-    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    run = RowOutputs(devices, lambda features, training: features["x"])
-    outputs = in_row_order(run(inputs), 5)
-    inf = float("inf")
-    expected = [[0, 1, -inf], [10, 11, 12], [20, 21, -inf], [30, 31, -inf], [40, 41, 42]]
-    np.testing.assert_array_equal(outputs, np.array(expected, np.float32))
+        trainer.task.key_metric = key_metric
+        evaluation.evaluate_saved(
+            trainer, lambda: metrics[trainer.step], lambda: best.append(trainer.step)
+        )
+    # 4 has more of b than 2, 6 more of a than 4.
+    assert best == [2, 4, 6] and best_step(tmp_path) == 6
+    assert eval_results.Trial.read(str(tmp_path)) == eval_results.Trial(6, 6, 0.5)
+    assert eval_results.read_last(tmp_path) == {"global_step": 6, "a": 0.5, "b": 0.125}

@@ -56,7 +56,7 @@ def finetuning_arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
 
 
 def _finetuned(out: pathlib.Path) -> dict[str, bytes]:
-    names = ("test_results.tsv", "eval_results.txt", "best_trial.txt")
+    names = ("test_results.tsv", "eval_results.jsonl", "eval_results.txt", "best_trial.txt")
     place = str(out).encode()
     return {
         **{name: (out / name).read_bytes().replace(place, b"") for name in names},

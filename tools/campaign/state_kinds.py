@@ -174,7 +174,14 @@ KINDS = (
         _read_list,
         _judge_list,
     ),
-    Kind("best_trial.txt", _make_best, ("best_trial.txt",), mutators.TEXT, _read_best, _judge_best),
+    Kind(
+        "eval_results.jsonl",
+        _make_best,
+        ("eval_results.jsonl",),
+        mutators.JSON,
+        _read_best,
+        _judge_best,
+    ),
     Kind(
         "input_files.json",
         _make_counts,

@@ -16,9 +16,10 @@ if state_file.exists():
     state = json.loads(state_file.read_text())
 if flags.get("do_train") == "false":
     assert state["step"] == steps, state
-    results = {"global_step": steps, "masked_lm_loss": state["loss"]}
-    lines = [f"{name} = {value}\n" for name, value in results.items()]
-    (directory / "eval_results.txt").write_text("".join(lines))
+    metrics = {"masked_lm_loss": state["loss"]}
+    record = {"step": steps, "key_metric": "masked_lm_loss", "metrics": metrics, "is_best": True}
+    (directory / "eval_results.txt").write_text(f"masked_lm_loss = {state['loss']}\n")
+    (directory / "eval_results.jsonl").write_text(json.dumps(record) + "\n")
     sys.exit()
 
 if float(flags["learning_rate"]) > 1:

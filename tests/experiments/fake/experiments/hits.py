@@ -5,6 +5,6 @@ import pathlib
 import sys
 
 flags = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[1:])
-assert (pathlib.Path(flags["output_dir"]) / "best_trial.txt").exists()
+assert (pathlib.Path(flags["output_dir"]) / "eval_results.jsonl").exists()
 found = {"metrics": {"eval_majority": 0.4}, "documents": {"eval_accuracy": [[5, 10]] * 3}}
 pathlib.Path(flags["measures_file"]).write_text(json.dumps(found))
