@@ -1,6 +1,6 @@
 """Each task in each format, as far as it runs at all and gives the model's numbers.
 
-Sizes, quantisation and drift are in test_converted.py, answers to texts in the tests of each task.
+Sizes, quantisation and drift are in test_other_formats.py, answers to texts in the tests of each task.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def test_each_micro_batch_of_each_replica_has_a_dropout_seed_of_its_own():
 
 
 def test_ten_steps_are_the_releases(golden):
-    """Without TrainStep, test_optimizers_trajectories.py follows more of its settings."""
+    """Without TrainStep, test_optimizers.py follows more of its settings."""
     settings = json.loads((golden / "optim/lamb_onehot.json").read_text())
     task = PretrainingTask(goldens.config("base"))
     model = goldens.pretrained("base")
