@@ -1,7 +1,5 @@
 """Runs of run_finetune.py on a tiny model and the release's tiny files."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

@@ -1,7 +1,5 @@
 """Processes in which Keras runs on JAX: pytest's own has it on TensorFlow."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import pathlib

@@ -4,8 +4,6 @@ Processes come from a fork server that has imported TensorFlow once and started 
 is as fresh as `python run_pretraining.py`, and seven seconds cheaper.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import multiprocessing

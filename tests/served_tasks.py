@@ -1,7 +1,5 @@
 """Small models of each task, as they are served, and lines for them to answer."""
 
-from __future__ import annotations
-
 import pytest
 
 import albert_tf

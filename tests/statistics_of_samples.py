@@ -3,8 +3,6 @@
 A correct program fails such a test for one seed in 10,000 (P_VALUE); tests fix their seeds.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 P_VALUE = 1e-4

@@ -1,7 +1,5 @@
 """A local server that answers huggingface_hub as the Hub does, for one model."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import http.server

@@ -3,8 +3,6 @@
 TensorFlow's own reader ends the process at many of them.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import random

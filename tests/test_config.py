@@ -1,7 +1,5 @@
 """Configs: sizes of the paper, what is refused, models and recipes by name."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

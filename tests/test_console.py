@@ -3,8 +3,6 @@
 What TensorFlow writes during a whole command is in test_wheel.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -3,8 +3,6 @@
 Can't see: how well activations and times are estimated; `--measure` shows the latter.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -3,8 +3,6 @@
 Can't see: other classes, and methods.
 """
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

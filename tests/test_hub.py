@@ -1,7 +1,5 @@
 """Models named hf://OWNER/NAME: what is fetched, kept and refused; see stub_hub.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

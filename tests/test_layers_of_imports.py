@@ -3,8 +3,6 @@
 Can't see: modules loaded by a computed name (`importlib`), as the package's `__init__` does.
 """
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import pathlib

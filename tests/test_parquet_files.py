@@ -1,7 +1,5 @@
 """Tables and the generator's text in .parquet files; needs the package of albert_tf[parquet]."""
 
-from __future__ import annotations
-
 import decimal
 import errno
 import io

@@ -1,7 +1,5 @@
 """What `import albert_tf` gives, and that Keras finds our classes by name in a new process."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

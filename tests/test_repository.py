@@ -3,8 +3,6 @@
 Can't see: whether the pinned versions work together.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import pathlib
 import re

@@ -4,8 +4,6 @@ What it depends on, and nothing else, is linked from the environment that the te
 is downloaded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -3,8 +3,6 @@
 Bundles are compared with what TensorFlow's own reader finds in them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

@@ -1,7 +1,5 @@
 """Tiny models, their weights and files, and flags: what most tests begin with."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any

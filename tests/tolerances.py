@@ -1,7 +1,5 @@
 """Largest absolute differences that tests allow, and why; and what compares numbers with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

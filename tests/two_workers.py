@@ -1,7 +1,5 @@
 """Two processes of one machine that train together."""
 
-from __future__ import annotations
-
 import json
 import socket
 

@@ -1,7 +1,5 @@
 """Benchmarks, as small as they get: they run. Can't see: what a real model, disk or GPU takes."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """What is damaged, or does not belong together, is named; nothing is loaded or written."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """Bundles: those of the release and of TF-Hub, and of albert_zh."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

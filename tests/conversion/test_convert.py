@@ -1,7 +1,5 @@
 """The release's checkpoints through each layout and back; where a conversion may write."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

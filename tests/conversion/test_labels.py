@@ -1,7 +1,5 @@
 """Names of classes, from a run's directory through each layout and back."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

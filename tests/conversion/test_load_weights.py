@@ -1,7 +1,5 @@
 """Weights from each source into each model; --init_checkpoint of pre-training."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

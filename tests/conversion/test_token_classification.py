@@ -3,8 +3,6 @@
 What transformers itself computes with it: tests/peers/test_hugging_face.py.
 """
 
-from __future__ import annotations
-
 import json
 
 import keras

@@ -3,8 +3,6 @@
 Can't see: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetensors themselves.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """What tests of files that nobody vouches for share."""
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The notebook, as the program that it is: offline, with a small model and a few texts."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import warnings

@@ -1,7 +1,5 @@
 """What golden/pretrain_data/stats.json counts, counted from the records alone."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The records that the generator writes, against the text that they are made of."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import json

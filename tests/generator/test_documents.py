@@ -1,7 +1,5 @@
 """Documents of each format, what is refused, and where blocks of them begin and end."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import itertools

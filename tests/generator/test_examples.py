@@ -1,7 +1,5 @@
 """Segment pairs and packed rows; statistics at p 1e-4."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

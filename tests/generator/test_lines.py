@@ -3,8 +3,6 @@
 Can't see: damage in a .zst file without checksums (the zstd program writes them).
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

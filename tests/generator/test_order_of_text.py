@@ -3,8 +3,6 @@
 Can't see: files in a bucket, of which longer stretches are read.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """A pool of processes: order, bounds, errors, ends."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """--word_separator: whole words of text that is already segmented."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """ALBERT's encoder in NumPy and float64: the states between its layers, and what they attend to."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from albert_tf.conversion import named_weights

@@ -1,7 +1,5 @@
 """python -m albert_tf.agreement: on models whose preference is known."""
 
-from __future__ import annotations
-
 import collections
 import csv
 

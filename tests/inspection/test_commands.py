@@ -1,7 +1,5 @@
 """What the commands that look inside models have in common."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

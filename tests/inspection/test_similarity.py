@@ -3,8 +3,6 @@
 Can't see: whether the figure is drawn well.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import shutil

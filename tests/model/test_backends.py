@@ -1,7 +1,5 @@
 """The model without TensorFlow: a process of its own, in which it cannot be imported."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """The models of fine-tuning against the release's: outputs, losses and every gradient."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

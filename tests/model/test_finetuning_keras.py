@@ -5,8 +5,6 @@ seen on two replicas against the same eagerly on one, in the notebook, and in te
 Can't see: several GPUs and workers.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import operator

@@ -1,7 +1,5 @@
 """What Keras users expect of the models: from_weights, a config by name, summary, export."""
 
-from __future__ import annotations
-
 import logging
 
 import keras

@@ -4,8 +4,6 @@ The release's four examples (one with a hole in its mask) are packed by hand, wi
 generator/packing. Can't see: dropout, whose masks are other ones in packed rows.
 """
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

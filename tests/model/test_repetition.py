@@ -3,8 +3,6 @@
 Can't see: speed and memory, which benchmarks/depth.py measures. Other backends: test_backends.py.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Reads a JSON object a line, does it, answers with one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Models of odd shapes with random weights, and inputs for them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models go to and come from the real transformers, and compute the same there."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models go to and come from the real KerasHub, and compute the same there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

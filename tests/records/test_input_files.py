@@ -3,8 +3,6 @@
 Can't see: files on Google Cloud Storage.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -4,8 +4,6 @@ What the order mixes: tests/generator/test_order_of_text.py. The distribution of
 tests/generator/test_release_statistics.py. Can't see: files in a bucket, another machine.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

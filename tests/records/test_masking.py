@@ -3,8 +3,6 @@
 Can't see: whether SplitMix64 is random enough beyond the distributions tested here.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Records are read as written, by the release too; a bad one ends a run, and is named."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

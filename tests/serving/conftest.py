@@ -1,7 +1,5 @@
 """What most tests of exports start from: a config that fits the small SentencePiece model."""
 
-from __future__ import annotations
-
 import pytest
 
 import albert_tf

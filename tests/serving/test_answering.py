@@ -4,8 +4,6 @@ Not seen here: which characters a piece stands for where the release's alignment
 normalisation's own record disagree: on these texts they don't.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

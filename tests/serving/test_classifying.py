@@ -1,7 +1,5 @@
 """Classifiers of raw text: thresholds, several labels, windows; multiple choice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -4,8 +4,6 @@ Both tests need a program that is not installed with this project: ALBERT_MODEL_
 tensorflow_model_server, ALBERT_OTHER_PYTHON a Python with another tensorflow and tensorflow_text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

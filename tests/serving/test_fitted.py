@@ -1,7 +1,5 @@
 """What export_saved_model makes of a model in memory; the notebook's test writes and reads one."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -1,9 +1,7 @@
 """Each task in each format, as far as it runs at all and gives the model's numbers.
 
-Sizes, quantisation and drift are in test_other_formats.py, answers to texts in the tests of each task.
+Sizes, quantisation and drift are in test_other_formats.py, answers to texts in each task's tests.
 """
-
-from __future__ import annotations
 
 import functools
 import warnings

@@ -3,8 +3,6 @@
 Unicode is that of the Python that exports: no code point is treated otherwise in the graph.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import random

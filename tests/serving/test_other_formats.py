@@ -1,7 +1,5 @@
 """TensorFlow Lite and ONNX."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The scores that an export reports, on files made so that they are known."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -3,8 +3,6 @@
 Not seen here: TensorFlow Serving, which test_elsewhere.py asks; saved_model_cli stands in.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tagging raw text in the graph, against the same in Python: words, windows, tags, entities."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Can't see: whether the leaderboard takes the files.
 """
 
-from __future__ import annotations
-
 import json
 
 import keras

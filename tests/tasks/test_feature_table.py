@@ -1,7 +1,5 @@
 """Features of a set of examples: as a table, and in the cache."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

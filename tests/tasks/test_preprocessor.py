@@ -1,7 +1,5 @@
 """Strings to `fit`: features are those of run_finetune.py, whatever holds the texts."""
 
-from __future__ import annotations
-
 import shutil
 
 import keras

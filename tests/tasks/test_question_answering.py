@@ -1,7 +1,5 @@
 """SQuAD's tasks: windows as rows and back, answers, the release's files, ensembles."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tracemalloc

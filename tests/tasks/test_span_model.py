@@ -1,7 +1,5 @@
 """The end of a span model: fitted to the ends of a squad_v2 model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A user's own tables: three formats, four kinds of task, and everything that can be wrong."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Token classification: rows, predictions, files, and entities' scores."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import numpy as np

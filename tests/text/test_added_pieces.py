@@ -1,7 +1,5 @@
 """Pieces added to a SentencePiece model: preferred where they fit, and unseen elsewhere."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

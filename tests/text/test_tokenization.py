@@ -3,8 +3,6 @@
 Not seen here: text other than the 386 strings of the goldens, most of them English.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Vocabularies beside models: found, checked, written; from tokenizer.json."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

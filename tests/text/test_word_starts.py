@@ -1,7 +1,5 @@
 """Words of a text, and which pieces start one."""
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 

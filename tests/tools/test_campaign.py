@@ -3,8 +3,6 @@
 Can't see: what the campaign itself finds; `make campaign` does, in minutes.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

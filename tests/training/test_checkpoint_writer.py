@@ -4,8 +4,6 @@ Can't see: a process that is killed meanwhile (test_run_pretraining_processes.py
 costs on a TPU.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -4,8 +4,6 @@ Can't see: GPUs, TPUs. Two workers, two replicas and the lack of a TPU are in
 test_run_pretraining_processes.py.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import signal

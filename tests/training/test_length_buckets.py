@@ -1,7 +1,5 @@
 """Plans of batches: every row once, as little padding as can be, nothing but a seed behind it."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Can't see: a step that TensorFlow compiles; a mutex that is never free stands for it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os
