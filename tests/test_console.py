@@ -228,7 +228,7 @@ def test_onednn_is_on_unless_the_user_says_otherwise(tmp_path, chosen, found):
     package = "import os, types; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
     package += "config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind])\n"
     (tmp_path / "tensorflow.py").write_text(package)
-    code = "from albert_tf import quiet; quiet.import_tensorflow()"
+    code = "from albert_tf.console import quiet; quiet.import_tensorflow()"
     unset = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(

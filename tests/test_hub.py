@@ -55,7 +55,7 @@ def run(code: str, cache: pathlib.Path, endpoint: str, **environment: str):
     )
 
 
-LOCAL = "from albert_tf import hub; print(hub.local('hf://{}'))"
+LOCAL = "from albert_tf.storage import hub; print(hub.local('hf://{}'))"
 MODEL = """
 import json
 from albert_tf import conversion
