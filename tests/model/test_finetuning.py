@@ -1,8 +1,16 @@
-"""The models of fine-tuning against the release's: outputs, losses and every gradient."""
+"""The models of fine-tuning: the release's outputs, losses and gradients; and as keras.Models.
 
+The latter eagerly, which is quicker than to trace three functions of each; what is compiled is seen
+on two replicas and in the notebook. Can't see: several GPUs and workers.
+"""
+
+import concurrent.futures
+import contextlib
 import dataclasses
 import json
+import operator
 import pathlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,7 +21,10 @@ import albert_tf
 from albert_tf import conversion
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses
-from tests import goldens, tolerances
+from albert_tf.training.optimizers import create_optimizer
+from tests import goldens, tiny, tolerances
+from tests import pretraining_runs as runs
+from tests.training.test_train_step import assert_weight
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "heads"
 CLASSIFIERS = {"classifier": 3, "cola": 2, "stsb": 1}
@@ -299,3 +310,171 @@ def test_bfloat16_is_near_float32():
             plain, cast = plain["cls_logits"], cast["cls_logits"]
         assert cast.dtype == tf.float32
         check(cast, plain, tolerances.BFLOAT16_OUTPUT)
+
+
+B, S, C = 12, 11, 3
+MODELS = ("classes", "regression", "tokens", "choices", "answers", "answers_v2")
+
+
+def features(*shape: int) -> dict[str, np.ndarray]:
+    """Returns inputs of rows of 5 to S positions."""
+    rng = np.random.default_rng(5)
+    mask = np.arange(shape[-1]) < rng.integers(5, shape[-1] + 1, shape[:-1])[..., None]
+    return {
+        "input_ids": (rng.integers(5, 53, shape) * mask).astype("int32"),
+        "input_mask": mask.astype("int32"),
+        "segment_ids": ((np.arange(shape[-1]) > 3) * mask).astype("int32"),
+    }
+
+
+def case(name: str) -> tuple[keras.Model, Any, dict[str, np.ndarray], Any]:
+    """Returns a model without dropout, its Keras loss, inputs and labels."""
+    config = tiny.config(num_hidden_layers=1)
+    rng = np.random.default_rng(6)
+    nll = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if name == "choices":
+        model = finetuning.AlbertForMultipleChoice(config, 0.0)
+        return model, nll, features(B, C, S), rng.integers(0, C, B)
+    inputs = features(B, S)
+    if name == "classes":
+        model = finetuning.AlbertForSequenceClassification(config, C, 0.0)
+        return model, nll, inputs, rng.integers(0, C, B)
+    if name == "regression":
+        model = finetuning.AlbertForSequenceClassification(config, 1, 0.0)
+        return model, "mean_squared_error", inputs, rng.normal(size=(B, 1)).astype("float32")
+    if name == "tokens":
+        model = finetuning.AlbertForTokenClassification(config, C, 0.0)
+        return model, nll, inputs, rng.integers(0, C, (B, S))
+    starts = rng.integers(0, 3, B).astype("int32")
+    if name == "answers":
+        labels = {"start_logits": starts, "end_logits": starts + 1}
+        model = finetuning.AlbertForQuestionAnswering(config)
+        return model, dict.fromkeys(labels, nll), inputs, labels
+    inputs |= {"p_mask": 1 - inputs["input_mask"], "start_positions": starts}
+    model = finetuning.AlbertForQuestionAnsweringV2(config, 2, 2, 0.0)
+    labels = {"start_log_probs": starts, "end_log_probs": starts + 1}
+    loss = {
+        **dict.fromkeys(labels, nll),
+        "cls_logits": keras.losses.BinaryCrossentropy(from_logits=True),
+    }
+    return model, loss, inputs, {**labels, "cls_logits": rng.integers(0, 2, B).astype("float32")}
+
+
+def optimizer() -> keras.optimizers.Optimizer:
+    return create_optimizer(0.01, 60, 2)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
+    keras.utils.set_random_seed(3)  # With some weights four epochs are too few.
+    model, loss, inputs, labels = case(name)
+    model.compile(optimizer=optimizer(), loss=loss, run_eagerly=True)
+    before = model.evaluate(inputs, labels, batch_size=6, verbose=0)
+    model.fit(inputs, labels, batch_size=6, epochs=4, verbose=0, shuffle=False)
+    after = model.evaluate(inputs, labels, batch_size=6, verbose=0)
+    assert np.ravel(after)[0] < np.ravel(before)[0] - 0.1
+
+    to_predict = {key: value for key, value in inputs.items() if key != "start_positions"}
+    predicted = model.predict(to_predict, batch_size=6, verbose=0)
+    tf.nest.map_structure(
+        lambda batched, whole: np.testing.assert_allclose(
+            batched, whole, rtol=0, atol=tolerances.OUTPUT
+        ),
+        predicted,
+        model(to_predict),
+    )
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    tf.nest.map_structure(
+        np.testing.assert_array_equal, again.predict(to_predict, batch_size=6, verbose=0), predicted
+    )
+    # It is compiled, with the moments of its optimizer.
+    assert np.ravel(again.evaluate(inputs, labels, batch_size=6, verbose=0)) == pytest.approx(
+        np.ravel(after), abs=tolerances.LOSS
+    )
+    assert int(again.optimizer.iterations) == 8
+
+
+def _fit(replicas: int) -> tuple[list[float], dict[str, np.ndarray], np.ndarray]:
+    """Returns losses, weights and predictions of three epochs; on one replica eagerly."""
+    strategy = contextlib.nullcontext()
+    if replicas > 1:
+        runs.split_cpu(replicas)
+        strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)]).scope()
+    with strategy:
+        keras.utils.set_random_seed(3)
+        model, loss, inputs, labels = case("classes")
+        model.compile(
+            optimizer=optimizer(), loss=loss, run_eagerly=replicas == 1, jit_compile=False
+        )
+    history = model.fit(inputs, labels, batch_size=6, epochs=3, verbose=0, shuffle=False)
+    logits = model.predict(inputs, batch_size=6, verbose=0)
+    weights = tiny.weights(model)
+    return history.history["loss"], weights, logits
+
+
+def test_fit_on_two_replicas_is_fit_on_one():
+    with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
+        two = executor.submit(_fit, 2)
+        losses, weights, logits = _fit(1)
+        two_losses, two_weights, two_logits = two.result(runs.TIMEOUT_SECONDS)
+    assert two_losses == pytest.approx(losses, abs=tolerances.TRAJECTORY_LOSS)
+    np.testing.assert_allclose(two_logits, logits, rtol=0, atol=tolerances.OUTPUT)
+    assert weights.keys() == two_weights.keys()
+    for name, value in weights.items():
+        assert_weight(name, two_weights[name], value)
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "token_type_ids", "token_ids", "position_ids"])
+@pytest.mark.parametrize("kind", ["AlbertForSequenceClassification", "AlbertForMultipleChoice"])
+def test_names_of_other_libraries_are_refused(kind, name):
+    is_choice = kind == "AlbertForMultipleChoice"
+    config = goldens.config("base", num_hidden_layers=1)
+    model = getattr(albert_tf, kind)(config, **({} if is_choice else {"num_labels": 2}))
+    ids = np.ones((2, 3, 4) if is_choice else (2, 4), "int32")
+    with pytest.raises(ValueError, match="expected input_ids, input_mask and segment_ids, got"):
+        model({"input_ids": ids, name: ids})
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "message"),
+    [
+        ("AlbertForPreTraining", [(2, 4)], r"masked_lm_positions <int32>\[B, P\] .*: add it"),
+        ("AlbertForQuestionAnsweringV2", [(2, 4)], r"p_mask <int32>\[B, S\] .*: add it"),
+        ("AlbertForMultipleChoice", [(2, 4)], r"input_ids <int32>\[B, C, S\], got the shape"),
+        ("AlbertForMultipleChoice", [(2, 3, 4), (2, 4)], r"input_mask <int32>\[B, C, S\], got"),
+        ("AlbertModel", [(2, 4), (2, 1, 4)], r"input_mask <int32>\[B, S\], got the shape \(2, 1"),
+    ],
+)
+def test_inputs_that_lack_or_have_other_axes_are_named(kind, shapes, message):
+    model = getattr(albert_tf, kind)(goldens.config("base", num_hidden_layers=1))
+    arrays = [np.ones(shape, "int32") for shape in shapes]
+    with pytest.raises(ValueError, match=f"expected {message}"):
+        model(dict(zip(("input_ids", "input_mask"), arrays, strict=False)))
+
+
+@pytest.mark.parametrize("frozen", [["albert"], ["albert.embeddings", "albert.encoder"], []])
+def test_frozen_layers_stay_frozen(tmp_path, frozen):
+    config = goldens.config("base", num_hidden_layers=1)
+    model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+    for name in frozen:
+        operator.attrgetter(name)(model).trainable = False
+    expected = [variable.trainable for variable in model.weights]
+    model.save(tmp_path / "model.keras")
+    renamed = {**model.get_config(), "name": "another"}
+    for again in (
+        keras.saving.load_model(tmp_path / "model.keras"),
+        albert_tf.AlbertForSequenceClassification.from_config(renamed),
+    ):
+        assert [variable.trainable for variable in again.weights] == expected
+        assert len(again.trainable_weights) == len(model.trainable_weights)
+    assert renamed.get("frozen") or not frozen
+
+
+def test_a_layer_in_a_frozen_one_may_be_trainable():
+    model = albert_tf.AlbertModel(goldens.config("base", num_hidden_layers=1))
+    model.encoder.trainable = False
+    inner = model.encoder._flatten_layers(include_self=False, recursive=False)
+    next(iter(inner)).trainable = True
+    again = albert_tf.AlbertModel.from_config(model.get_config())
+    assert [v.trainable for v in again.weights] == [v.trainable for v in model.weights]

@@ -1,6 +1,6 @@
 """The order of examples, and masks drawn on the way: functions of seed and place on all hosts.
 
-What the order mixes: tests/generator/test_order_of_text.py. The distribution of masks:
+What the order mixes: tests/generator/test_create_records.py. The distribution of masks:
 tests/generator/test_release_statistics.py. Can't see: files in a bucket, another machine.
 """
 
