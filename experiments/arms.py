@@ -69,11 +69,6 @@ def read_arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]
     require(right, f"{name}.share_of_steps", "a number above 0", share)
     sections = {key: value for key, value in level.items() if key not in _OWN}
     found = {**merge(base, check_settings(sections, name)), **own}
-    if "start" in own:
-        size = sections.get("config", {}).get("vocab_size")
-        for key, value in (("vocabulary", sections.get("vocabulary")), ("config.vocab_size", size)):
-            expected = "none beside `start`, whose vocabulary the arm has"
-            require(value is None, f"{name}.{key}", expected, value)
     if "extend" in found:
         require("start" in own, f"{name}.extend", "a start, whose vocabulary it extends", None)
         count = found["extend"].get("num_pieces")

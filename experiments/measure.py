@@ -22,7 +22,6 @@ from albert_tf.cli import backend
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import errors, quiet
 from albert_tf.console.settings import REQUIRED, run_script, setting
-from albert_tf.inspection.probes import probe_hits
 from albert_tf.storage import checkpoint, files
 
 # Documents beyond this number are put together with their neighbours.
@@ -39,7 +38,7 @@ _measurement = functools.partial(setting, group="Measurements")
 class MeasurementSettings(PretrainingSettings):
     """The settings of run_pretraining.py, and those of the measurements."""
 
-    documents_file: str = _measurement(REQUIRED, "What documents.py wrote of input_file.")
+    documents_file: str = _measurement(REQUIRED, "What corpus.py wrote of input_file.")
     measures_file: str = _measurement(REQUIRED, "JSON file to write.")
     probe_train_file: str | None = _measurement(
         None, "Records to train a probe of the order labels on; none: no probe."
@@ -107,6 +106,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
       ValueError, OSError: If flags, records or the documents' file are wrong.
     """
     from albert_tf.cli import pretrain
+    from albert_tf.inspection.probes import probe_hits
     from albert_tf.records import input_files, input_pipeline
 
     documents = np.array(json.loads(files.read_bytes(settings.documents_file)))

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.cells import Cell
 from experiments.claims import MAJORITY, Claim, check_metric
 from experiments.intervals import Verdict, judge, resample
-from experiments.plan import Plan
+from experiments.plan import Cell, Plan
 
 # A masked LM that is not this much better (in nats) than guessing by frequency has not learned.
 LEARNED_NATS = 0.3

@@ -10,8 +10,8 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
 
-from experiments import figures, markdown, outcomes, paper, tuning
-from experiments.claims import sign_of
+from experiments import figures, outcomes, tuning
+from experiments.claims import Claim, sign_of
 from experiments.intervals import CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
@@ -19,6 +19,8 @@ from experiments.study import Scale, Study
 
 # What tells a run at chance.
 _GUESSED = {"eval_accuracy", "eval_majority"}
+# That the paper's models have seen, at the least.
+_TOKENS = 125_000 * 4096 * 512
 
 
 def write(
@@ -81,11 +83,11 @@ def _lines(
     yield from _claims(study, verdicts, rows)
     if any(cell.finetune for cell in plan.cells):
         yield from _finetuning(study, rows)
-        yield from paper.section(study, verdicts)
+        yield from _paper(study, verdicts)
     else:
         yield from _arms(rows, plan)
         tokens = sorted({plan.tokens(cell.arm) for cell in plan.cells})
-        yield from paper.section(study, verdicts, tokens)
+        yield from _paper(study, verdicts, tokens)
         yield from _rates(study, scale, kept)
 
 
@@ -145,22 +147,22 @@ def _claims(study: Study, verdicts: Sequence[Verdict], cells: Sequence[Row]) -> 
         gate = "Least within the effect" if found.could_see else "Least beyond the effect"
         if found.low is None:
             gate = "fewer than two pairs" if found.pairs < 2 else "no spread"
-        interval = markdown.interval(None if found.low is None else (found.low, found.high))
+        interval = _interval(None if found.low is None else (found.low, found.high))
         arms = f"{claim.better} {'=' if claim.equal else 'better than'} {claim.worse}"
-        intervals = [interval, markdown.interval(found.over_documents)]
+        intervals = [interval, _interval(found.over_documents)]
         failed = [row for row in cells if row.failed and row.arm in (claim.better, claim.worse)]
         lost = len({row.seed for row in failed})
         seen = [
             f"{found.pairs}, {lost} diverged" if lost else found.pairs,
-            markdown.number(found.gain, "+.4f"),
+            _number(found.gain, "+.4f"),
             *intervals,
-            markdown.number(found.least, ".4f"),
+            _number(found.least, ".4f"),
         ]
         more = found.sign if claim.equal else found.size
         ends = [f"{claim.effect:g}", gate, f"**{found.verdict}**" + (f", {more}" if more else "")]
         rows.append([claim.text, arms, f"`{claim.metric}`", *seen, *ends])
     heads = "Claim|Arms|Metric|Pairs|Difference|Interval|Documents, too|Least|Effect|Gate|Verdict"
-    yield from markdown.table(heads.split("|"), rows)
+    yield from _table(heads.split("|"), rows)
 
 
 def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
@@ -190,11 +192,11 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
                 f"{plan.tokens(arm):,}",
                 f"{statistics.median(tokens):,.0f}" if tokens else "",
                 f"{unigram[0]:.3f}" if unigram else "",
-                *map(markdown.mean, known),
+                *map(_mean, known),
             ]
         )
     heads = ["Arm", "Run", "Diverged", "Learned", "Tokens", "Tokens to learn", "Unigram loss"]
-    yield from markdown.table([*heads, *(f"`{name}`" for name in names)], table)
+    yield from _table([*heads, *(f"`{name}`" for name in names)], table)
 
 
 def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
@@ -217,7 +219,7 @@ def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
         ends = (losses[min(losses)], losses[max(losses)])
         if math.isfinite(best) and best in ends and not any(map(math.isnan, values)):
             at_the_edge.append(arm)
-    yield from markdown.table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
+    yield from _table(["Arm", *(f"{rate:g}" for rate in scale.tuning.rates)], rows)
     if at_the_edge:
         yield (
             "At the edge of the grid, so that a better rate may lie beyond: "
@@ -264,7 +266,7 @@ def _finetuning(study: Study, rows: Sequence[Row]) -> Iterable[str]:
             table.append([arm, *counts, *range_of])
         heads = ["Arm", "Run", "Diverged", "In verdicts", "At chance"]
         heads += ["Median", "Lowest", "Highest"]
-        yield from markdown.table(heads, table)
+        yield from _table(heads, table)
         if any(map(math.isfinite, medians.values())):
             best = max(medians, key=lambda arm: sign_of(metric) * medians[arm])
             yield f"Best median, selected on the same runs: {best}."
@@ -291,3 +293,76 @@ def _by_arm(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _is_shown(metric: str) -> bool:
     return metric.split(".")[-1] not in ("global_step", "loss", "sentence_order_loss")
+
+
+def _paper(study: Study, verdicts: Sequence[Verdict], tokens: Sequence[int] = ()) -> Iterable[str]:
+    """Yields the lines of a report on the numbers that the paper printed; none if it has none.
+
+    Args:
+      study: The study.
+      verdicts: Of its claims, in their order.
+      tokens: That the models of its cells have seen, in ascending order; none in fine-tuning.
+    """
+    judged = zip(study.claims, verdicts, strict=True)
+    pairs = [(claim, found) for claim, found in judged if claim.paper]
+    if not pairs:
+        return
+    ours = " to ".join(f"{count:,}" for count in dict.fromkeys((*tokens[:1], *tokens[-1:])))
+    seen = f"a cell here has seen {ours}" if tokens else "its models began with these"
+    yield "## The paper's numbers"
+    yield ""
+    yield (
+        f"As printed, after at least {_TOKENS:,} tokens per run; {seen}. Text, model size "
+        "and, unless a difference is given, metric differ: only the signs can be compared. Could "
+        "the seeds have shown the paper's difference? In another metric that cannot be said; the "
+        "claim's gate is of the effect that the claim names."
+    )
+    yield ""
+    heads = ["Claim", "Table", "Column", "Better", "", "Worse", ""]
+    heads += ["Difference", "Least here"]
+    yield from _table(heads, [_printed(claim) + _seen(claim, v) for claim, v in pairs])
+
+
+def _printed(claim: Claim) -> list[object]:
+    paper = claim.paper
+    better, worse = paper["numbers"]
+    column = "average" if paper["column"] == "avg" else paper["column"]
+    return [claim.text, paper["table"], column, paper["better"], better, paper["worse"], worse]
+
+
+def _seen(claim: Claim, found: Verdict) -> list[str]:
+    """Returns the paper's difference, and whether the seeds could have shown it."""
+    effect = claim.paper_effect
+    if effect is None:
+        return ["in another metric", "cannot be said"]
+    if found.least is None:
+        return [f"{effect:+.3f}", ""]
+    shown = "within the difference" if found.least <= abs(effect) else "beyond the difference"
+    return [f"{effect:+.3f}", f"{found.least:.4f}: {shown}"]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
+    """Yields the lines of a table, and an empty one."""
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+    yield ""
+
+
+def _mean(values: Sequence[float]) -> str:
+    """Returns a mean with the standard deviation, "" of no values."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.4f}{spread}"
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    """Returns an interval, "" of none."""
+    return f"[{ends[0]:+.4f}, {ends[1]:+.4f}]" if ends else ""
+
+
+def _number(value: float | None, form: str) -> str:
+    """Returns a number in a form, "" of none."""
+    return "" if value is None else f"{value:{form}}"

@@ -22,8 +22,8 @@ SCRIPTS = {
     "unigram": "experiments/unigram.py",
     "pretrain": "run_pretraining.py",
     "evaluate": "run_pretraining.py",
-    "documents": "experiments/documents.py",
-    "words": "experiments/words.py",
+    "documents": "experiments/corpus.py",
+    "words": "experiments/corpus.py",
     "measure": "experiments/measure.py",
     "finetune": "run_finetune.py",
     "hits": "experiments/hits.py",
@@ -109,5 +109,8 @@ def _list_files(value: str) -> list[tuple[str, pathlib.Path]]:
 @functools.cache
 def _digest(path: pathlib.Path, changed_ns: int) -> str:
     """Returns the digest of a file's content as of a time."""
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

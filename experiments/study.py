@@ -1,4 +1,4 @@
-"""Reads studies and scales: TOML files, checked before anything runs."""
+"""Studies and scales: TOML files, read and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import tomllib
-
-from experiments import claims, study_checks
+from experiments import claims
 from experiments.arms import (
     RECORD_SIZES,
     Settings,
@@ -20,6 +18,11 @@ from experiments.arms import (
     read_arm,
     require,
 )
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 HERE = pathlib.Path(__file__).parent
 # What a scale must set: other steps or the report need it.
@@ -31,6 +34,9 @@ _SIZES = {
         *("train_batch_size", "num_train_steps", "save_checkpoints_steps"),
     ),
 }
+
+# The generator's flags that say how text becomes pieces.
+_OF_PIECES = ("spm_model_file", "vocab_file", "do_lower_case")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +142,7 @@ def read_study(name: str) -> Study:
             claims=claimed,
         )
         require(not values, "the file", "no other keys", sorted(values))
-        study_checks.check(study)
+        _check(study)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return study
@@ -219,3 +225,87 @@ def _take(values: dict[str, Any], key: str, kind: type, default: Any = None) -> 
     kinds = {str: "a string", int: "a positive integer", bool: "true or false"}
     require(right, key, kinds[kind], value)
     return value
+
+
+def _check(study: Study) -> None:
+    """Checks a study as a whole: claims compare what can be compared."""
+    tuned = [arm for arm, level in study.arms.items() if "finetune" in level]
+    alike = len(tuned) in (0, len(study.arms))
+    require(alike, "[arms]", f"`finetune` in each of them or in none, not only in {tuned}", None)
+    _check_pieces(study)
+    for arm, level in study.arms.items() if study.tune else ():
+        own = level.get("pretrain", {}).get("learning_rate")
+        require(own is None, f"{arm}.pretrain.learning_rate", "none beside `tune`", own)
+    if not tuned:
+        claims.check_metrics(study.claims, study.tests, study.probe, study.per_word, study.gap)
+    for claim in study.claims:
+        _check_judged_alike(claim, study)
+
+
+def _check_pieces(study: Study) -> None:
+    """Raises ValueError unless the text of tests becomes the pieces that each arm is trained on."""
+    for arm, level in study.arms.items():
+        for test, flags in study.tests.items():
+            for name in _OF_PIECES:
+                own, theirs = level.get("records", {}).get(name), flags.get(name)
+                where = f"{arm}.records.{name}"
+                expected = f"{theirs!r}, as in the test {test!r} (set both in [base.records])"
+                require(own == theirs, where, expected, own)
+
+
+def _check_judged_alike(claim: claims.Claim, study: Study) -> None:
+    arms, tests = study.arms, study.tests
+    if claim.worse == claims.MAJORITY:
+        return
+    if "finetune" in arms[claim.better]:
+        alike = _tuned_for(arms[claim.better]) == _tuned_for(arms[claim.worse])
+        require(alike, f"claim {claim.text!r}", "arms of one task, judged on the same files", None)
+        return
+    test = claim.metric.rpartition(".")[0]
+    # Those of a gap are two.
+    own = [tests[test]] if test in tests else [*tests.values()]
+    alike = _judged_on(arms[claim.better], own) == _judged_on(arms[claim.worse], own)
+    expected = "arms judged on the same text, with records of the same flags, or [tests]"
+    require(alike, f"claim {claim.text!r}", expected, None)
+    if claim.metric.rpartition(".")[2] in claims.BY_PIECE:
+        alike = _pieces_of(arms, claim.better) == _pieces_of(arms, claim.worse)
+        expected = "arms of one vocabulary, or per_word and word_loss"
+        require(alike, f"claim {claim.text!r}", expected, None)
+
+
+def _judged_on(level: Mapping[str, Any], tests: list[dict[str, Any]]) -> list[Any]:
+    """Returns what an arm's held-out records follow from, and how many of them count."""
+    dev = level.get("text", {}).get("dev")
+    sizes = [level.get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
+    part = _part_of(level, [dev, *(flags.get("input_file") for flags in tests)])
+    flags = [level.get("dev_records", {}), tests or level.get("records", {})]
+    return [dev, part, sizes, flags, level.get("evaluate", {})]
+
+
+def _tuned_for(level: Mapping[str, Any]) -> list[Any]:
+    """Returns what a fine-tuning arm's examples to evaluate on follow from."""
+    flags = level.get("finetune", {})
+    named = [flags.get(name) for name in ("task_name", "data_dir", "eval_file", "label_column")]
+    return [named, _part_of(level, named)]
+
+
+def _part_of(level: Mapping[str, Any], files: list[str | None]) -> dict[str, Any]:
+    """Returns what an arm's part sets that changes such files; see part.py."""
+    found = level.get("part", {})
+    # Their years are the judged ones.
+    judged = ("/dev.txt", "/passages_dev.jsonl")
+    if any(name and "{part}" in name and not name.endswith(judged) for name in files):
+        return found
+    return {name: value for name, value in found.items() if name.startswith("judged_")}
+
+
+def _pieces_of(arms: Mapping[str, dict[str, Any]], arm: str) -> list[Any]:
+    """Returns what an arm's vocabulary follows from."""
+    level = arms[arm]
+    begun = _pieces_of(arms, level["start"]) if "start" in level else []
+    if begun and "extend" not in level:
+        return begun
+    flags = level.get("extend" if begun else "vocabulary", {})
+    text = flags.get("input_file", level.get("text", {}).get("train"))
+    part = level.get("part") if text and "{part}" in text else None
+    return [*begun, flags, text, part, level.get("config", {}).get("vocab_size")]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 
-from albert_tf.cli import finetune_flags, finetune_run_flags
-from albert_tf.config import AlbertConfig
+from albert_tf.cli import finetune_run_flags
 from experiments import check_flags, study
 from experiments.plan import Plan
 from tests.experiments.test_study import STUDY, cells, read
-from tests.tiny import parse
 
 
 @pytest.mark.parametrize("name", study.names("studies"))
@@ -57,50 +54,6 @@ def test_a_setting_that_no_script_takes(tmp_path, old, new, message):
     assert found.startswith(f"{tmp_path}/own.toml: {message}") and "\n" not in found
 
 
-@pytest.mark.parametrize(
-    "old, new, message",
-    [
-        ("[arms]", '[base.text]\ntrain = "no/such.txt"\n[arms]',
-         "without.text.train: expected a file that exists .*, not 'no/such.txt'"),
-        ("[arms]", '[base.finetune]\ndata_dir = "no/glue"\n[arms]', "data_dir: .*'no/glue'"),
-        ("[arms]", "[base.pretrain]\nmax_seq_length = 128\n[arms]",
-         "without.pretrain.max_seq_length: expected at most .* max_position_embeddings, 64, not 1"),
-        ("[arms]", "[base.finetune]\nfrom_scratch = true\n[arms]",
-         "without.finetune.max_seq_length: expected at most .* max_position_embeddings, 64, not 5"),
-        ("[arms]", '[base.finetune]\ninit_checkpoint = "{pretrain}/run"\n[arms]', "64, not 512"),
-        ("config = {", "part = { share = 0.5 }, config = {",
-         r"with.part: expected {part} in \[text\] or a file's flag: it is used nowhere"),
-        ('"with" = { config = {', '"with" = { start = "without", config = { hidden_size = 64,',
-         "with.config.hidden_size: expected that of its start, 32, not 64"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_together(tmp_path, old, new, message):
-    """Found at once, not when the first training starts."""
-    assert old in STUDY
-    asked = read(tmp_path, STUDY.replace(old, new))
-    with pytest.raises(ValueError, match=f"own.toml: .*{message}"):
-        check_flags.check(asked, study.read_scale("smoke"), sys.executable)
-
-
-@pytest.mark.parametrize("name", study.names("studies"))
-def test_the_studies_here_fit_together(name):
-    for scale in map(study.read_scale, study.names("scales")):
-        asked = study.read_study(name)
-        check_flags._check_files(check_flags.list_settings(asked, scale))
-        check_flags._check_sizes(asked, scale)
-        check_flags._check_parts(asked, scale)
-
-
-@pytest.mark.parametrize("task", ["mnli", "race", "squad_v1", "SQuAD_v2", "question_answering"])
-def test_lengths_of_fine_tuning_are_the_scripts(task):
-    """Studies' own environment has no script to ask."""
-    values = parse(finetune_flags.define_flags, task_name=task, output_dir="none")
-    finetune_flags.set_task_defaults(values)
-    assert check_flags._tuned_length({"task_name": task}) == values.max_seq_length
-    assert check_flags._tuned_length({"task_name": task, "max_seq_length": 64}) == 64
-    assert AlbertConfig(vocab_size=9).max_position_embeddings == check_flags._POSITIONS
-
-
 @pytest.mark.parametrize("flag, other", finetune_run_flags.SAME.items())
 def test_a_study_says_in_another_unit_how_long_it_tunes(tmp_path, flag, other):
     """The script takes one of the two, and every scale sets one."""
@@ -117,7 +70,6 @@ def test_a_scales_own_settings_are_checked(tmp_path):
     text = (study.HERE / "scales/smoke.toml").read_text()
     path.write_text(text.replace('optimizer = "adamw"', 'optimizer = "adm"'))
     command = [sys.executable, "-m", "experiments", "dropout", "--scale", str(path)]
-    environment = {**os.environ, "ALBERT_PYTHON": sys.executable}
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 1 and process.stderr.count("\n") == 1
     assert "own.toml: pretrain.optimizer: run_pretraining.py does not take 'adm'" in process.stderr

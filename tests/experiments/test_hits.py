@@ -12,11 +12,11 @@ import pytest
 from albert_tf.conversion import labels
 from albert_tf.tasks import supervised
 from albert_tf.tasks.glue import TextExample
-from experiments import hits, outcomes, report, run_step, study
+from experiments import hits, outcomes, report, run, study
 from experiments.plan import Plan
 from experiments.steps import Step
 from tests import finetune_runs as runs
-from tests.experiments.test_run_step import run_all
+from tests.experiments.test_run import run_all
 from tests.tiny import parse
 
 STUDY = """
@@ -52,7 +52,7 @@ def test_examples_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch)
     found = measured(command, tmp_path)
     (tmp_path / "run").symlink_to(tmp_path / "out")
     step = Step("finetune", {}, {})
-    metrics = run_step._read_results(step, tmp_path)["metrics"]
+    metrics = run._read_results(step, tmp_path)["metrics"]
     best = (tmp_path / "out" / "best_trial.txt").read_text().split(":")
     assert metrics["eval_accuracy"] == float(best[2])
     sums, weights = np.transpose(found["documents"]["eval_accuracy"])
@@ -80,7 +80,7 @@ def test_examples_are_counted_by_document(tmp_path):
 def test_a_fine_tuning_without_metrics_is_not_finished(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(RuntimeError, match="run has no metrics of its best checkpoint"):
-        run_step._read_results(Step("finetune", {}, {}), tmp_path)
+        run._read_results(Step("finetune", {}, {}), tmp_path)
 
 
 def test_a_regression_has_no_accuracy(tmp_path):

@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.generator import create
+from albert_tf.inspection import probes
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import compact_spec
 from albert_tf.storage import eval_results
-from experiments import claims, documents, measure
+from experiments import claims, corpus, measure
 from tests import pretraining_runs as runs
 from tests.tiny import parse
 
@@ -91,7 +92,7 @@ def test_a_probe_reads_what_is_linear_only():
     rng = np.random.default_rng(2)
     x = rng.normal(0, [1, 1000], [400, 2])
     for labels, low, high in [(x[:, 0] > 0, 0.95, 1), (x[:, 0] * x[:, 1] > 0, 0.4, 0.6)]:
-        hits = measure.probe_hits(x[:200], labels[:200], x[200:], labels[200:])
+        hits = probes.probe_hits(x[:200], labels[:200], x[200:], labels[200:])
         assert low <= hits.mean() <= high
 
 
@@ -127,26 +128,12 @@ def test_the_document_of_a_record(tmp_path, next_sentence):
         # Several blocks.
         "block_megabytes": 0.001,
     }
-    create.create_pretraining_data(parse(documents.define_flags, **given, documents_file="none"))
+    create.create_pretraining_data(parse(corpus.define_flags, **given, documents_file="none"))
     spec = compact_spec()
     expected = [
         int(spec.parse(record[None])["token_ids"][0, 0]) - len(specials)
         for record in untuned(tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord")))
     ]
-    documents.main(
-        parse(documents.define_flags, **given, documents_file=tmp_path / "documents.json")
-    )
+    corpus.main(parse(corpus.define_flags, **given, documents_file=tmp_path / "documents.json"))
     found = json.loads((tmp_path / "documents.json").read_text())
     assert found == expected and set(found) == set(range(YEARS))
-
-
-def test_packed_examples_have_no_document(golden, tmp_path):
-    given = {
-        "input_file": golden / "pretrain_data/text.txt",
-        "output_file": tmp_path / "a.tfrecord",
-        "spm_model_file": golden / "spm/en_small.model",
-        "max_examples_per_row": 2,
-        "documents_file": tmp_path / "documents.json",
-    }
-    with pytest.raises(SystemExit, match="error: --max_examples_per_row packs examples"):
-        documents.main(parse(documents.define_flags, **given))

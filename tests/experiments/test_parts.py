@@ -9,9 +9,10 @@ import shutil
 import pytest
 
 from albert_tf.generator import flags as generator_flags
-from experiments import claims, outcomes, part, report, run_step, study, words
+from experiments import claims, corpus, outcomes, part, report, run, study
 from experiments.plan import Plan
-from tests.experiments.test_run_step import FAKE, run_all
+from experiments.steps import Step
+from tests.experiments.test_run import FAKE, run_all
 from tests.tiny import parse
 
 ADDRESSES = [
@@ -81,9 +82,9 @@ def test_pieces_and_words_of_a_text(tmp_path):
     """Words are what spaces separate: "cat." has two pieces, and "rat" one, which is unknown."""
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\ncat\nc\n##at\n.\n")
     (tmp_path / "text.txt").write_text("a cat.\ncat a\n\na  rat\n")
-    words.main(
+    corpus.main(
         parse(
-            words.define_flags,
+            corpus.define_flags,
             input_file=tmp_path / "text.txt",
             output_file=tmp_path / "none",
             vocab_file=tmp_path / "vocab.txt",
@@ -220,10 +221,10 @@ def test_a_report_counts_the_tokens_of_starts(plan, tmp_path):
 def test_an_extended_vocabulary_that_a_killed_step_left_is_made_anew(plan, tmp_path):
     """The script refuses a directory that exists."""
     (key,) = [key for key, step in plan.steps.items() if step.kind == "extend"][:1]
-    step = run_step.Step("extend", plan.steps[key].flags, {})
+    step = Step("extend", plan.steps[key].flags, {})
     (tmp_path / key / "model").mkdir(parents=True)
     (tmp_path / key / "model/spm.model").touch()
-    run_step.run(step, key, tmp_path, FAKE, threads=1)
+    run.Runner(tmp_path, FAKE, 1).run(step, key)
     assert not (tmp_path / key / "model").exists() and (tmp_path / key / "metrics.json").exists()
 
 

@@ -27,8 +27,6 @@ effect = 0.05
 paper = { table = 8, column = "avg", better = "without dropout", worse = "with dropout" }
 """
 
-FINETUNE = "[base.finetune]\nfrom_scratch = true\n[arms]"
-
 
 def read(tmp_path, text=STUDY):
     path = tmp_path / "own.toml"
@@ -83,17 +81,6 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         ("config = {", "finetune = { do_eval = false }, config = {", "do_eval: expected no value"),
         ("config = {", "finetune = { from_scratch = true }, config = {",
          "`finetune` in each of them or in none, not only in .'with'."),
-        ('"with" = { config = {', '"with" = { start = "without", config = { vocab_size = 3000,',
-         "with.config.vocab_size: expected none beside `start`, whose vocabulary .* not 3000"),
-        ('"with" = {', '"with" = { start = "without", vocabulary = { model_type = "bpe" },',
-         "with.vocabulary: expected none beside `start`"),
-        ("[arms]", "[base.measure]\nprobe_examples = 9\n[arms]",
-         "without.measure: expected `probe = true` in the study, or nothing reads it"),
-        ("config = {", 'hits = { document_column = "a" }, config = {',
-         "with.hits: expected `finetune` in the study"),
-        ("[arms]", f"probe = true\n{FINETUNE}", "probe: expected none in a study of fine-tuning"),
-        ("[arms]", f"per_word = true\n{FINETUNE}", "per_word: expected none in a study of fine"),
-        ("[arms]", f"[tests]\na = {{}}\n{FINETUNE}", r"\[tests\]: expected none in a study of f"),
         ('[arms]\n"without" = {}',
          '[tests]\na = {}\n[arms]\n"without" = { records = { spm_model_file = "own.model" } }',
          "without.records.spm_model_file: expected None, as in the test 'a' .* not 'own.model'"),

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import report, study, tuning
 from experiments.plan import TRIAL_SEED, Plan
-from tests.experiments.test_run_step import run_all
+from tests.experiments.test_run import run_all
 from tests.experiments.test_study import STUDY, read
 
 TUNED = STUDY.replace("[arms]", "tune = true\n[arms]").replace("= 0.1 }", "= 0.2 }")
@@ -142,10 +142,6 @@ def test_rates_that_are_not_valid(tmp_path, old, new, message):
         ("tune = true", "tune = 1", "tune: expected true or false, not 1"),
         ("config = {", "pretrain = { learning_rate = 1e-3 }, config = {",
          "with.pretrain.learning_rate: expected none beside"),
-        ("[arms]", "[base.finetune]\nfrom_scratch = true\n[arms]",
-         "without: expected a start from {pretrain}, as `tune`"),
-        ("[arms]", '[base.finetune]\ninit_checkpoint = "albert_base"\n[arms]',
-         "without: expected a start from {pretrain}, as `tune`"),
     ],
 )  # fmt: skip
 def test_a_study_that_can_not_be_tuned(tmp_path, old, new, message):

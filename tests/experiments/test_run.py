@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.storage import eval_results
-from experiments import claims, outcomes, report, run_step, study, unigram
+from experiments import claims, outcomes, report, run, study, unigram
 from experiments.plan import Plan
-from experiments.run_step import ROOT
+from experiments.steps import ROOT, Step
 from tests import pretraining_runs as runs
 
 FAKE = pathlib.Path(__file__).parent / "fake"
@@ -29,12 +29,11 @@ def kept_keys(plan):
 
 
 def run_all(plan, work, kept=None):
-    """Runs a plan's steps in order, without Snakemake; keeps metrics as it does."""
+    """Runs all steps of a plan in order, needed or not; keeps metrics as a study does."""
     for key, step in plan.steps.items():
-        run_step.run(step, key, work, FAKE, threads=1)
+        run.Runner(work, FAKE, 1).run(step, key)
     for key in kept_keys(plan) if kept else ():
-        (kept / key).mkdir(parents=True, exist_ok=True)
-        (kept / key / "metrics.json").write_bytes((work / key / "metrics.json").read_bytes())
+        run._keep(work / key, kept / key)
 
 
 def results(work):
@@ -154,7 +153,7 @@ def test_one_process_runs_a_step_and_another_waits_for_it(plan, done, tmp_path):
     command = [sys.executable, "-c", hold, str(tmp_path / key / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
         held.stdout.readline()
-        waiting = threading.Thread(target=run_step.run, args=(step, key, tmp_path, FAKE, 1))
+        waiting = threading.Thread(target=run.Runner(tmp_path, FAKE, 1).run, args=(step, key))
         waiting.start()
         waiting.join(0.5)
         assert waiting.is_alive() and not (tmp_path / key / "metrics.json").exists()
@@ -264,20 +263,26 @@ def test_a_step_that_fails_otherwise_leaves_no_metrics(plan, tmp_path):
     cell = plan.cells[0]
     step = plan.steps[cell.pretrain]
     bad = {**step.flags, "num_train_steps": "many"}
-    step = run_step.Step(step.kind, bad, {}, step.config)
-    with pytest.raises(RuntimeError, match="exit code 1 .*'many'.*log.txt: python run_pretraining"):
-        run_step.run(step, "bad", tmp_path, FAKE, threads=1)
-    assert not (tmp_path / "bad/metrics.json").exists() and not (tmp_path / "bad/done").exists()
+    step = Step(step.kind, bad, {}, step.config)
+    with pytest.raises(run.StepError, match="(?s)exit code 1; the end of .*bad/log.txt:.*'many'"):
+        run.Runner(tmp_path, FAKE, 1).run(step, "bad")
+    assert not (tmp_path / "bad/metrics.json").exists()
 
 
-def test_a_run_that_a_signal_stopped_is_not_finished(plan, tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I1 trainer.py:1] stopped at step 3: the same command resumes from there",
+        "I1 stop_signals.py:1] stopped by SIGTERM, with nothing new to save: the same command "
+        "continues",
+    ],
+)
+def test_a_run_that_a_signal_stopped_is_not_finished(plan, tmp_path, line):
     """It ends with exit code 0, before its last step; started again, it goes on."""
     step = plan.steps[plan.cells[0].pretrain]
-    (tmp_path / "run_pretraining.py").write_text(
-        "print('I1 trainer.py:1] stopped at step 3: the same command resumes from there')\n"
-    )
-    with pytest.raises(RuntimeError, match="this command was stopped .*stopped at step 3: "):
-        run_step.run(dataclasses.replace(step, needs={}), "key", tmp_path, tmp_path, threads=1)
+    (tmp_path / "run_pretraining.py").write_text(f"print({line!r})\n")
+    with pytest.raises(run.StepError, match="stopped: .*stopped "):
+        run.Runner(tmp_path, tmp_path, 1).run(dataclasses.replace(step, needs={}), "key")
     assert not (tmp_path / "key/metrics.json").exists()
 
 
@@ -289,7 +294,7 @@ def test_a_model_of_masked_lm_alone_is_judged_on_orders_too(tmp_path):
     train = {"output_dir": tmp_path / "trained/run", "sentence_order_weight": 0, **short}
     runs.main(runs.command(tmp_path, **train))
     judged = tmp_path / "judged"
-    run_step._prepare(run_step.Step("evaluate", {}, {}), judged, {"trained": tmp_path / "trained"})
+    run._prepare(Step("evaluate", {}, {}), judged, {"trained": tmp_path / "trained"})
     evaluate = {"output_dir": judged / "run", "do_train": "false", "do_eval": "true", **short}
     runs.main(runs.command(tmp_path, **evaluate))
     assert "sentence_order_accuracy" in eval_results.read_last(judged / "run")
@@ -322,13 +327,13 @@ def test_a_curve_does_not_depend_on_where_a_run_was_killed(tmp_path):
     write_events(killed, [(5, loss[5])])
     write_events(killed, [(5, loss[5]), (8, mean(6, 8)), (10, mean(9, 10))])
     expected = [[60, mean(1, 4)], [120, mean(5, 8)], [150, mean(9, 10)]]
-    assert run_step.read_curve(whole, flags) == expected
-    assert run_step.read_curve(killed, flags) == expected
+    assert run.read_curve(whole, flags) == expected
+    assert run.read_curve(killed, flags) == expected
 
 
 def test_paths_of_a_command_are_relative_to_the_clone(plan):
     step = plan.steps[plan.cells[0].pretrain]
     directories = {"out": ROOT / "experiments/work/a", "records": pathlib.Path("/elsewhere/b")}
-    command = run_step._command(step, directories)
+    command = run._command(step, directories)
     assert "--output_dir=experiments/work/a/run" in command
     assert "--input_file=/elsewhere/b/records.tfrecord" in command
