@@ -1,6 +1,6 @@
 # `make test` and `make demo` need Debian's python3 and python3-venv; the rest they set up in .venv.
 # `make test TF=2.20` tests with that release of TensorFlow and whatever else is newest, in
-# .venv-tf2.20.
+# .venv-tf2.20; `make test PYTHON=python3.13 VENV=.venv-3.13` with another Python.
 
 PYTHON ?= python3
 VENV := .venv$(TF:%=-tf%)
@@ -11,8 +11,6 @@ TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
 TPU_JAX_BIN := .venv-tpu-jax/bin
 TPU_JAX_INSTALLED := .venv-tpu-jax/.installed
-STUDIES_BIN := .venv-studies/bin
-STUDIES_INSTALLED := .venv-studies/.installed
 SCALE ?= smoke
 
 # Builds source packages in an isolated environment even where pip is as old as Debian 12's: without
@@ -32,9 +30,8 @@ test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not peers'
 
 # The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
-# torch's CPU build, several GB otherwise. And a study under the real Snakemake, which has an
-# environment of its own.
-test-peers: $(PEERS) $(STUDIES_INSTALLED)
+# torch's CPU build, several GB otherwise. And a study of small models, which takes minutes.
+test-peers: $(PEERS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
 lint: $(INSTALLED)
@@ -70,10 +67,10 @@ tpu-check: $(TPU_INSTALLED)
 endif
 
 # `make study STUDY=sharing SCALE=cpu`; ARGS=--report_only only writes the report.
-study: $(INSTALLED) $(STUDIES_INSTALLED)
+study: $(INSTALLED)
 	@test -n '$(STUDY)' || { \
 	  echo "error: name a study: make study STUDY=sharing SCALE=smoke" >&2; exit 1; }
-	$(STUDIES_BIN)/python -m experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
+	$(BIN)/python -m experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
 
 $(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
@@ -100,14 +97,6 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 $(TPU_JAX_INSTALLED): requirements-tpu-jax.lock
 	$(PYTHON) -m venv --clear .venv-tpu-jax
 	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
-	@touch $@
-
-$(STUDIES_INSTALLED): experiments/requirements.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "error: '$(PYTHON)' is $$($(PYTHON) --version): studies need Python 3.11 or later;" \
-	    "name another one with make PYTHON=python3.13 study" >&2; exit 1; }
-	$(PYTHON) -m venv --clear .venv-studies
-	$(STUDIES_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
 	@touch $@
 
 $(BIN)/pip:
