@@ -111,13 +111,13 @@ def make_splits(
                 {**task.settings, "is_training": is_training},
                 _feature_stem(values, is_training),
             )
-            lengths = _static_lengths(values, features, is_training)
+            lengths = _static_lengths(values, task, features, is_training)
             splits[name] = Split(examples[name], features, getattr(values, batch_size), lengths)
     return splits
 
 
 def _static_lengths(
-    values: flags.FlagValues, features: FeatureTable, is_training: bool
+    values: flags.FlagValues, task: SupervisedTask, features: FeatureTable, is_training: bool
 ) -> tuple[int, ...]:
     if values.static_lengths == 1:
         return (values.max_seq_length,)
@@ -125,11 +125,7 @@ def _static_lengths(
     if not is_training:  # Such a set is read once for each compilation.
         count = min(count, length_buckets.USUAL_COUNT)
     lengths = length_buckets.choose_static_lengths(features.lengths, values.max_seq_length, count)
-    if finetune_flags.squad_model(values) != "squad_v2":
-        return lengths
-    # That model ranks so many positions of each row.
-    least = max(values.start_n_top, values.end_n_top)
-    return tuple(sorted({max(length, least) for length in lengths}))
+    return tuple(sorted({max(length, task.least_length) for length in lengths}))
 
 
 def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
@@ -177,12 +173,12 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     teacher = _teacher(values, task) if values.teacher else None
     examples = read_splits(values, read)
     if values.class_weights:
-        finetune_tasks.weigh_classes(values, task, examples["train"])
+        task.weigh_classes(values.class_weights, examples["train"])
     num_train_steps = finetune_run_flags.num_train_steps(values, len(examples.get("train", ())))
     digests = {name: feature_table.examples_digest(split) for name, split in examples.items()}
     shaping = finetune_records.shaping(values, config, num_train_steps)
-    reading = finetune_records.reading(values, task)
-    finetune_checks.check_shared(values, devices, task.classes, digests, {**reading, **shaping})
+    settings = {**task.reading, **shaping}
+    finetune_checks.check_shared(values, devices, task.classes, digests, settings)
     finetune_export.check_free(values, task, num_train_steps)
     chief = devices.is_chief
     if chief:

@@ -15,15 +15,8 @@ from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description
 from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.tasks import span_model
-from albert_tf.tasks.classification import (
-    MultiLabelTask,
-    MultipleChoiceTask,
-    SequenceClassificationTask,
-)
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import SupervisedRun
-from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 
@@ -181,26 +174,5 @@ def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[
     Raises:
       ValueError: If there is a threshold, but nothing that it applies to.
     """
-    options = finetune_records.reading(values, task)
     threshold = None if math.isnan(values.threshold_to_export) else values.threshold_to_export
-    several = isinstance(task, MultiLabelTask)
-    is_classifier = isinstance(task, SequenceClassificationTask)
-    takes_threshold = several or (is_classifier and len(task.classes) == 2)
-    if isinstance(task, SquadV2Task):
-        return "answer_v2", options | {"null_threshold": 0.0 if threshold is None else threshold}
-    if threshold is not None and not takes_threshold:
-        raise ValueError(
-            "--threshold_to_export applies only to multilabel, to tasks with two classes and to "
-            f"squad_v2, not to {values.task_name}: leave it out"
-        )
-    if isinstance(task, SquadV1Task):
-        return "answer_v1", options
-    if isinstance(task, MultipleChoiceTask):
-        return "choose", options
-    if isinstance(task, TokenClassificationTask):
-        return "tag", options | {"labels": task.classes}
-    assert is_classifier
-    # Whoever leaves windows out wants none, whatever the model was trained with.
-    options = {"windows": None, **options}
-    options |= {"labels": task.classes, "threshold": threshold, "multilabel": several}
-    return "classify", options
+    return task.served_as, task.serving_options(threshold)

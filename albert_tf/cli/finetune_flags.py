@@ -13,24 +13,7 @@ from absl import flags
 
 from albert_tf.cli import finetune_run_flags, recipes, shared_flags
 from albert_tf.scripts import FlagGroup
-
-# Defaults of a task's script in the release where run_classifier.py has another, or no flag.
-RACE_DEFAULTS = {
-    "learning_rate": 1e-5,
-    "train_step": 12000,
-    "warmup_step": 1000,
-    "save_checkpoints_steps": 100,
-    "do_train": True,
-    "do_eval": True,
-}
-SQUAD_DEFAULTS = {"max_seq_length": 384, "num_train_epochs": 3.0, "warmup_proportion": 0.1}
-# There the softmax over positions includes padding: with less padding the loss changes.
-SQUAD_V1_DEFAULTS = {**SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "race": RACE_DEFAULTS,
-    "squad_v1": SQUAD_V1_DEFAULTS,
-    "squad_v2": SQUAD_DEFAULTS,
-}
+from albert_tf.tasks.registry import TASKS
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -205,6 +188,13 @@ def _define_squad(values: flags.FlagValues) -> None:
         "Allow questions without an answer: trains squad_v2's model instead of squad_v1's. Only "
         "for task_name=question_answering.",
     )
+    group.enum(
+        "span_head",
+        "conditional",
+        ["conditional", "linear"],
+        "Head of squad_v2's model. conditional is the release's; linear is BERT's, one dense layer "
+        "for starts and ends, where no answer is the span of [CLS].",
+    )
     for name, default, what in (
         (
             "doc_stride",
@@ -229,14 +219,11 @@ def set_task_defaults(values: flags.FlagValues) -> None:
     """
     name = values.task_name.lower()
     values.task_name = name
-    model = squad_model(values)
-    defaults = {**DEFAULTS.get(model or name, {})}
-    if model:
-        # Prediction first finds the best checkpoint, as in the release on the file to predict; of
-        # your own questions that is no file to choose by.
-        defaults["do_eval"] = values.do_predict
-        if name == "question_answering":
-            defaults["do_eval"] = bool(values.eval_file) and (values.do_train or values.do_predict)
+    defaults: dict[str, Any] = {}
+    if name in TASKS:  # What else it may be is refused later.
+        row = TASKS[name]
+        row = row.variant(values) if row.variant else row  # type: ignore[arg-type]
+        defaults = row.defaults_for(values)
     if values.ensemble_dirs:
         # The predictions already exist.
         defaults |= {"do_train": False, "do_eval": False}

@@ -13,10 +13,7 @@ from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import run_record
 from albert_tf.conversion.run_record import RunRecord
 from albert_tf.tasks import feature_table
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
-from albert_tf.tasks.glue import GLUE_TASKS, are_two
-from albert_tf.tasks.question_answering import SquadTask, SquadV2Task
-from albert_tf.tasks.sequence_features import longest_ending
+from albert_tf.tasks.glue import are_two
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
@@ -70,14 +67,14 @@ def check_same_task(values: flags.FlagValues, task: SupervisedTask, source: str 
     if found is None:  # Earlier versions, and the release, wrote no record.
         return
     if not values.do_train:
-        is_another = found.is_for_another(record(values, task, None))
+        is_another = found.is_for_another(task.model_class.__name__, task.problem_type)
         if is_another or are_two(found.task_name, values.task_name):
             raise ValueError(
                 f"{source} was trained for {found.task_name}, not for {values.task_name}: set "
                 f"--task_name={found.task_name}, or give --init_checkpoint and an --output_dir "
                 "without a model"
             )
-        _warn_of_reading(source, found.serving, reading(values, task))
+        _warn_of_reading(source, found.serving, task.reading)
         return
     before = (found.task_name, found.problem_type or task.problem_type)
     now = (values.task_name, task.problem_type)
@@ -179,26 +176,6 @@ def shaping(values: flags.FlagValues, config: AlbertConfig, num_train_steps: int
     }
 
 
-def reading(values: flags.FlagValues, task: SupervisedTask) -> dict[str, Any]:
-    """Returns how the run reads texts, as options of the class that serves the task."""
-    options: dict[str, Any] = {"max_seq_length": values.max_seq_length}
-    if isinstance(task, SquadTask):
-        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-        options |= {name: getattr(values, name) for name in names}
-    if isinstance(task, SquadV2Task):
-        options |= {"start_n_top": values.start_n_top, "end_n_top": values.end_n_top}
-    if isinstance(task, MultipleChoiceTask):
-        # Longer endings were cut to this in training.
-        longest = longest_ending(values.max_seq_length, values.max_qa_length)
-        options |= {"num_choices": len(task.classes), "max_qa_length": longest}
-    if isinstance(task, SequenceClassificationTask):
-        row = GLUE_TASKS.get(values.task_name)
-        options["pairs"] = bool(row.text_b if row else values.text_pair_column)
-        if task.windows:
-            options |= {"windows": task.windows.combination, "doc_stride": task.windows.doc_stride}
-    return options
-
-
 def record(values: flags.FlagValues, task: SupervisedTask, initial: str | None) -> RunRecord:
     """Returns what this run is, given the initial weights that it starts from."""
     return RunRecord(
@@ -208,5 +185,7 @@ def record(values: flags.FlagValues, task: SupervisedTask, initial: str | None) 
         scripts.command_line(),
         train_data=(values.train_file or values.data_dir or "") if values.do_train else "",
         learning_rate=str(values.learning_rate) if values.do_train else "",
-        serving=reading(values, task),
+        serving=task.reading,
+        architecture=task.model_class.__name__,
+        served_as=task.served_as,
     )

@@ -17,16 +17,14 @@ RECORD_FILE = "run.json"
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 REGRESSION = "regression"
 _CLASSIFIER = "AlbertForSequenceClassification"
-# A task -> Hugging Face's class, which the heads don't tell. The last task of a class is that of
-# Hugging Face's own models.
-_ARCHITECTURES = {
-    "classification": _CLASSIFIER,
-    "race": "AlbertForMultipleChoice",
-    "choice": "AlbertForMultipleChoice",
-    "token_classification": "AlbertForTokenClassification",
+# Hugging Face's classes whose heads have weights of the same names, and the task of each of its
+# own models.
+_TASKS = {
+    _CLASSIFIER: "classification",
+    "AlbertForMultipleChoice": "choice",
+    "AlbertForTokenClassification": "token_classification",
 }
-# Classes whose heads have weights of the same names.
-CLASSIFIERS = frozenset(_ARCHITECTURES.values())
+CLASSIFIERS = frozenset(_TASKS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +43,8 @@ class RunRecord:
       serving: How it read its texts: options of the class that serves the task.
       data: Digests of the examples that it trains and evaluates on, by split.
       shaping: What else shapes its weights: numbers of steps, the optimizer, and so on.
+      architecture: The class of its model, which is called as Hugging Face's; "" if its head tells.
+      served_as: Which of serving's tasks answers with it; "" if that is not known.
     """
 
     task_name: str
@@ -57,18 +57,15 @@ class RunRecord:
     serving: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
     shaping: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    architecture: str = ""
+    served_as: str = ""
 
-    @property
-    def architecture(self) -> str:
-        """Hugging Face's class for the model; "" where its heads tell."""
-        return _CLASSIFIER if self.problem_type else _ARCHITECTURES.get(self.task_name, "")
-
-    def is_for_another(self, other: RunRecord) -> bool:
+    def is_for_another(self, architecture: str, problem_type: str) -> bool:
         """Whether this model's head, whose weights may fit, means something else than another's."""
-        if not (self.architecture and other.architecture):
+        if not {self.architecture, architecture} <= CLASSIFIERS:
             return False  # The names of their heads tell.
-        types = {self.problem_type, other.problem_type} - {""}
-        return self.architecture != other.architecture or len(types) > 1
+        types = {self.problem_type, problem_type} - {""}
+        return self.architecture != architecture or len(types) > 1
 
     def write(self, directory: str) -> None:
         """Writes the record."""
@@ -115,13 +112,13 @@ def _of_hugging_face(directory: str) -> RunRecord | None:
 
 
 def _of_class(architecture: str, problem_type: str) -> RunRecord | None:
-    tasks = {name: task for task, name in _ARCHITECTURES.items()}
-    if architecture not in tasks:
+    if architecture not in _TASKS:
         return None
     if architecture != _CLASSIFIER:  # The others don't read it.
         problem_type = ""
     named = {MULTI_LABEL: "multilabel", REGRESSION: "regression"}
-    return RunRecord(named.get(problem_type, tasks[architecture]), problem_type, "", "")
+    task_name = named.get(problem_type, _TASKS[architecture])
+    return RunRecord(task_name, problem_type, "", "", architecture=architecture)
 
 
 def problem_type(run: RunRecord | None, num_labels: int) -> str:

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import keras
 import numpy as np
+from absl import logging
 from keras import ops
 
 from albert_tf.conversion.run_record import MULTI_LABEL, REGRESSION, SINGLE_LABEL
@@ -19,6 +19,7 @@ from albert_tf.tasks import losses, metrics, sequence_features, supervised
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.registry import TaskRow, TaskSettings
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.table import LABEL_SEPARATOR
 from albert_tf.text.tokenization import Tokenizer
@@ -120,11 +121,9 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     Attributes:
       class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
         `class_weight`; None if all are 1.
-      distillation: How to learn from a teacher; None learns from labels only.
     """
 
     class_weights: np.ndarray | None = None
-    distillation: losses.Distillation | None = None
     labels = ("label_ids",)
 
     def __init__(
@@ -148,6 +147,33 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         binary = ("f1", "matthew_corr") if len(classes) == 2 else ()
         names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
         self.metric_names = (*names, "eval_loss")
+
+    @classmethod
+    def of_row(
+        cls,
+        row: TaskRow,
+        settings: TaskSettings,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        classes: tuple[str, ...],
+    ) -> ScoringTask:
+        """See SupervisedTask."""
+        return cls(
+            options,
+            tokenizer,
+            settings.max_seq_length,
+            classes,
+            row.key_metric or "eval_accuracy",
+            row.results_file,
+            row.number_range,
+            row.prefix,
+            **cls.arguments_of(row, settings),
+        )
+
+    @classmethod
+    def arguments_of(cls, row: TaskRow, settings: TaskSettings) -> dict[str, Any]:
+        """Returns the subclass's own arguments."""
+        return {}
 
     def label(self, example: Any) -> np.generic | np.ndarray:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
@@ -260,27 +286,80 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
     Args:
       *args: See ScoringTask.
       windows: How single texts that are too long are read; None cuts them at their end.
+      pairs: Whether its texts are pairs.
       **kwargs: See ScoringTask.
 
     Source: run_classifier.py.
     """
 
-    def __init__(self, *args: Any, windows: TextWindows | None = None, **kwargs: Any) -> None:
+    model_class = finetuning.AlbertForSequenceClassification
+    served_as = "classify"
+
+    def __init__(
+        self,
+        *args: Any,
+        windows: TextWindows | None = None,
+        pairs: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.problem_type = SINGLE_LABEL if self.classes else REGRESSION
         self.windows = windows
+        self.pairs = pairs
+        self.can_learn_from_teacher = bool(self.classes) and not windows
+
+    @classmethod
+    def arguments_of(cls, row: TaskRow, settings: TaskSettings) -> dict[str, Any]:
+        """See ScoringTask."""
+        pairs = bool(settings.text_pair_column) if row.pairs is None else row.pairs
+        if row.pairs is not None or not settings.windows:
+            return {"pairs": pairs}
+        if pairs:  # The second texts would be left out.
+            raise ValueError("`windows` reads single texts, not pairs: leave it out")
+        return {"windows": TextWindows(settings.windows, settings.doc_stride)}
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {"num_labels": len(self.classes) or 1}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        options = {**super().reading, "pairs": self.pairs}
+        if self.windows:
+            options |= {"windows": self.windows.combination, "doc_stride": self.windows.doc_stride}
+        return options
+
+    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
+        """See SupervisedTask."""
+        if len(self.classes) != 2:
+            super().serving_options(threshold)
+        return self._options(threshold, multilabel=False)
+
+    def _options(self, threshold: float | None, multilabel: bool) -> dict[str, Any]:
+        return {
+            "windows": None,
+            **self.reading,
+            "labels": self.classes,
+            "threshold": threshold,
+            "multilabel": multilabel,
+        }
+
+    def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
+        """See SupervisedTask."""
+        if not self.classes:
+            super().weigh_classes(text, examples)
+        labels = [int(example.label) for example in examples]  # type: ignore[arg-type]
+        self.class_weights = parse_class_weights(text, self.classes, labels)
+        pairs = zip(self.classes, self.class_weights, strict=True)
+        logging.info("class weights: %s", ", ".join(f"{name} {w:.4g}" for name, w in pairs))
 
     @property
     def settings(self) -> dict[str, Any]:
         """See SupervisedTask."""
         windows = {"window_doc_stride": self.windows.doc_stride} if self.windows else {}
         return {**super().settings, **windows}
-
-    def build_model(self) -> keras.Model:
-        """Returns a new AlbertForSequenceClassification."""
-        return finetuning.AlbertForSequenceClassification(
-            num_labels=len(self.classes) or 1, **self.options.arguments
-        )
 
     def rows(
         self, examples: Sequence[TextExample], is_training: bool
@@ -318,18 +397,31 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     Source: run_race.py.
     """
 
+    model_class = finetuning.AlbertForMultipleChoice
+    served_as = "choose"
+    class_names = ()
+
     def __init__(self, *args: Any, max_qa_length: int) -> None:
         super().__init__(*args)
         self.max_qa_length = max_qa_length
+
+    @classmethod
+    def arguments_of(cls, row: TaskRow, settings: TaskSettings) -> dict[str, Any]:
+        """See ScoringTask."""
+        return {"max_qa_length": settings.max_qa_length}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        # Longer endings are cut to this in training.
+        longest = sequence_features.longest_ending(self.max_seq_length, self.max_qa_length)
+        choices = {"num_choices": len(self.classes), "max_qa_length": longest}
+        return {**super().reading, **choices}
 
     @property
     def settings(self) -> dict[str, Any]:
         """See SupervisedTask."""
         return {**super().settings, "max_qa_length": self.max_qa_length}
-
-    def build_model(self) -> keras.Model:
-        """Returns a new AlbertForMultipleChoice."""
-        return finetuning.AlbertForMultipleChoice(**self.options.arguments)
 
     def rows(
         self, examples: Sequence[ChoiceExample], is_training: bool
@@ -388,6 +480,15 @@ class MultiLabelTask(SequenceClassificationTask):
         names = ("micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision")
         self.metric_names = (*names, "eval_loss")
         self.problem_type = MULTI_LABEL
+        self.can_learn_from_teacher = False
+
+    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return self._options(threshold, multilabel=True)
+
+    def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
+        """See SupervisedTask."""
+        SupervisedTask.weigh_classes(self, text, examples)
 
     @property
     def settings(self) -> dict[str, Any]:

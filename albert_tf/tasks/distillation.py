@@ -17,14 +17,12 @@ from albert_tf import conversion
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts, run_record
 from albert_tf.conversion.names import CLASSIFIER, POOLER
-from albert_tf.conversion.run_record import SINGLE_LABEL, RunRecord
 from albert_tf.storage import checkpoint, files
 from albert_tf.tasks import feature_table, glue, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
 from albert_tf.tasks.supervised import probabilities_file
 from albert_tf.tasks.supervised_run import Split
-from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text import vocabulary
 from albert_tf.training import length_buckets
 from albert_tf.training.devices import Devices
@@ -50,17 +48,15 @@ class Teacher:
     def __init__(
         self, path: str, task: Any, distillation: Distillation, batch_size: int, task_name: str
     ) -> None:
-        is_tagger = isinstance(task, TokenClassificationTask)
-        if not is_tagger and task.problem_type != SINGLE_LABEL:
+        if not task.can_learn_from_teacher:
             raise ValueError(
-                "`teacher` applies only to tasks with one class per text or per word: leave it out"
+                "`teacher` applies only to tasks with one class per word, or per text that is "
+                "read at once, without `windows`: leave it out"
             )
-        if not is_tagger and task.windows:
-            raise ValueError("`teacher` reads each text at once: leave `windows` out")
         self._path = checkpoint.best(path) or path
         stored = layouts.find(self._path).read_weights(self._path)
-        # Taggers have no pooler.
-        needed = CLASSIFIER if is_tagger else (*CLASSIFIER, f"{POOLER}dense/kernel")
+        pooler = (f"{POOLER}dense/kernel",) if task.model_class.reads_pooler else ()
+        needed = (*CLASSIFIER, *pooler)
         lacking = [name for name in needed if name not in stored]
         if lacking:
             raise ValueError(
@@ -76,10 +72,9 @@ class Teacher:
                 f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
                 f"`max_seq_length` {task.max_seq_length} to that"
             )
-        kind = "token_classification" if is_tagger else "classification"
         run = run_record.find(self._path)
         if run and (
-            run.is_for_another(RunRecord(kind, task.problem_type, "", ""))
+            run.is_for_another(task.model_class.__name__, task.problem_type)
             or glue.are_two(run.task_name, task_name)
         ):
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator, Mapping
 
@@ -30,6 +31,7 @@ class GlueTask:
       skips_short_rows: Whether rows with missing cells are skipped instead of being an error.
       key_metric: The metric by which checkpoints are compared, under the release's name.
       submission: The leaderboard's name for the task; None if it is the folder's.
+      number_range: The smallest and the largest number that a regression may submit.
     """
 
     folder: str
@@ -42,6 +44,7 @@ class GlueTask:
     skips_short_rows: bool = False
     key_metric: str = "eval_accuracy"
     submission: str | None = None
+    number_range: tuple[float, float] = (-math.inf, math.inf)
 
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -75,7 +78,9 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
     "qqp": GlueTask("QQP", "question1", "question2", "is_duplicate", skips_short_rows=True),
     "rte": GlueTask("RTE", *_SENTENCES, labels=_ENTAILS),
     "sst-2": GlueTask("SST-2", "sentence"),
-    "sts-b": GlueTask("STS-B", *_SENTENCES, "score", labels=(), key_metric="pearson"),
+    "sts-b": GlueTask(
+        "STS-B", *_SENTENCES, "score", labels=(), key_metric="pearson", number_range=(0.0, 5.0)
+    ),
     "wnli": GlueTask("WNLI", *_SENTENCES),
     "ax": GlueTask(
         "diagnostic", *_SENTENCES, labels=_NLI, files={"test": "diagnostic.tsv"}, submission="AX"

@@ -19,6 +19,7 @@ from albert_tf.storage import files
 from albert_tf.storage.text_files import parse_json
 from albert_tf.tasks import losses, metrics, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
+from albert_tf.tasks.registry import TaskRow, TaskSettings
 from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, prediction_path
 from albert_tf.text.tokenization import Tokenizer
@@ -93,15 +94,26 @@ def predict_v1(
 
     Source: squad_utils.py, accumulate_predictions_v1 and write_predictions_v1.
     """
+    nbest = _linear_nbest(
+        examples, windows, outputs, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)
+    )
+    return Predictions(best_texts(nbest), nbest, {})
+
+
+def _linear_nbest(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadSpan],
+    outputs: Mapping[str, np.ndarray],
+    n_best_size: int,
+    max_answer_length: int,
+    fallback: dict[str, Any],
+) -> dict[str, list[dict[str, Any]]]:
     sides = zip(outputs["start_logits"], outputs["end_logits"], strict=True)
     tops = (
         itertools.product(_scored_best(starts, n_best_size), _scored_best(ends, n_best_size))
         for starts, ends in sides
     )
-    nbest = _nbest(
-        examples, windows, tops, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)
-    )
-    return Predictions(best_texts(nbest), nbest, {})
+    return _nbest(examples, windows, tops, n_best_size, max_answer_length, fallback)
 
 
 def predict_v2(
@@ -133,6 +145,40 @@ def predict_v2(
     for window, logit in zip(windows, outputs["cls_logits"], strict=True):
         qas_id = examples[window.example_index].qas_id
         null_odds[qas_id] = min(null_odds[qas_id], float(logit))
+    return Predictions(best_texts(nbest), nbest, null_odds)
+
+
+def predict_linear_v2(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadSpan],
+    outputs: Mapping[str, np.ndarray],
+    n_best_size: int,
+    max_answer_length: int,
+) -> Predictions:
+    """Turns outputs of AlbertForQuestionAnswering into answers, where there may be none.
+
+    The null odds are the score of [CLS] as start and end, the least of a question's windows, less
+    the score of its best answer.
+
+    Args: see predict_v1.
+
+    Returns:
+      Answers whatever their null odds (see `apply_null_threshold`); an empty one only if there is
+      no other.
+
+    Source: google-research/bert, run_squad.py, write_predictions.
+    """
+    no_answer = _entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
+    nbest = _linear_nbest(examples, windows, outputs, n_best_size, max_answer_length, no_answer)
+    of_cls = outputs["start_logits"][:, 0].astype(float) + outputs["end_logits"][:, 0]
+    least = dict.fromkeys(nbest, math.inf)
+    for window, score in zip(windows, of_cls.tolist(), strict=True):
+        qas_id = examples[window.example_index].qas_id
+        least[qas_id] = min(least[qas_id], score)
+    null_odds = {}
+    for qas_id, (best, *_) in nbest.items():
+        odds = least[qas_id] - (best["start_log_prob"] + best["end_log_prob"])
+        null_odds[qas_id] = min(odds, NO_WINDOW_NULL_ODDS)
     return Predictions(best_texts(nbest), nbest, null_odds)
 
 
@@ -279,6 +325,38 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         super().__init__(options, tokenizer, max_seq_length)
         self.squad = squad
 
+    @classmethod
+    def of_row(
+        cls,
+        row: TaskRow,
+        settings: TaskSettings,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        classes: tuple[str, ...],
+    ) -> SquadTask:
+        """See SupervisedTask."""
+        names = [field.name for field in dataclasses.fields(SquadSettings)]
+        squad = SquadSettings(**{name: getattr(settings, name) for name in names})
+        return cls(squad, options, tokenizer, settings.max_seq_length)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+        return {**super().reading, **{name: getattr(self.squad, name) for name in names}}
+
+    def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
+        """Checks that a file has the answers that a split of the task needs.
+
+        Raises:
+          ValueError: If there are none to evaluate with.
+        """
+        if split == "dev" and not is_labelled(examples):
+            raise ValueError(
+                f"{path} has no answers to evaluate with: give another file with `eval_file`, or "
+                "set `do_eval=false`"
+            )
+
     @property
     def settings(self) -> dict[str, Any]:
         """See SupervisedTask."""
@@ -369,11 +447,19 @@ class SquadV1Task(SquadTask):
     Source: run_squad_v1.py.
     """
 
+    model_class = finetuning.AlbertForQuestionAnswering
+    served_as = "answer_v1"
     decode = staticmethod(predict_v1)
 
-    def build_model(self) -> keras.Model:
-        """Returns a new AlbertForQuestionAnswering."""
-        return finetuning.AlbertForQuestionAnswering(**self.options.arguments)
+    def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
+        """See SupervisedTask."""
+        super().check_answers(examples, path, split)
+        without = [each.qas_id for each in examples if each.is_impossible or not each.answers]
+        if without and (split == "train" or is_labelled(examples)):
+            raise ValueError(
+                f"{path}: question {without[0]} has no answer, but this task needs one for each "
+                "question: set `task_name=squad_v2` or, of question_answering, `allow_no_answer`"
+            )
 
     def scores(
         self, examples: Sequence[SquadExample], predictions: Predictions
@@ -392,19 +478,33 @@ class SquadV2Task(SquadTask):
     Source: run_squad_v2.py.
     """
 
+    model_class: type[keras.Model] = finetuning.AlbertForQuestionAnsweringV2
+    served_as = "answer_v2"
     inputs = (*SquadTask.inputs, "p_mask")
     labels = (*SquadTask.labels, "is_impossible")
     loss_names = (*SquadTask.loss_names, "answerability_loss")
     metric_names = ("exact", "f1", "best_exact", "best_f1")
     decode = staticmethod(predict_v2)
 
-    def build_model(self) -> keras.Model:
-        """Returns a new AlbertForQuestionAnsweringV2."""
-        return finetuning.AlbertForQuestionAnsweringV2(
-            start_n_top=self.squad.start_n_top,
-            end_n_top=self.squad.end_n_top,
-            **self.options.arguments,
-        )
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {"start_n_top": self.squad.start_n_top, "end_n_top": self.squad.end_n_top}
+
+    @property
+    def least_length(self) -> int:
+        """See SupervisedTask."""
+        # The model ranks so many positions of each row.
+        return max(self.model_arguments.values(), default=0)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {**super().reading, **self.model_arguments}
+
+    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {**self.reading, "null_threshold": threshold or 0.0}
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns half the losses of start, end and answerability."""
@@ -465,6 +565,26 @@ class SquadV2Task(SquadTask):
             qas_id: float(np.mean([each[qas_id] for each in odds])) for qas_id in averaged.texts
         }
         return Predictions(averaged.texts, averaged.nbest, means)
+
+
+class LinearSquadV2Task(SquadV2Task):
+    """SQuAD 2.0 with the head of BERT, which is that of SQuAD 1.1: no answer is the span of [CLS].
+
+    Args: see SquadTask.
+
+    Source: google-research/bert, run_squad.py with version_2_with_negative.
+    """
+
+    model_class = finetuning.AlbertForQuestionAnswering
+    inputs = SquadTask.inputs
+    labels = SquadTask.labels
+    loss_names = SquadTask.loss_names
+    model_arguments: dict[str, Any] = {}
+    decode = staticmethod(predict_linear_v2)
+
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
+        """Returns half the losses of start and end; both are at [CLS] if there is no answer."""
+        return losses.span_losses(outputs, features)
 
 
 def is_labelled(examples: Sequence[SquadExample]) -> bool:

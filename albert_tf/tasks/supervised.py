@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -17,7 +18,8 @@ from albert_tf.storage import files
 from albert_tf.storage.text_files import json_member, parse_json
 from albert_tf.tasks import feature_table
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.losses import example_weights
+from albert_tf.tasks.losses import Distillation, example_weights
+from albert_tf.tasks.registry import TaskRow, TaskSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training.row_outputs import in_row_order
 from albert_tf.training.task import Task
@@ -63,19 +65,27 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
       max_seq_length: Maximum number of pieces per sequence.
 
     Attributes:
+      model_class: The class of its model, which is called as Hugging Face's.
+      problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
+      served_as: Which of serving's tasks answers with the model; see serving.served_models.
       inputs: Names of the features that the model reads.
       labels: Names of the additional features that only training reads.
       prefix: Before the names of files of predictions, of a task that shares its directory.
-      problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
       metric_names: The metrics that `scores` has on any labelled set; checkpoints can be compared
         by each.
+      can_learn_from_teacher: Whether `distillation` can be set.
+      distillation: How to learn from a teacher; None learns from labels only.
     """
 
+    model_class: type[keras.Model]
+    problem_type = ""
+    served_as: str
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
     prefix = ""
-    problem_type = ""
     metric_names: tuple[str, ...]
+    can_learn_from_teacher = False
+    distillation: Distillation | None = None
 
     def __init__(
         self, options: ModelOptions | None, tokenizer: Tokenizer | None, max_seq_length: int
@@ -83,6 +93,79 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         self.options = options
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+
+    @classmethod
+    def of_row(
+        cls,
+        row: TaskRow,
+        settings: TaskSettings,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        classes: tuple[str, ...],
+    ) -> SupervisedTask:
+        """Makes the task of a row of registry.TASKS; see TaskRow.make."""
+        raise NotImplementedError
+
+    # --- what others need of it -------------------------------------------------------------
+
+    def build_model(self) -> keras.Model:
+        """Returns a new model, with random weights."""
+        return self.model_class(**self.model_arguments, **self.options.arguments)
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """Arguments of the model's class besides those of ModelOptions."""
+        return {}
+
+    @property
+    def least_length(self) -> int:
+        """Positions that the model needs, even if all texts are shorter."""
+        return 0
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the outputs of the head, by id; () if they have none."""
+        return self.classes
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How texts are read and answers chosen: options of the class that serves the model."""
+        return {"max_seq_length": self.max_seq_length}
+
+    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
+        """Returns all options of the class that serves the model.
+
+        Args:
+          threshold: From where on an answer is another one; None for the default.
+
+        Raises:
+          ValueError: If there is a threshold, but nothing that it applies to.
+        """
+        if threshold is not None:
+            raise ValueError(
+                "`threshold_to_export` applies only to several labels of a text, to two classes, "
+                "and to questions that may have no answer: leave it out"
+            )
+        return self.reading
+
+    def record(self, task_name: str) -> dict[str, Any]:
+        """Returns what later users of the weights must know of the task, as plain JSON."""
+        return {
+            "name": task_name,
+            "architecture": self.model_class.__name__,
+            "problem_type": self.problem_type,
+            "classes": list(self.class_names),
+            "served_as": self.served_as,
+            "reading": self.reading,
+        }
+
+    def weigh_classes(self, text: str, examples: Sequence[Example]) -> None:
+        """Sets the weights of classes in the training loss; see classification.class_weights.
+
+        Raises:
+          ValueError: If the text is none, or there is not one class for each example.
+        """
+        raise ValueError("`class_weights` applies only to one class per text: leave it out")
 
     # --- examples -> features ---------------------------------------------------------------
 

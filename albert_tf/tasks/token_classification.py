@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -19,6 +18,7 @@ from albert_tf.tasks import conll, losses, metrics, sequence_features
 from albert_tf.tasks.conll import OUTSIDE, TokenExample, are_entities
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.metrics import ratio
+from albert_tf.tasks.registry import TaskRow, TaskSettings
 from albert_tf.tasks.supervised import (
     ModelOptions,
     SupervisedTask,
@@ -151,7 +151,9 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     Differs: the release has no such task.
     """
 
-    distillation: losses.Distillation | None = None
+    model_class = finetuning.AlbertForTokenClassification
+    served_as = "tag"
+    can_learn_from_teacher = True
     labels = ("tag_ids",)
     loss_names = ("classification_loss",)
 
@@ -167,11 +169,31 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         self.key_metric = tag_key_metric(classes)
         self.metric_names = (*tag_metric_names(classes), "eval_loss")
 
-    def build_model(self) -> keras.Model:
-        """Returns a new AlbertForTokenClassification."""
-        return finetuning.AlbertForTokenClassification(
-            num_labels=len(self.classes), **self.options.arguments
-        )
+    @classmethod
+    def of_row(
+        cls,
+        row: TaskRow,
+        settings: TaskSettings,
+        options: ModelOptions | None,
+        tokenizer: Tokenizer | None,
+        classes: tuple[str, ...],
+    ) -> TokenClassificationTask:
+        """See SupervisedTask."""
+        return cls(options, tokenizer, settings.max_seq_length, classes)
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {"num_labels": len(self.classes)}
+
+    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {**super().serving_options(threshold), "labels": self.classes}
+
+    def check_scorable(self, examples: Sequence[TokenExample]) -> None:
+        """Raises ImportError if the package that scores such tags is needed, and not installed."""
+        if is_labelled(examples):
+            check_seqeval(self.classes)
 
     def rows(
         self, examples: Sequence[TokenExample], is_training: bool

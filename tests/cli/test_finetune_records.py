@@ -78,7 +78,7 @@ def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
 def test_endings_are_recorded_as_training_cuts_them(tmp_path):
     values = runs.parse(runs.command("race", tmp_path, max_seq_length=37, max_qa_length=128))
     task, _ = finetune_tasks.make_task(values, None, None)
-    assert finetune_records.reading(values, task)["max_qa_length"] == 34
+    assert task.reading["max_qa_length"] == 34
 
 
 @pytest.mark.parametrize("flag", ["high_only", "middle_only"])

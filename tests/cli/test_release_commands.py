@@ -19,6 +19,7 @@ from albert_tf.conversion import run_record
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
 from albert_tf.storage import checkpoint, eval_results
+from albert_tf.tasks.registry import TASKS
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs, pretraining_runs, tiny
 
@@ -146,7 +147,7 @@ def test_run_glue_parses(row):
     train, evaluate = map(parse, glue_commands(row))
     assert (train.do_train, train.do_eval, train.do_predict) == (True, False, False)
     assert (evaluate.do_train, evaluate.do_eval, evaluate.do_predict) == (False, True, True)
-    assert train.task_name in finetune_runs.finetune.finetune_tasks.GLUE_TASKS
+    assert train.task_name in TASKS
 
 
 def test_run_glue_runs_small(tmp_path, released):

@@ -135,12 +135,12 @@ def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
         (
             "regression",
             {"class_weights": "balanced"},
-            "tasks with one class per text, not to regression",
+            "class_weights applies only to one class per text",
         ),
         (
             "multilabel",
             {"class_weights": "balanced"},
-            "tasks with one class per text, not to multilabel",
+            "class_weights applies only to one class per text",
         ),
         (
             "classification",

@@ -15,7 +15,10 @@ from albert_tf.conversion.convert import convert
 from tests import goldens
 
 HEADS = goldens.FOLDER.parent / "heads"
-SEVERAL = run_record.RunRecord("multilabel", run_record.MULTI_LABEL, "hf://a/b", "finetune")
+CLASSIFIER = "AlbertForSequenceClassification"
+SEVERAL = run_record.RunRecord(
+    "multilabel", run_record.MULTI_LABEL, "hf://a/b", "finetune", architecture=CLASSIFIER
+)
 # Hugging Face's class and its problem_type, for the release's model of this name.
 KINDS = [
     ("classifier", "AlbertForSequenceClassification", "multi_label_classification"),
@@ -74,7 +77,8 @@ def test_how_a_run_read_its_texts_goes_along(layout, tmp_path):
 
 def test_how_a_run_read_its_texts_is_not_kept_for_another_class(tmp_path):
     trained = shutil.copytree(HEADS / "race", tmp_path / "trained")
-    run_record.RunRecord("race", "", "", "", serving={"max_qa_length": 9}).write(str(trained))
+    race = {"serving": {"max_qa_length": 9}, "architecture": "AlbertForMultipleChoice"}
+    run_record.RunRecord("race", "", "", "", **race).write(str(trained))
     there = tmp_path / "there"
     said = convert(
         str(trained), "huggingface", str(there), architecture="AlbertForSequenceClassification"

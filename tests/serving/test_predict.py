@@ -232,7 +232,8 @@ def test_a_classifier_is_no_tagger(folder, tmp_path):
     """Its weights would do: a tagger's, and a pooler's."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     model = store_random(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "").write(str(tmp_path))
+    kind = {"architecture": "AlbertForSequenceClassification"}
+    run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "", **kind).write(str(tmp_path))
     with pytest.raises(SystemExit, match="is trained for classify, not for tag: set --task to"):
         predict.main(["--model", model, "--task", "tag"])
 

@@ -15,7 +15,10 @@ from tests import tiny
 from tests.tiny import randomise
 
 LABELS = ("art", "law", "war")
-SEVERAL = run_record.RunRecord("multilabel", run_record.MULTI_LABEL, "", "")
+CLASSIFIER = "AlbertForSequenceClassification"
+SEVERAL = run_record.RunRecord(
+    "multilabel", run_record.MULTI_LABEL, "", "", architecture=CLASSIFIER
+)
 
 
 @pytest.fixture
@@ -44,21 +47,23 @@ def test_several_labels_are_served_from_any_layout(layout, store, tmp_path):
     assert not served.multilabel, "what is asked for comes first"
 
 
-# A run's task, its problem_type, and what its model serves.
+# A run's class, its problem_type, and what its model serves.
 RIGHT = [
-    ("mrpc", run_record.SINGLE_LABEL, "classify"),
-    ("stsb", "regression", "classify"),
-    ("race", "", "choose"),
-    ("choice", "", "choose"),
-    ("token_classification", "", "tag"),
+    (CLASSIFIER, run_record.SINGLE_LABEL, "classify"),
+    (CLASSIFIER, "regression", "classify"),
+    ("AlbertForMultipleChoice", "", "choose"),
+    ("AlbertForTokenClassification", "", "tag"),
 ]
 
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-@pytest.mark.parametrize(("name", "problem_type", "right"), RIGHT)
-def test_only_what_it_was_trained_for_is_served(name, problem_type, right, layout, store, tmp_path):
+@pytest.mark.parametrize(("architecture", "problem_type", "right"), RIGHT)
+def test_only_what_it_was_trained_for_is_served(
+    architecture, problem_type, right, layout, store, tmp_path
+):
     """One output would do for each of the three."""
-    folder, there = store(1, run_record.RunRecord(name, problem_type, "", "")), tmp_path / "there"
+    run = run_record.RunRecord("a", problem_type, "", "", architecture=architecture)
+    folder, there = store(1, run), tmp_path / "there"
     drop = ["bert/pooler/"] if right == "tag" else []
     convert(str(folder), layout, str(there), drop=drop)
     for task in ("classify", "tag", "choose", "fill_mask"):

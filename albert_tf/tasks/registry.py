@@ -1,0 +1,411 @@
+"""The tasks of fine-tuning by name, and the settings that say what a task is made of.
+
+A new task of GLUE is a row of glue.GLUE_TASKS; any other one is a row of TASKS, whose class tells
+the rest. No TensorFlow is imported here: --help has the names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from albert_tf.console.settings import POSITIVE, REQUIRED, Settings, setting
+from albert_tf.tasks import conll, glue, race, squad_text, table
+
+if TYPE_CHECKING:
+    from albert_tf.text.tokenization import Tokenizer
+
+# A split of the data -> the setting that names its file.
+FILES: Mapping[str, str] = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskRow:
+    """What a task's name stands for.
+
+    Attributes:
+      heading: The group in which --help lists the name.
+      task_class: Name of its module and class in albert_tf.tasks.
+      read: Reads the examples of a split: of these settings, this split, for this task.
+      find_classes: Finds the names of the classes by id where they are not always the same.
+      classes: The names if they are.
+      finds_classes: Whether they are found in the training file, and are then the trained model's.
+      key_metric: The metric by which checkpoints are compared; "" for the class's own.
+      results_file: Name of the file of ids and predicted labels.
+      number_range: The smallest and the largest number that a regression writes there.
+      prefix: Before the names of files of predictions, of a task that shares its directory.
+      pairs: Whether its texts are pairs; None if the settings say so.
+      note: Behind its name in --help.
+      defaults: The settings in which the release's script for it differs from run_classifier.py;
+        a function of the settings where the value depends on others.
+      variant: Maps the settings to another row, where these choose the model.
+    """
+
+    heading: str
+    task_class: str
+    read: Callable[[TaskSettings, str, Any], list[Any]]
+    find_classes: Callable[[TaskSettings], tuple[str, ...]] | None = None
+    classes: tuple[str, ...] = ()
+    finds_classes: bool = False
+    key_metric: str = ""
+    results_file: str = "predictions.tsv"
+    number_range: tuple[float, float] = (-math.inf, math.inf)
+    prefix: str = ""
+    pairs: bool | None = None
+    note: str = ""
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    variant: Callable[[TaskSettings], TaskRow] | None = None
+
+    def make(
+        self,
+        settings: TaskSettings,
+        options: Any,
+        tokenizer: Tokenizer | None,
+        classes: Sequence[str] | None = None,
+    ) -> Any:
+        """Makes the task, a SupervisedTask.
+
+        Args:
+          settings: Its settings.
+          options: The ModelOptions; None if no model is built.
+          tokenizer: The model's; None if no features are made.
+          classes: The names of the classes of a trained model; by default those of the row, or
+            else of the training file.
+
+        Raises:
+          ValueError: If the settings don't fit the task, or the training file is damaged.
+        """
+        if classes is None:
+            classes = self.find_classes(settings) if self.find_classes else self.classes
+        module, _, name = self.task_class.partition(".")
+        task_class = getattr(importlib.import_module(f"albert_tf.tasks.{module}"), name)
+        return task_class.of_row(self, settings, options, tokenizer, tuple(classes))
+
+    def defaults_for(self, settings: Any) -> dict[str, Any]:
+        """Returns the values of `defaults`, given the settings of the script."""
+        return {
+            name: value(settings) if callable(value) else value
+            for name, value in self.defaults.items()
+        }
+
+
+# --- reading the examples of a split --------------------------------------------------------
+
+
+def _read_glue(name: str, settings: TaskSettings, split: str, task: Any) -> list[Any]:
+    return glue.read_glue(name, settings.folder, split)
+
+
+def _read_race(settings: TaskSettings, split: str, task: Any) -> list[Any]:
+    levels = [
+        level
+        for level, other_only in (("middle", settings.high_only), ("high", settings.middle_only))
+        if not other_only
+    ]
+    # Without a model the texts aren't used.
+    preprocess = task.tokenizer.preprocess if task.tokenizer else str
+    return race.read_race(settings.folder, split, levels, preprocess=preprocess)
+
+
+def _columns(settings: TaskSettings) -> table.TableColumns:
+    return table.TableColumns(
+        settings.text_column,
+        settings.text_pair_column,
+        settings.label_column,
+        settings.choice_columns,
+    )
+
+
+def _read_texts(settings: TaskSettings, split: str, task: Any, several: bool = False) -> list[Any]:
+    columns = dataclasses.replace(_columns(settings), choices=())
+    path = settings.file(split)
+    return table.read_texts(path, columns, task.classes, split != "test", several)
+
+
+def _find_labels(settings: TaskSettings, several: bool = False) -> tuple[str, ...]:
+    columns = dataclasses.replace(_columns(settings), choices=())
+    return table.find_labels(settings.file("train"), columns, several)
+
+
+def _read_choices(settings: TaskSettings, split: str, task: Any) -> list[Any]:
+    return table.read_choices(settings.file(split), _columns(settings), split != "test")
+
+
+def _choices(settings: TaskSettings) -> tuple[str, ...]:
+    if not settings.choice_columns:
+        raise ValueError("`task_name` choice reads `choice_columns`: set that too")
+    return settings.choice_columns
+
+
+def _read_tags(settings: TaskSettings, split: str, task: Any) -> list[Any]:
+    examples = conll.read_sentences(settings.file(split), task.classes, split != "test")
+    if split != "train":
+        task.check_scorable(examples)
+    return examples
+
+
+def _find_tags(settings: TaskSettings) -> tuple[str, ...]:
+    return conll.find_tags(settings.file("train"))
+
+
+def _read_questions(settings: TaskSettings, split: str, task: Any) -> list[Any]:
+    # The release evaluates on the file that it predicts.
+    path = settings.file("test" if split == "dev" and not settings.eval_file else split)
+    examples = squad_text.read_squad(path)
+    task.check_answers(examples, path, split)
+    return examples
+
+
+# --- the table ------------------------------------------------------------------------------
+
+_OTHERS, _TABLES, _WORDS = "Others", "For a table of your own", "For words with tags"
+_TEXTS, _SEVERAL = "classification.SequenceClassificationTask", "classification.MultiLabelTask"
+_CHOICES = "classification.MultipleChoiceTask"
+
+
+def _glue_row(name: str, row: glue.GlueTask) -> TaskRow:
+    return TaskRow(
+        "GLUE",
+        _TEXTS,
+        functools.partial(_read_glue, name),
+        classes=row.labels,
+        key_metric=row.key_metric,
+        results_file=f"{row.submission or row.folder}.tsv",
+        number_range=row.number_range,
+        prefix=f"{name}_" if name in glue.OF_MNLI else "",  # In MNLI's directory.
+        pairs=row.text_b is not None,
+        note="" if "train" in row.files else "predicts only",
+    )
+
+
+_RACE_DEFAULTS = {
+    "learning_rate": 1e-5,
+    "train_step": 12000,
+    "warmup_step": 1000,
+    "save_checkpoints_steps": 100,
+    "do_train": True,
+    "do_eval": True,
+}
+_SQUAD_DEFAULTS = {
+    "max_seq_length": 384,
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+    # Prediction first finds the best checkpoint, as in the release on the file to predict.
+    "do_eval": lambda settings: settings.do_predict,
+}
+# Its softmax over positions includes padding: with less padding the loss changes.
+_LINEAR_DEFAULTS = {**_SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
+
+_SQUAD_V1 = TaskRow(
+    _OTHERS, "question_answering.SquadV1Task", _read_questions, defaults=_LINEAR_DEFAULTS
+)
+_CONDITIONAL = TaskRow(
+    _OTHERS, "question_answering.SquadV2Task", _read_questions, defaults=_SQUAD_DEFAULTS
+)
+_LINEAR = dataclasses.replace(
+    _CONDITIONAL,
+    task_class="question_answering.LinearSquadV2Task",
+    defaults=_LINEAR_DEFAULTS,
+)
+
+
+def _squad_v2(settings: TaskSettings) -> TaskRow:
+    return _LINEAR if settings.span_head == "linear" else _CONDITIONAL
+
+
+def _of_your_own(settings: TaskSettings) -> TaskRow:
+    row = _squad_v2(settings) if settings.allow_no_answer else _SQUAD_V1
+    # A file to predict is none to choose the best checkpoint by.
+    evaluates = bool(settings.eval_file)
+    do_eval = {"do_eval": lambda s: evaluates and (s.do_train or s.do_predict)}
+    return dataclasses.replace(row, heading=_TABLES, defaults={**row.defaults, **do_eval})
+
+
+TASKS: Mapping[str, TaskRow] = {
+    **{name: _glue_row(name, row) for name, row in glue.GLUE_TASKS.items()},
+    "race": TaskRow(_OTHERS, _CHOICES, _read_race, classes=race.LETTERS, defaults=_RACE_DEFAULTS),
+    "squad_v1": _SQUAD_V1,
+    "squad_v2": dataclasses.replace(_CONDITIONAL, variant=_squad_v2),
+    "classification": TaskRow(_TABLES, _TEXTS, _read_texts, _find_labels, finds_classes=True),
+    "multilabel": TaskRow(
+        _TABLES,
+        _SEVERAL,
+        functools.partial(_read_texts, several=True),
+        functools.partial(_find_labels, several=True),
+        finds_classes=True,
+        key_metric="micro_f1",
+    ),
+    "regression": TaskRow(_TABLES, _TEXTS, _read_texts, key_metric="pearson"),
+    "choice": TaskRow(_TABLES, _CHOICES, _read_choices, _choices),
+    "question_answering": dataclasses.replace(_SQUAD_V1, heading=_TABLES, variant=_of_your_own),
+    "token_classification": TaskRow(
+        _WORDS,
+        "token_classification.TokenClassificationTask",
+        _read_tags,
+        _find_tags,
+        finds_classes=True,
+    ),
+}
+
+
+def _names_in_help() -> str:
+    """Returns a line for --help: the names of all tasks, by heading."""
+    groups: dict[str, list[str]] = {}
+    for name, row in TASKS.items():
+        groups.setdefault(row.heading, []).append(f"{name} ({row.note})" if row.note else name)
+    return " ".join(f"{heading}: {', '.join(names)}." for heading, names in groups.items())
+
+
+# --- the settings ---------------------------------------------------------------------------
+
+# Group headings of --help.
+TASK, FEATURES, SQUAD = "Task and data", "Features", "SQuAD"
+
+_task = functools.partial(setting, group=TASK)
+_feature = functools.partial(setting, group=FEATURES)
+_squad = functools.partial(setting, group=SQUAD, interval=POSITIVE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSettings(Settings):
+    """What a task is made of; names and defaults are those of the release's four scripts.
+
+    Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a script
+    has another default than run_classifier.py, the task's row in TASKS has it.
+
+    Example:
+        >>> TaskSettings(task_name="classification", train_file="train.csv").file("train")
+        'train.csv'
+    """
+
+    # --- the task, and where its data lie ---------------------------------------------------
+
+    task_name: str = _task(REQUIRED, _names_in_help())
+    data_dir: str | None = _task(
+        None,
+        "Directory of the data: for GLUE, the one that contains the tasks' folders; for RACE, the "
+        "one that contains the folder RACE.",
+    )
+    train_file: str | None = _task(
+        None,
+        "File to train on: SQuAD's JSON, or a table in .csv, .tsv, .jsonl (also .json) or "
+        ".parquet; questions in .jsonl or .parquet; for token_classification, CoNLL columns or "
+        ".jsonl.",
+    )
+    eval_file: str | None = _task(
+        None,
+        "File to evaluate on, in the format of train_file. For SQuAD the default is predict_file, "
+        "as in the release.",
+    )
+    predict_file: str | None = _task(
+        None,
+        "File with the examples to predict, in the format of train_file. A table needs no labels "
+        "here.",
+    )
+    text_column: str = _task("text", "Column with the text of a table.")
+    text_pair_column: str | None = _task(
+        None,
+        "Column with the second text of a table or, for choice, with its question. By default "
+        "there is none.",
+    )
+    label_column: str = _task(
+        "label",
+        "Column with the labels of a table; for multilabel, the labels of a text are separated by "
+        "|.",
+    )
+    choice_columns: tuple[str, ...] = _task(
+        (), "Columns of the choices of task_name=choice, separated by commas."
+    )
+    high_only: bool = _task(False, "Read only RACE's level high. By default both levels.")
+    middle_only: bool = _task(False, "Read only RACE's level middle. By default both levels.")
+
+    # --- how text becomes features ----------------------------------------------------------
+
+    max_seq_length: int = _feature(
+        512,
+        "Maximum length of a sequence in tokens, with [CLS] and [SEP]; longer text is truncated. "
+        "512 is the release's; 384 for SQuAD.",
+        interval="[4, 2147483647]",
+    )
+    windows: str | None = _feature(
+        None,
+        "Read texts longer than max_seq_length in windows, doc_stride apart, for "
+        "classification, multilabel and regression: the probabilities of a text are the mean or "
+        "the maximum over its windows. By default such a text is truncated.",
+        choices=["mean", "max"],
+    )
+    max_qa_length: int = _feature(
+        128,
+        "Maximum length of a question with one of its options in tokens, for race and choice. 128 "
+        "is the release's.",
+        interval=POSITIVE,
+    )
+
+    # --- questions --------------------------------------------------------------------------
+
+    allow_no_answer: bool = setting(
+        False,
+        "Allow questions without an answer, for task_name=question_answering: trains squad_v2's "
+        "model instead of squad_v1's.",
+        group=SQUAD,
+    )
+    span_head: str = setting(
+        "conditional",
+        "Head of squad_v2's model. conditional is the release's: a beam of starts, the ends given "
+        "each start, and a score of its own for no answer. linear is BERT's, one dense layer for "
+        "starts and ends, where no answer is the span of [CLS]; Hugging Face has only this one.",
+        group=SQUAD,
+        choices=["conditional", "linear"],
+    )
+    doc_stride: int = _squad(
+        128,
+        "Distance in tokens between the starts of successive windows on a long paragraph or text. "
+        "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
+    )
+    max_query_length: int = _squad(
+        64, "Maximum length of a question in tokens; longer is truncated. 64 is the release's."
+    )
+    max_answer_length: int = _squad(
+        30, "Maximum length of an answer in tokens. 30 is the release's."
+    )
+    n_best_size: int = _squad(
+        20, "Number of answers per question in nbest_predictions.json. 20 is the release's."
+    )
+    start_n_top: int = _squad(
+        5, "Beam size of squad_v2: number of answer starts considered. 5 is the release's."
+    )
+    end_n_top: int = _squad(
+        5, "Beam size of squad_v2: number of answer ends considered per start. 5 is the release's."
+    )
+
+    @property
+    def row(self) -> TaskRow:
+        """The task's row, for these settings."""
+        row = TASKS[self.task_name]
+        return row.variant(self) if row.variant else row
+
+    def file(self, split: str) -> str:
+        """Returns the file of a split.
+
+        Raises:
+          ValueError: If none is given.
+        """
+        path = getattr(self, FILES[split])
+        if not path:
+            raise ValueError(
+                f"the {split} split of {self.task_name} is in `{FILES[split]}`: set that too"
+            )
+        return path
+
+    @property
+    def folder(self) -> str:
+        """The data's directory; raises ValueError if none is given."""
+        if not self.data_dir:
+            raise ValueError(
+                f"`task_name` {self.task_name} reads files in `data_dir`: set that too"
+            )
+        return self.data_dir
