@@ -115,8 +115,8 @@ def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path,
         ("mrpc", {"do_train": None, "do_eval": True}, "--teacher applies only to training"),
         ("mrpc", {"teacher": None, "temperature": 3}, "--temperature applies only with --teacher"),
         ("mrpc", {"teacher": "nowhere"}, "there is no checkpoint nowhere"),
-        ("squad_v1", {}, "--teacher applies only to tasks with one class per text or per word"),
-        ("sts-b", {}, "--teacher applies only to tasks with one class per text or per word"),
+        ("squad_v1", {}, "--teacher applies only to tasks with one class per word, or"),
+        ("sts-b", {}, "--teacher applies only to tasks with one class per word, or"),
         # Both tasks have the classes 0 and 1.
         ("wnli", {}, "was trained for mrpc: give a teacher for this task"),
         ("mnli", {}, "was trained for mrpc: give a teacher for this task"),
@@ -145,14 +145,19 @@ def test_a_teacher_of_another_kind_is_refused(teacher, tmp_path):
     """Its head would fit: of several labels, or of tags."""
     other = shutil.copytree(teacher, tmp_path / "other")
     record = json.loads((other / "run.json").read_text())
-    kinds = {"multilabel": "multi_label_classification", "token_classification": ""}
-    for task, problem_type in kinds.items():
-        record |= {"task_name": task, "problem_type": problem_type}
+    classifier, tagger = "AlbertForSequenceClassification", "AlbertForTokenClassification"
+    kinds = {
+        "multilabel": ("multi_label_classification", classifier),
+        "token_classification": ("", tagger),
+    }
+    for task, (problem_type, architecture) in kinds.items():
+        record |= {"task_name": task, "problem_type": problem_type, "architecture": architecture}
         (other / "run.json").write_text(json.dumps(record))
         with pytest.raises(SystemExit, match=f"^error: --teacher .* was trained for {task}: give"):
             runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=other))
     # MNLI's two tasks are one: only its classes are others here.
-    record |= {"task_name": "mismnli", "problem_type": "single_label_classification"}
+    single = {"problem_type": "single_label_classification", "architecture": classifier}
+    record |= {"task_name": "mismnli", **single}
     (other / "run.json").write_text(json.dumps(record))
     message = (
         "^error: --teacher .* has the classes 0, 1, but the task has .*: give a teacher for th"

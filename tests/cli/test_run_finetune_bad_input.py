@@ -59,7 +59,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "a threshold for four choices": (
         "race",
         {"threshold_to_export": 0.5, "export_dir": "new"},
-        "to tasks with two classes and to squad_v2, not to race",
+        "--threshold_to_export applies only to several labels",
     ),
     "a threshold that is none": (
         "mrpc",
@@ -69,7 +69,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "an evaluation of questions without a file": (
         "squad_v1",
         {"do_eval": True, "predict_file": None},
-        "--do_eval of squad_v1 reads --eval_file, or else --predict_file: set one",
+        "the test split of squad_v1 is in --predict_file: set that too",
     ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}/MRPC"}, "already exists: give a"),
@@ -113,7 +113,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "task": ("mrcp", {}, "--task_name must be one of cola, mnli, .*, not 'mrcp'"),
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),
     "no data_dir": ("mrpc", {"data_dir": None}, "reads files in --data_dir: set that too"),
-    "no train_file": ("squad_v1", {"train_file": None}, "reads --train_file: set that too"),
+    "no train_file": ("squad_v1", {"train_file": None}, "is in --train_file: set that too"),
     "no file": ("squad_v1", {"train_file": "{tmp}/none"}, "none does not exist"),
     "no config": ("mrpc", {"albert_config_file": None}, "no config: set --albert_config_file"),
     "config is a directory": (
@@ -249,7 +249,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
     ),
     "a choice": ("choice", {"choice_columns": "a"}, "at least two columns, not only a"),
-    "choices": ("choice", {"train_file": "x.csv"}, "--choice_columns and --task_name=choice go"),
+    "choices": ("choice", {"train_file": "x.csv"}, "--task_name choice reads --choice_columns"),
 }
 
 
