@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json and model.safetensors (or pytorch_model.bin)."""
+"""Hugging Face directories: config.json and model.safetensors in one file or in shards."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import safetensors.numpy
 from absl import logging
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.conversion import names, torch_files, values
+from albert_tf.conversion import names, values
 from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
-_INDEX, _PICKLE = "model.safetensors.index.json", "pytorch_model.bin"
+_INDEX = "model.safetensors.index.json"
 _NAMES = names.Renaming(names.HUGGING_FACE_NAMES)
 # Copies of other weights, which older versions store, and a buffer.
 _COPIES = {
@@ -193,15 +193,14 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def _read_tensors(path: str) -> dict[str, np.ndarray]:
-    whole, index, pickle = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX, _PICKLE))
+    whole, index = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX))
     if os.path.isfile(whole):
-        return torch_files.read_safetensors(whole)
+        return values.read_safetensors(whole)
     if os.path.isfile(index):
         return _read_shards(path, index)
-    if os.path.isfile(pickle):
-        return torch_files.read_pickle(pickle)
     raise FileNotFoundError(
-        f"{path} contains no weights: expected {_WEIGHTS}, {_INDEX} or {_PICKLE}"
+        f"{path} contains no weights: expected {_WEIGHTS} or {_INDEX}; a pickle (.bin) may run "
+        "code: save the model again with transformers, as safetensors"
     )
 
 
@@ -221,7 +220,7 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
             raise FileNotFoundError(
                 f"{file}, which {_INDEX} names, does not exist: copy the whole directory"
             )
-        tensors.update(torch_files.read_safetensors(file))
+        tensors.update(values.read_safetensors(file))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import h5py
 import ml_dtypes
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 
@@ -128,37 +128,21 @@ def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
     return value
 
 
-def check_not_compressed(path: str) -> None:
-    """Checks that a zip archive is not compressed, as those of Keras and torch never are.
-
-    Raises:
-      ValueError: If it is compressed, or damaged.
-    """
+def read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """Returns a safetensors file's arrays by name."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
+        return safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+    except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.
         raise ValueError(
-            f"{path} is compressed, as Keras and torch never write it: save the model again"
-        )
-    declared, held = sum(member.file_size for member in members), os.path.getsize(path)
-    if declared > held:
-        raise ValueError(
-            f"{path} is damaged (its members declare {declared:,} bytes, but it has {held:,}): "
-            "copy it again"
-        )
-
-
-_DEPTH = 32
+            f"{path} has weights of a type that is not read ({error}): save the model again in "
+            "float32"
+        ) from None
 
 
 def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Reads all floating-point datasets of an HDF5 file.
-
-    Only data inside the file is read. Links, external storage and virtual datasets could name any
-    file on the machine: they are refused, and so are sizes larger than what the file holds.
+    """Reads all floating-point datasets of an HDF5 file, and none that lie in another file.
 
     Args:
       file: The file's path, or an open binary file.
@@ -167,68 +151,32 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
     Returns:
       Arrays by path within the file, and the attribute `name` (Keras' layer name) of the groups
       that have one.
-
-    Raises:
-      ValueError: If it is damaged or refused.
     """
     values: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
+
+    def visit(where: str, member: h5py.Group | h5py.Dataset) -> None:
+        name = member.attrs.get("name")
+        if isinstance(name, str):
+            names[where] = name
+        is_bfloat16 = member.attrs.get("dtype") == "bfloat16"  # So Keras marks two bytes.
+        if not isinstance(member, h5py.Dataset) or not (member.dtype.kind == "f" or is_bfloat16):
+            return
+        # Keras writes them whole and uncompressed: a file can't ask for more memory than it has
+        # bytes, nor name another file's.
+        held = member.id.get_storage_size()
+        if held != member.nbytes or member.external or member.is_virtual:
+            raise ValueError(
+                f"{path}: {where} declares {member.nbytes:,} bytes but the file holds {held:,} of "
+                "it: it is damaged, or not as Keras writes it"
+            )
+        values[where] = member[()].view(ml_dtypes.bfloat16) if is_bfloat16 else member[()]
+
     try:
         with h5py.File(file, "r") as stored:
-            _read_group(stored, path, values, names, seen=set(), depth=0)
+            stored.visititems(visit)  # Each object once, and no links out of the file.
     except (OSError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged ({str(error).splitlines()[0]}): copy it again"
         ) from None
     return values, names
-
-
-def _read_group(
-    group: h5py.Group,
-    path: str,
-    values: dict[str, np.ndarray],
-    names: dict[str, str],
-    seen: set[int],
-    depth: int,
-) -> None:
-    if depth > _DEPTH:
-        raise ValueError(f"{path} is nested deeper than {_DEPTH} groups: it is not a weights file")
-    name = group.attrs.get("name")
-    if isinstance(name, str):
-        names[group.name.strip("/")] = name
-    for key in group:
-        where = f"{group.name.rstrip('/')}/{key}".strip("/")
-        if group.id.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
-            raise ValueError(f"{path}: {where} is a link, which is not followed")
-        member = group[key]
-        address = h5py.h5o.get_info(member.id).addr
-        if address in seen:
-            raise ValueError(
-                f"{path}: {where} is a second name of the same object: it is not a weights file"
-            )
-        seen.add(address)
-        if isinstance(member, h5py.Group):
-            _read_group(member, path, values, names, seen, depth + 1)
-        elif isinstance(member, h5py.Dataset) and member.dtype.kind == "f":
-            values[where] = _read_dataset(member, path, where)
-        elif isinstance(member, h5py.Dataset) and _is_bfloat16(member):
-            values[where] = _read_dataset(member, path, where).view(ml_dtypes.bfloat16)
-
-
-def _is_bfloat16(dataset: h5py.Dataset) -> bool:
-    """Whether these are two bytes each that Keras marks as bfloat16, which HDF5 doesn't have."""
-    mark = dataset.attrs.get("dtype")
-    return dataset.dtype == np.dtype("V2") and isinstance(mark, str) and mark == "bfloat16"
-
-
-def _read_dataset(dataset: h5py.Dataset, path: str, where: str) -> np.ndarray:
-    if dataset.external or dataset.is_virtual:
-        raise ValueError(f"{path}: {where} is stored in another file, which is not read")
-    held = dataset.id.get_storage_size()
-    # A filter would run plug-in code from this machine, chosen by the file.
-    if held != dataset.nbytes or dataset.id.get_create_plist().get_nfilters():
-        raise ValueError(
-            f"{path}: {where} declares {dataset.nbytes:,} bytes but has {held:,}: it is damaged, "
-            "or compressed, as Keras never writes it"
-        )
-    return dataset[()]

@@ -17,7 +17,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf.conversion import torch_files
 from albert_tf.conversion.convert import convert
 from albert_tf.text import vocabulary
 from tests.conversion.untrusted import DEEP, assert_refused, encoder
@@ -39,39 +38,13 @@ def rewrite(path: pathlib.Path, change) -> None:
     path.write_text(json.dumps(change(values) or values))
 
 
-# --- pickles ---------------------------------------------------------------------------------
-
-
-# Where torch is there, torch reads it.
-PICKLES = [
-    pytest.param(zipped, marks=marks, id=name + end)
-    for end, marks in (("", ()), (" with torch", pytest.mark.peers))
-    for name, zipped in (("legacy", False), ("zip", True))
-]
-
-
-@pytest.mark.parametrize("zipped", PICKLES)
-def test_a_pickle_runs_nothing(zipped, copy_of, trap):
+def test_a_pickle_is_not_read(copy_of, trap):
     folder = copy_of("huggingface")
     (folder / "model.safetensors").unlink()
-    file = folder / "pytorch_model.bin"
-    if zipped:
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("archive/data.pkl", pickle.dumps({"w": Bomb()}))
-            archive.writestr("archive/version", "3\n")
-    else:
-        file.write_bytes(pickle.dumps({"w": Bomb()}))
-    assert_refused(folder, "pytorch_model.bin (can't be read safely|is a pickle, which only torch)")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"w": Bomb()}))
+    with pytest.raises(FileNotFoundError, match="contains no weights: .*as safetensors"):
+        albert_tf.load_weights(encoder(), folder)
     assert not trap.exists()
-
-
-def test_a_pickle_that_unpacks_to_much_is_refused(copy_of, monkeypatch):
-    folder = copy_of("huggingface")
-    (folder / "model.safetensors").unlink()
-    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", bytes(1 << 20))
-    monkeypatch.setattr(torch_files.importlib.util, "find_spec", lambda name: name)
-    assert_refused(folder, "is compressed, as Keras and torch never write it")
 
 
 # --- safetensors -----------------------------------------------------------------------------
@@ -252,15 +225,13 @@ def test_another_layers_weights_are_no_way_in(copy_of):
 # --- Keras -----------------------------------------------------------------------------------
 
 
-def keras_archive(
-    folder: pathlib.Path, change=lambda members: None, compression=zipfile.ZIP_STORED
-):
+def keras_archive(folder: pathlib.Path, change):
     """Writes the archive anew with changed members."""
     file = folder / "model.keras"
     with zipfile.ZipFile(file) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
-    with zipfile.ZipFile(file, "w", compression) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return file
@@ -309,12 +280,6 @@ def test_members_with_paths_are_not_unpacked(name, copy_of, tmp_path, monkeypatc
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_an_archive_that_unpacks_to_much(copy_of):
-    folder = copy_of("keras")
-    keras_archive(folder, compression=zipfile.ZIP_DEFLATED)
-    assert_refused(folder, "model.keras is compressed, as Keras and torch never write it")
-
-
 def test_an_archive_that_declares_more_than_it_holds(copy_of):
     folder = copy_of("keras")
     file = folder / "model.keras"
@@ -322,7 +287,7 @@ def test_an_archive_that_declares_more_than_it_holds(copy_of):
         size = archive.getinfo("model.weights.h5").file_size
     declared = (3 << 30).to_bytes(4, "little")
     file.write_bytes(file.read_bytes().replace(size.to_bytes(4, "little"), declared))
-    assert_refused(folder, "model.keras is damaged")
+    assert_refused(folder, "model.keras has 3,221,225,472 bytes, too many")
 
 
 def test_deep_json_in_a_keras_file(copy_of):
@@ -352,14 +317,6 @@ def soft_link(file, path):
     file[POOLER] = h5py.SoftLink("/layers/dense/vars/0")
 
 
-def second_name(file, path):
-    file[POOLER] = file["layers/dense/vars/0"]
-
-
-def circle(file, path):
-    file[POOLER] = file["layers"]
-
-
 def external_storage(file, path):
     file.create_dataset(POOLER, (32, 32), "f", external=[(str(path), 0, 4096)])
 
@@ -378,27 +335,15 @@ def never_written(file, path):
     file.create_dataset(POOLER, (1 << 20, 1 << 20), "f", chunks=(64, 64))
 
 
-def filtered(file, path):
-    file.create_dataset(POOLER, data=np.ones((32, 32), "f"), shuffle=True)
-
-
-def nested(file, path):
-    file.create_group("/".join("g" * 40))
-
-
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (external_link, "is a link, which is not followed"),
-        (soft_link, "is a link, which is not followed"),
-        (second_name, "is a second name of the same object"),
-        (circle, "is a second name of the same object"),
-        (external_storage, "is stored in another file, which is not read"),
-        (virtual_dataset, "is stored in another file, which is not read"),
-        (compressed, "declares 67,108,864 bytes but has"),
-        (never_written, "declares 4,398,046,511,104 bytes but has 0"),
-        (filtered, "it is damaged, or compressed"),
-        (nested, "is nested deeper than 32 groups"),
+        (external_link, "lacks .*pooler"),
+        (soft_link, "lacks .*pooler"),
+        (external_storage, "it is damaged, or not as Keras writes it"),
+        (virtual_dataset, "it is damaged, or not as Keras writes it"),
+        (compressed, "declares 67,108,864 bytes but the file holds"),
+        (never_written, "declares 4,398,046,511,104 bytes but the file holds 0"),
     ],
 )
 def test_hdf5_files_hold_what_they_declare(harm, message, copy_of):

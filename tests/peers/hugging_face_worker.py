@@ -12,7 +12,7 @@ import torch
 import transformers
 
 
-def save(architecture, config, directory, seed, pickle=False, shard_size="1GB"):
+def save(architecture, config, directory, seed, shard_size="1GB"):
     """Saves a model with random weights, those of normalisations too."""
     model = getattr(transformers, architecture)(transformers.AlbertConfig(**config))
     generator = torch.Generator().manual_seed(seed)
@@ -24,13 +24,7 @@ def save(architecture, config, directory, seed, pickle=False, shard_size="1GB"):
             mapping = model.base_model.encoder.embedding_hidden_mapping_in
             mapping.weight.copy_(torch.eye(config["hidden_size"]))
             mapping.bias.zero_()
-    if pickle:
-        os.makedirs(directory)
-        torch.save(model.state_dict(), os.path.join(directory, "pytorch_model.bin"))
-        model.config.architectures = [architecture]
-        model.config.save_pretrained(directory)
-    else:
-        model.save_pretrained(directory, max_shard_size=shard_size)
+    model.save_pretrained(directory, max_shard_size=shard_size)
     return {"files": sorted(os.listdir(directory))}
 
 
