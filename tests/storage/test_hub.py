@@ -87,7 +87,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha1(content).hexdigest()
 
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 NAME = "someone/tiny"
 WANTED = {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "run.json"}
 # What a model's page may hold besides.
