@@ -5,7 +5,6 @@ import importlib
 import json
 import pathlib
 import pkgutil
-import pydoc
 import re
 import subprocess
 import sys
@@ -37,12 +36,6 @@ def test_names_are_listed_completed_and_known_to_editors():
 def test_an_unknown_name_is_no_attribute():
     with pytest.raises(AttributeError, match="module 'albert_tf' has no attribute 'AlbertModels'"):
         _ = albert_tf.AlbertModels
-
-
-def test_help_tells_what_there_is():
-    text = pydoc.render_doc(albert_tf, renderer=pydoc.plaintext)
-    assert "ALBERT on TensorFlow 2" in text and "class AlbertConfig" in text
-    assert albert_tf.__version__ in text
 
 
 def test_the_version_is_told_once():
