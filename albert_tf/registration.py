@@ -2,8 +2,7 @@
 
 Keras imports no module that a file names. Nor does `import albert_tf` import Keras, which takes
 seconds: so the classes are registered as soon as someone else does. That may be a module of ours,
-which is half imported then: so model/ imports Keras before any of its modules, and
-training/optimizers takes nothing by name from training/schedule.
+which is half imported then: so model/ imports Keras before any of its modules.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from types import ModuleType
 
 _FRAMEWORK = "keras"
 # Modules of all classes with `register_keras_serializable`, or that import them.
-_MODULES = ("model.heads", "model.finetuning", "training.optimizers")
+_MODULES = ("model.heads", "model.finetuning", "training.adamw")
 
 
 def register_after_keras() -> None:

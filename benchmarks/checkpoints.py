@@ -33,7 +33,7 @@ def measure(model: str, directory: str, rounds: int) -> tuple[list[float], list[
     """Returns the seconds until the state is copied and until it is written, and the bytes."""
 
     def make_optimizer() -> keras.optimizers.Optimizer:
-        return create_optimizer(LEARNING_RATE, 1_000_000, 0, "lamb", sum_over_replicas=False)
+        return create_optimizer(LEARNING_RATE, 1_000_000, 0, "lamb")
 
     config = AlbertConfig.from_json_file(str(CONFIGS / f"albert_{model}.json"))
     trainer = Trainer(PretrainingTask(config), _devices(), directory, make_optimizer)

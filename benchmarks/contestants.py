@@ -40,15 +40,16 @@ def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) 
     import jax
 
     from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.training.devices import StepSettings
     from albert_tf.training.jax_devices import JaxDevices
     from albert_tf.training.optimizers import create_optimizer
 
     config = AlbertConfig.from_json_file(config_file)
     task = PretrainingTask(config, _POLICIES[dtype])
     model = task.build_model()
-    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
+    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0)
     optimizer.build(model.trainable_variables)
-    run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, 0, False, 1)
+    run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, StepSettings())
     batch = synthetic_batch(shape, config.vocab_size)
     return lambda: float(run([(iter([batch]), 1)])[0, 0])
 

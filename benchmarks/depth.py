@@ -78,6 +78,7 @@ def _make_step(
     from albert_tf.model import encoder
     from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.tasks.step_time import synthetic_batch
+    from albert_tf.training.devices import StepSettings
     from albert_tf.training.optimizers import create_optimizer
     from albert_tf.training.tensorflow_devices import TrainStep
 
@@ -89,9 +90,9 @@ def _make_step(
     )
     task = PretrainingTask(config, recompute=recompute)
     model = task.build_model()
-    optimizer = create_optimizer(1e-4, 1000, 0, sum_over_replicas=False)
+    optimizer = create_optimizer(1e-4, 1000, 0)
     optimizer.build(model.trainable_variables)
-    train_step = TrainStep(task, model, optimizer, jit_compile=jit_compile)
+    train_step = TrainStep(task, model, optimizer, StepSettings(jit_compile=jit_compile))
     batch = synthetic_batch(Shape(*map(int, SHAPE.split("x"))), config.vocab_size)
     features = {name: tf.constant(value) for name, value in batch.items()}
     step = tf.function(lambda: train_step(features))

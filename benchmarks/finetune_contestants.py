@@ -88,6 +88,7 @@ def _albert_tf_steps(devices):
     from albert_tf.config import AlbertConfig
     from albert_tf.tasks.classification import SequenceClassificationTask
     from albert_tf.tasks.supervised import ModelOptions
+    from albert_tf.training.devices import StepSettings
     from albert_tf.training.optimizers import create_optimizer
 
     config = AlbertConfig.from_json_file(CONFIG_FILE)
@@ -98,9 +99,9 @@ def _albert_tf_steps(devices):
         classes=("0", "1"),
     )
     model = task.build_model()
-    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
+    optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0)
     optimizer.build(model.trainable_variables)
-    return devices.train_steps(task, model, optimizer, 0, False, 1)
+    return devices.train_steps(task, model, optimizer, StepSettings())
 
 
 def hugging_face(

@@ -76,7 +76,7 @@ class Training:
         self.seconds: list[float] = []
         task = PretrainingTask(config, precision)
         model = task.build_model()
-        optimizer = optimizers.create_optimizer(1e-4, 10**6, 0, sum_over_replicas=False)
+        optimizer = optimizers.create_optimizer(1e-4, 10**6, 0)
         optimizer.build(model.trainable_variables)
         self._step = tf.function(TrainStep(task, model, optimizer))
         self._batches = itertools.cycle(batches)

@@ -136,7 +136,7 @@ def saved(tmp_path_factory) -> list[str]:
         # Looked for, but not imported; then imported by a module of ours.
         "import albert_tf, importlib.util; importlib.util.find_spec('keras')\n"
         "albert_tf.AlbertModel; import keras",
-        "import albert_tf.training.optimizers, keras",
+        "import albert_tf.training.adamw, keras",
     ],
 )
 def test_models_are_loaded_in_a_new_process(saved, imports):

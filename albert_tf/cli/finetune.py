@@ -32,7 +32,7 @@ from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
-from albert_tf.training.devices import Devices
+from albert_tf.training.devices import Devices, StepSettings
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 
@@ -216,9 +216,11 @@ def _make_trainer(
         devices,
         values.output_dir,
         functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
-        seed=values.random_seed,
-        jit_compile=values.jit_compile and not values.use_tpu,
-        accumulation_steps=values.gradient_accumulation_steps,
+        StepSettings(
+            values.random_seed,
+            values.jit_compile and not values.use_tpu,
+            values.gradient_accumulation_steps,
+        ),
     )
 
 
@@ -237,7 +239,6 @@ def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
         num_train_steps,
         num_warmup_steps,
         values.optimizer,
-        sum_over_replicas=False,
     )
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 
+import keras
 from absl import logging
 
 from albert_tf.cli import backend, run_directory
@@ -23,7 +24,7 @@ from albert_tf.storage import checkpoint, files, hub
 from albert_tf.storage.run_record import RunRecord, digest
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
-from albert_tf.training.devices import Devices, InputFn
+from albert_tf.training.devices import Devices, InputFn, StepSettings
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -216,13 +217,15 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
         devices,
         settings.output_dir,
         functools.partial(make_optimizer, settings) if settings.do_train else None,
-        seed=settings.random_seed,
-        jit_compile=settings.jit_compile and not settings.use_tpu,
-        accumulation_steps=settings.gradient_accumulation_steps,
+        StepSettings(
+            settings.random_seed,
+            settings.jit_compile and not settings.use_tpu,
+            settings.gradient_accumulation_steps,
+        ),
     )
 
 
-def make_optimizer(settings: PretrainingSettings) -> optimizers.AdamW:
+def make_optimizer(settings: PretrainingSettings) -> keras.optimizers.Optimizer:
     """Returns the optimizer, with its schedule."""
     return optimizers.create_optimizer(
         settings.learning_rate,
@@ -231,7 +234,6 @@ def make_optimizer(settings: PretrainingSettings) -> optimizers.AdamW:
         settings.optimizer,
         settings.poly_power,
         settings.start_warmup_step,
-        sum_over_replicas=False,
     )
 
 

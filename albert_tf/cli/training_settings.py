@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from albert_tf.cli import recipes
 from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
+from albert_tf.training.optimizers import OPTIMIZERS
 
 # Group headings of --help.
 MODEL, TRAINING, SPEED, TPU = "Model and output", "Training", "Speed and memory", "TPU"
@@ -60,7 +61,7 @@ class TrainingSettings(Settings):
         "adamw",
         "Optimizer. The release pre-trains with LAMB, which allows large batches, and fine-tunes "
         "with AdamW.",
-        choices=["adamw", "lamb"],
+        choices=OPTIMIZERS,
     )
     learning_rate: float = _training(
         5e-5,

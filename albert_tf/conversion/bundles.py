@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +22,6 @@ _GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # As in albert_zh's archives.
 _SIZED_CONFIG = "albert_config_*.json"
-_NOT_WEIGHTS = re.compile(r"(^|/)(global_step|(adam|lamb)_[mv])$")
 
 
 def matches(path: str) -> bool:
@@ -74,7 +72,7 @@ def _config_file(path: str) -> str:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads a bundle's weights; optimizer moments, the step and non-float tensors are ignored.
+    """Reads a bundle's weights; the optimizer's slots, the step and non-float tensors are ignored.
 
     Args:
       path: The prefix of a checkpoint, one of its files, or a directory.
@@ -104,7 +102,10 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
     weights = {
         name: value
         for name, value in tensors.items()
-        if values.is_float(value) and not _NOT_WEIGHTS.search(name)
+        # An optimizer's slot is called after its weight: output_bias/adam_m, /momentum.
+        if values.is_float(value)
+        and name.rpartition("/")[0] not in tensors
+        and not name.startswith(names.OPTIMIZER)
     }
     weights = values.as_float32(weights, path)
     return fold_albert_zh(weights, path) if is_albert_zh(weights) else weights

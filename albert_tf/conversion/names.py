@@ -19,6 +19,8 @@ SPAN_HEAD = "cls/squad/"
 SQUAD_V2_HEADS = ("start_logits/", "end_logits/", "answer_class/")
 PRETRAINING_HEADS = (MASKED_LM_HEAD, SENTENCE_ORDER_HEAD)
 HEADS = (*PRETRAINING_HEADS, CLASSIFIER_HEAD, SPAN_HEAD, *SQUAD_V2_HEADS)
+# Of the optimizer's variables that belong to no weight, in our checkpoints.
+OPTIMIZER = "optimizer/"
 # The weights with a row, or a number, for each piece.
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"

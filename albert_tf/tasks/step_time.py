@@ -51,7 +51,7 @@ def training_step(
 
     task = PretrainingTask(config, dtype)
     model = task.build_model()
-    optimizer = create_optimizer(_LEARNING_RATE, 1_000_000, 0, sum_over_replicas=False)
+    optimizer = create_optimizer(_LEARNING_RATE, 1_000_000, 0)
     optimizer.build(model.trainable_variables)
     train_step = TrainStep(task, model, optimizer)
     batch = synthetic_batch(shape, config.vocab_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,21 @@ from albert_tf.types import Features
 InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 # An iterator over batches, made by the devices themselves, and how many steps to take from it.
 Run = tuple[Any, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class StepSettings:
+    """How a training step is computed.
+
+    Attributes:
+      seed: Seed of dropout.
+      jit_compile: Whether XLA compiles forward and backward pass; a TPU and JAX always do.
+      accumulation_steps: Number of micro-batches that a replica splits its batch into.
+    """
+
+    seed: int = 0
+    jit_compile: bool = False
+    accumulation_steps: int = 1
 
 
 class Devices(abc.ABC):
@@ -76,8 +92,8 @@ class Devices(abc.ABC):
     def of_chief(self, number: int) -> int:
         """Returns the chief's number; every process calls it.
 
-        For what files say that the chief writes: on a network file system others may see older
-        ones, and would wait for ever for those that went another way.
+        Use it for decisions that depend on files the chief writes: other processes may still see
+        an older state, take another branch, and hang.
         """
         (mean,) = self.mean_over_processes(float(number if self.is_chief else 0))
         return round(mean * self.num_processes)
@@ -107,16 +123,18 @@ class Devices(abc.ABC):
         task: Task,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        seed: int,
-        jit_compile: bool,
-        accumulation_steps: int,
+        settings: StepSettings,
     ) -> Callable[[Iterable[Run]], np.ndarray]:
         """Returns a function that trains for one run of steps after the other.
 
         It returns the statistics of each step, `<float32>[steps, len(stat_names(task))]`. Nothing
         is fetched before all runs are launched: the host must not wait between them.
 
-        Args: see TrainStep.
+        Args:
+          task: Defines the losses.
+          model: The result of `task.build_model`.
+          optimizer: A built optimizer.
+          settings: How a step is computed.
         """
 
     @abc.abstractmethod

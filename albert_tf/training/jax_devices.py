@@ -25,7 +25,7 @@ from keras import ops
 from albert_tf.console import tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
-from albert_tf.training.devices import Devices, InputFn, Run
+from albert_tf.training.devices import Devices, InputFn, Run, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
@@ -101,18 +101,15 @@ class Gradients:
     Args:
       task: Defines the losses.
       model: The result of `task.build_model`.
-      seed: Seed of dropout.
-      accumulation_steps: Number of micro-batches that a replica splits its batch into.
+      settings: How a step is computed.
       axis: Name of the mesh's axis of replicas.
     """
 
-    def __init__(
-        self, task: Task, model: keras.Model, seed: int, accumulation_steps: int, axis: str
-    ) -> None:
+    def __init__(self, task: Task, model: keras.Model, settings: StepSettings, axis: str) -> None:
         self._task = task
         self._model = model
-        self._seed = layers.hashed_seed(seed)
-        self._accumulation_steps = accumulation_steps
+        self._seed = layers.hashed_seed(settings.seed)
+        self._accumulation_steps = settings.accumulation_steps
         self._axis = axis
 
     def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
@@ -257,12 +254,10 @@ class JaxDevices(Devices):
         task: Task,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        seed: int,
-        jit_compile: bool,
-        accumulation_steps: int,
+        settings: StepSettings,
     ) -> Callable[[Iterable[Run]], np.ndarray]:
         """See Devices; JAX compiles whatever `jit_compile` is."""
-        step = self.train_step(task, model, optimizer, seed, accumulation_steps)
+        step = self.train_step(task, model, optimizer, settings)
         variables = [*model.trainable_variables, *optimizer.variables]
         shardings = self._shardings(model, optimizer)
 
@@ -284,16 +279,15 @@ class JaxDevices(Devices):
         task: Task,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        seed: int,
-        accumulation_steps: int,
+        settings: StepSettings,
     ) -> Any:
         """Returns a jitted function: values of variables and a batch -> new values and statistics.
 
         The variables are the model's trainable ones, then the optimizer's. Their memory is reused.
 
-        Args: see TrainStep.
+        Args: see Devices.train_steps.
         """
-        gradients = Gradients(task, model, seed, accumulation_steps, _AXIS)
+        gradients = Gradients(task, model, settings, _AXIS)
         on_replicas = self._on_replicas(gradients, (_SAME, _SAME, _DIVIDED), _SAME)
         count = len(model.trainable_variables)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf.console import tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
-from albert_tf.training.devices import Devices, InputFn, Run
+from albert_tf.training.devices import Devices, InputFn, Run, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Features
 
@@ -162,16 +162,7 @@ class TrainStep:
     and the weights are summed over the whole batch first. (Dropout masks do depend on the split;
     they are a function of seed, step, replica and micro-batch.)
 
-    Args:
-      task: Defines the losses.
-      model: The result of `task.build_model`.
-      optimizer: A built optimizer with `sum_over_replicas=False`.
-      seed: Seed of dropout.
-      jit_compile: Whether XLA compiles forward and backward pass; on a TPU it always does.
-      accumulation_steps: Number of micro-batches that a replica splits its batch into.
-
-    Raises:
-      ValueError: If the optimizer would sum gradients over replicas a second time.
+    Args: see Devices.train_steps.
     """
 
     def __init__(
@@ -179,23 +170,22 @@ class TrainStep:
         task: Task,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        seed: int = 0,
-        jit_compile: bool = False,
-        accumulation_steps: int = 1,
+        settings: StepSettings | None = None,
     ) -> None:
-        # Keras' own optimizers sum as well.
-        if getattr(optimizer, "sum_over_replicas", True):
-            raise ValueError(
-                f"the optimizer {type(optimizer).__name__} would sum gradients over replicas a "
-                "second time: create it with create_optimizer(..., sum_over_replicas=False)"
-            )
+        settings = settings or StepSettings()
+        # Optimizers sum over the replicas as well: AdamW unless told otherwise, Keras' own in this
+        # method.
+        if hasattr(optimizer, "sum_over_replicas"):
+            optimizer.sum_over_replicas = False
+        else:
+            optimizer._all_reduce_sum_gradients = lambda grads_and_variables: grads_and_variables
         self._task = task
         self._model = model
         self._optimizer = optimizer
-        self._accumulation_steps = accumulation_steps
-        self._seed = layers.hashed_seed(seed)
+        self._accumulation_steps = settings.accumulation_steps
+        self._seed = layers.hashed_seed(settings.seed)
         self._gradients = tf.function(
-            self._micro_step, autograph=False, jit_compile=jit_compile or None
+            self._micro_step, autograph=False, jit_compile=settings.jit_compile or None
         )
 
     def __call__(self, features: Features) -> tf.Tensor:
@@ -326,12 +316,10 @@ class TensorFlowDevices(Devices):
         task: Task,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        seed: int,
-        jit_compile: bool,
-        accumulation_steps: int,
+        settings: StepSettings,
     ) -> Callable[[Iterable[Run]], np.ndarray]:
         """See Devices."""
-        train_step = TrainStep(task, model, optimizer, seed, jit_compile, accumulation_steps)
+        train_step = TrainStep(task, model, optimizer, settings)
 
         # Nothing there is Python that AutoGraph must rewrite, at more than a second a run.
         @tf.autograph.experimental.do_not_convert

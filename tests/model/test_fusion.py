@@ -10,7 +10,7 @@ from keras import ops
 
 from albert_tf.model import layers
 from albert_tf.model.fusion import fused
-from albert_tf.training import optimizers
+from albert_tf.training.adamw import AdamW
 
 
 def _chain(x, y, power):
@@ -95,7 +95,7 @@ def test_a_step_of_a_large_weight_is_compiled_and_the_same():
 
     def train(weights, grads):
         variables = [keras.Variable(weight, name="kernel") for weight in weights]
-        adamw = optimizers.AdamW(0.1, global_clipnorm=1.0)
+        adamw = AdamW(0.1, global_clipnorm=1.0)
         adamw.build(variables)
 
         @tf.function

@@ -190,7 +190,7 @@ def test_masked_lm_alone_leaves_pooler_and_order_head_as_they_are():
     assert task.loss_names == ("masked_lm_loss",)
     model = goldens.pretrained("base")
     before = tiny.weights(model)
-    optimizer = create_optimizer(0.01, 10, 0, sum_over_replicas=False)
+    optimizer = create_optimizer(0.01, 10, 0)
     optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer)
     features = {name: tf.constant(value) for name, value in goldens.inputs("base").items()}

@@ -52,9 +52,7 @@ def test_a_step_without_variables_makes_the_same_update():
     config = goldens.config("base", hidden_dropout_prob=0.1, num_hidden_layers=2)
     task = PretrainingTask(config)
     model = task.build_model()
-    optimizer = create_optimizer(
-        1e-2, 1000, 0, optimizer="lamb", poly_power=1.0, sum_over_replicas=False
-    )
+    optimizer = create_optimizer(1e-2, 1000, 0, optimizer="lamb", poly_power=1.0)
     optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer)
     features = {name: tf.constant(value) for name, value in goldens.inputs("base").items()}

@@ -22,7 +22,7 @@ from albert_tf.storage import checkpoint
 from albert_tf.tasks import losses
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.training import length_buckets, trainer
-from albert_tf.training.devices import InputFn
+from albert_tf.training.devices import InputFn, StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.row_outputs import RowOutputs, in_row_order
 from albert_tf.training.task import Task
@@ -87,14 +87,15 @@ def one_device() -> TensorFlowDevices:
     return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
 
 
-def make_trainer(directory: pathlib.Path, devices=None, task=None, **settings) -> Trainer:
+def make_trainer(directory: pathlib.Path, devices=None, task=None, parts: int = 1) -> Trainer:
     def make_optimizer():
-        return create_optimizer(0.003, STEPS, 2, sum_over_replicas=False)
+        return create_optimizer(0.003, STEPS, 2)
 
     directory.mkdir(exist_ok=True)
     devices = devices or one_device()
     task = task or ClassesTask()
-    trainer = Trainer(task, devices, str(directory), make_optimizer, seed=3, **settings)
+    settings = StepSettings(seed=3, accumulation_steps=parts)
+    trainer = Trainer(task, devices, str(directory), make_optimizer, settings)
     trainer.initialise()
     return trainer
 
@@ -225,9 +226,7 @@ def test_short_batches_of_any_length_are_compiled_once(one, tmp_path, accumulati
             return super().loss_weights(features)
 
     def of_any_length(name: str, steps: int = STEPS):
-        trainer = make_trainer(
-            tmp_path / name, task=Counted(), accumulation_steps=accumulation_steps
-        )
+        trainer = make_trainer(tmp_path / name, task=Counted(), parts=accumulation_steps)
         assert not trainer.devices.static_shapes
         return train(trainer, steps, static_shapes=trainer.devices.static_shapes)
 

@@ -20,6 +20,7 @@ from albert_tf.console import errors, tf_config
 from albert_tf.model import layers
 from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.devices import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
 from tests import goldens, jax_process, tolerances, two_workers
@@ -61,9 +62,9 @@ def take_golden_steps(golden: str, folder: str) -> None:
         settings = json.loads((pathlib.Path(golden) / f"{case}.json").read_text())
         conversion.load_weights(model, goldens.checkpoint("base"))
         arguments = {name: settings[name] for name in SETTINGS}
-        optimizer = create_optimizer(**arguments, sum_over_replicas=False)
+        optimizer = create_optimizer(**arguments)
         optimizer.build(model.trainable_variables)
-        run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, 0, False, 1)
+        run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, StepSettings())
         features = [golden_batch(batches, i) for i in range(len(settings["steps"]))]
         named = conversion.named_weights(model)
         stats = run([(iter(features), len(features))])
@@ -115,10 +116,12 @@ def take_seed_steps(folder: str) -> None:
 
     task = SeedTask()
     model = task.build_model()
-    optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
+    optimizer = create_optimizer(0.25, 10, 0)
     optimizer.build(model.trainable_variables)
     devices = JaxDevices(shard_optimizer=True)
-    run = devices.train_steps(task, model, optimizer, SEED, False, PARTS // 2)
+    run = devices.train_steps(
+        task, model, optimizer, StepSettings(SEED, accumulation_steps=PARTS // 2)
+    )
     batch = {"number": np.arange(PARTS, dtype="int32"), "ones": np.ones(PARTS, "float32")}
     stats = run([(iter([batch]), 1)])
     weights = {"a": model.a.numpy().copy(), "unused": model.unused.numpy()}

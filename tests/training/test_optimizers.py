@@ -18,9 +18,12 @@ from keras import ops
 
 import albert_tf
 from albert_tf import conversion
-from albert_tf.training.optimizers import AdamW, Lamb, WarmupPolynomialDecay, create_optimizer
+from albert_tf.training.adamw import AdamW, Lamb, WarmupPolynomialDecay
+from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.tensorflow_devices import TrainStep
 from tests import pretraining_runs as runs
 from tests import tolerances
+from tests.training.test_train_step import SlopeTask
 
 
 def _variable(path, value):
@@ -417,6 +420,31 @@ def test_two_replicas_update_as_one(on_two_replicas, optimizer, handed):
         assert len(locals_) == 2
         for got in locals_:
             np.testing.assert_array_equal(got, expected)
+
+
+def _slope_after_a_step(replicas):
+    """Returns the weight of y = a * x, from 1, after a step of Keras' own optimizer."""
+    strategy, task = _strategy(replicas), SlopeTask()
+    with strategy.scope():
+        model = task.build_model()
+        opt = keras.optimizers.SGD(0.25, momentum=0.9, global_clipnorm=1.0)
+        opt.build(model.trainable_variables)
+    step = TrainStep(task, model, opt)
+    features = {"x": np.float32([1, 2, 3, 5]), "weights": np.ones(4, "float32")}
+    shares = strategy.experimental_distribute_values_from_function(
+        lambda context: {
+            name: tf.constant(np.split(value, replicas)[context.replica_id_in_sync_group])
+            for name, value in features.items()
+        }
+    )
+    tf.function(lambda: strategy.run(step, (shares,)), autograph=False)()
+    return float(model.a.numpy())
+
+
+def test_a_step_sums_over_replicas_once_whatever_the_optimizer(on_two_replicas):
+    """The gradient is clipped to 1: if Keras summed it once more, it would be 2."""
+    assert on_two_replicas(_slope_after_a_step, 1) == 0.75
+    assert on_two_replicas(_slope_after_a_step, 2) == 0.75
 
 
 def _fit(replicas):

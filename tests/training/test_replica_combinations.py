@@ -22,7 +22,7 @@ from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import tensorflow_devices
-from albert_tf.training.devices import Devices
+from albert_tf.training.devices import Devices, StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
@@ -90,8 +90,8 @@ def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks:
         PretrainingTask(tiny.config(num_hidden_layers=1), "float32", blocks == "recomputed"),
         devices,
         str(folder),
-        lambda: create_optimizer(0.01, STEPS, 0, sum_over_replicas=False),
-        accumulation_steps=parts,
+        lambda: create_optimizer(0.01, STEPS, 0),
+        StepSettings(accumulation_steps=parts),
     )
     losses = Losses()
     source = functools.partial(

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.devices import stat_names
+from albert_tf.training.devices import StepSettings, stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TrainStep
@@ -70,9 +70,9 @@ class SlopeTask(Task):
 def slope_step(accumulation_steps: int, seed: int = 5) -> tuple[TrainStep, Slope, Any]:
     task = SlopeTask()
     model = task.build_model()
-    optimizer = create_optimizer(0.25, 10, 0, clip_norm=1.0, sum_over_replicas=False)
+    optimizer = create_optimizer(0.25, 10, 0, clip_norm=1.0)
     optimizer.build(model.trainable_variables)
-    step = TrainStep(task, model, optimizer, seed=seed, accumulation_steps=accumulation_steps)
+    step = TrainStep(task, model, optimizer, StepSettings(seed, False, accumulation_steps))
     return step, model, optimizer
 
 
@@ -168,9 +168,9 @@ def _seeds_of_two_replicas() -> list[float]:
     with strategy.scope():
         task = SeedTask()
         model = task.build_model()
-        optimizer = create_optimizer(0.25, 10, 0, sum_over_replicas=False)
+        optimizer = create_optimizer(0.25, 10, 0)
         optimizer.build(model.trainable_variables)
-    step = TrainStep(task, model, optimizer, accumulation_steps=2, seed=5)
+    step = TrainStep(task, model, optimizer, StepSettings(seed=5, accumulation_steps=2))
     batch = {"x": tf.constant([0.0, 1.0])}
     stats = tf.function(lambda: strategy.run(step, (batch,)), autograph=False)()
     values = dict(zip_stats(task, strategy.experimental_local_results(stats)[1]))
@@ -190,9 +190,7 @@ def test_ten_steps_are_the_releases(golden):
     task = PretrainingTask(goldens.config("base"))
     model = goldens.pretrained("base")
     names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
-    optimizer = create_optimizer(
-        **{name: settings[name] for name in names}, sum_over_replicas=False
-    )
+    optimizer = create_optimizer(**{name: settings[name] for name in names})
     optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer)
     update = tf.function(step, autograph=False)
@@ -234,9 +232,9 @@ def ten_steps(recompute: bool = False, **kwargs: Any) -> tuple[np.ndarray, dict[
     config = tiny.config()
     task = PretrainingTask(config, recompute=recompute)
     model = task.build_model()
-    optimizer = create_optimizer(0.01, 10, 2, "lamb", sum_over_replicas=False)
+    optimizer = create_optimizer(0.01, 10, 2, "lamb")
     optimizer.build(model.trainable_variables)
-    step = tf.function(TrainStep(task, model, optimizer, **kwargs), autograph=False)
+    step = tf.function(TrainStep(task, model, optimizer, StepSettings(**kwargs)), autograph=False)
     rows = runs.examples(120)
     stats = []
     for i in range(10):

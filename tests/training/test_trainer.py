@@ -85,7 +85,7 @@ class Progress:
 
 def constant_trainer(directory: pathlib.Path, learning_rate: float = 1e-20) -> Trainer:
     def make_optimizer():
-        return create_optimizer(learning_rate, 10**6, 0, sum_over_replicas=False)
+        return create_optimizer(learning_rate, 10**6, 0)
 
     devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
     return Trainer(ConstantTask(), devices, str(directory), make_optimizer)
@@ -130,15 +130,6 @@ def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
 def test_only_the_newest_are_kept(tmp_path):
     train(constant_trainer(tmp_path), numbers(), Progress(), keep_max=2)
     assert saved_steps(tmp_path) == [15, 17]
-
-
-@pytest.mark.parametrize(
-    "make_optimizer", [lambda: create_optimizer(0.1, 10, 0), keras.optimizers.Adam]
-)
-def test_an_optimizer_that_sums_over_replicas_is_refused(tmp_path, make_optimizer):
-    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    with pytest.raises(ValueError, match="would sum gradients .*sum_over_replicas=False"):
-        Trainer(ConstantTask(), devices, str(tmp_path), make_optimizer)
 
 
 def test_a_run_that_is_done_does_nothing(tmp_path):

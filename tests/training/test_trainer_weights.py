@@ -18,6 +18,7 @@ from albert_tf.records import input_pipeline
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.devices import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
@@ -29,10 +30,11 @@ def trainer_of(config: albert_tf.AlbertConfig, directory: pathlib.Path, seed: in
     directory.mkdir(exist_ok=True)
 
     def make_optimizer():
-        return create_optimizer(0.1, 10, 0, sum_over_replicas=False)
+        return create_optimizer(0.1, 10, 0)
 
     devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    return Trainer(PretrainingTask(config), devices, str(directory), make_optimizer, seed=seed)
+    task, settings = PretrainingTask(config), StepSettings(seed)
+    return Trainer(task, devices, str(directory), make_optimizer, settings)
 
 
 def save(trainer: Trainer) -> None:

@@ -26,6 +26,7 @@ os.environ |= environment.variables("jax")
 import jax
 from jax.experimental import topologies
 
+from albert_tf.training.devices import StepSettings
 from albert_tf.training.jax_devices import JaxDevices
 from tools.tpu_check import reports
 from tools.tpu_check.reports import Step
@@ -70,7 +71,7 @@ def compile_step(step: Step, chip: Chip, shard_optimizer_state: bool) -> str:
     task, model, optimizer = make_parts(step.task, step.config, step.dtype, step.recompute)
     topology = topologies.get_topology_desc(chip.topology, platform="tpu")
     devices = JaxDevices(topology.devices, shard_optimizer=shard_optimizer_state)
-    function = devices.train_step(task, model, optimizer, seed=0, accumulation_steps=1)
+    function = devices.train_step(task, model, optimizer, StepSettings())
     batch = {
         name: ((step.batch * devices.num_replicas, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
         for name, spec in features(step.task, step.batch, step.length).items()

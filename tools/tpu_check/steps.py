@@ -94,9 +94,7 @@ def make_parts(
     policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
     task = row.make(ModelOptions(config, dtype=policy, recompute=recompute))
     model = task.build_model()
-    optimizer = create_optimizer(
-        0.00176, 125_000, 3125, optimizer=row.optimizer, sum_over_replicas=False
-    )
+    optimizer = create_optimizer(0.00176, 125_000, 3125, optimizer=row.optimizer)
     optimizer.build(model.trainable_variables)
     return task, model, optimizer
 

@@ -1,0 +1,291 @@
+"""AdamW and LAMB as released, and their learning rate: warm-up, then polynomial decay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.model.fusion import compiled
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up that replaces the first steps of a polynomial decay to zero.
+
+    The decay runs from step 0, not from the end of the warm-up, so the rate starts at 0 and
+    drops a little where the warm-up hands over. The first update therefore moves no weight.
+
+    Source: the release's `optimization.create_optimizer`.
+
+    Args:
+      init_lr: Rate that the decay starts from and the warm-up heads for.
+      num_train_steps: Step at which the rate reaches 0; it stays there.
+      num_warmup_steps: Steps of warm-up, counted from `start_warmup_step`; 0 for none.
+      poly_power: Exponent of the decay; 1.0 is linear.
+      start_warmup_step: Step at which the warm-up starts. As in the release, the rate is
+        negative before it (gradient ascent).
+
+    Example:
+      >>> rate = WarmupPolynomialDecay(0.1, num_train_steps=100, num_warmup_steps=10)
+      >>> [round(float(rate(step)), 3) for step in (0, 5, 10, 50, 100)]
+      [0.0, 0.05, 0.09, 0.05, 0.0]
+    """
+
+    def __init__(
+        self,
+        init_lr: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        poly_power: float = 1.0,
+        start_warmup_step: int = 0,
+    ) -> None:
+        for name, value, least in (
+            ("num_train_steps", num_train_steps, 1),
+            ("num_warmup_steps", num_warmup_steps, 0),
+            ("start_warmup_step", start_warmup_step, 0),
+        ):
+            if value < least:
+                raise ValueError(f"`{name}` must be at least {least}, got {value}.")
+        if poly_power <= 0:
+            raise ValueError(f"`poly_power` must be above 0 (1.0 is linear), got {poly_power}.")
+        self.init_lr = init_lr
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.poly_power = poly_power
+        self.start_warmup_step = start_warmup_step
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the rate `<float32>[]` of the update after `step` `<int>[]` others."""
+        step = ops.cast(step, "float32")
+        done = ops.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
+        decayed = self.init_lr * ops.power(1.0 - done, self.poly_power)
+        if not self.num_warmup_steps:
+            return decayed
+        warm = step - float(self.start_warmup_step)
+        warmed = self.init_lr * (warm / float(self.num_warmup_steps))
+        return ops.where(warm < self.num_warmup_steps, warmed, decayed)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            "init_lr": self.init_lr,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "poly_power": self.poly_power,
+            "start_warmup_step": self.start_warmup_step,
+        }
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AdamW(keras.optimizers.Optimizer):
+    """Adam with the release's weight decay and, by default, no bias correction.
+
+    A variable whose gradient is None is left alone: it neither moves nor decays.
+
+    Under `tf.distribute` each replica passes its share of the gradients. The shares are summed
+    before they are clipped, so the update doesn't depend on the number of replicas.
+
+    Source: the release's `optimization.AdamWeightDecayOptimizer`.
+    Differs: the release clips on each core before the sum, and on a CPU or GPU takes the norm
+    of a sparse gradient over its unsummed rows.
+
+    Args:
+      learning_rate: A float or a schedule.
+      weight_decay_rate: Fraction of the weight added to its update, inside LAMB's norm.
+      beta_1: Decay of the first moment.
+      beta_2: Decay of the second moment.
+      epsilon: Added to the square root of the second moment.
+      exclude_names: Regular expressions; a variable whose path matches one anywhere doesn't
+        decay, nor does LAMB scale its step.
+      bias_correction: Whether the moments are divided by 1 - beta^t. The release doesn't,
+        which can make fine-tuning on little data unstable (arXiv 2006.05987).
+      sum_over_replicas: Whether `apply` sums the gradients over the replicas of a
+        `tf.distribute` strategy. False for a loop that gives every replica the global
+        gradient.
+      **kwargs: Those of `keras.optimizers.Optimizer` except `weight_decay`, for example
+        `global_clipnorm`.
+
+    Example:
+      >>> optimizer = AdamW(WarmupPolynomialDecay(1e-3, num_train_steps=100, num_warmup_steps=10))
+      >>> optimizer.exclude_names
+      ('LayerNorm', 'layer_norm', 'bias')
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        exclude_names: Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
+        bias_correction: bool = False,
+        sum_over_replicas: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if "weight_decay" in kwargs:
+            raise ValueError(
+                "`weight_decay` is Keras' own decay, which would be applied in addition to the "
+                "release's: use `weight_decay_rate` instead."
+            )
+        super().__init__(learning_rate, **kwargs)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.exclude_names = tuple(exclude_names)
+        self.bias_correction = bias_correction
+        self.sum_over_replicas = sum_over_replicas
+        self._fused_step = compiled(self._step)
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the moments `adam_m` and `adam_v`, in the order of `variables`."""
+        if self.built:
+            return
+        super().build(variables)
+        self.adam_m, self.adam_v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+        # Decided here by path: the variable passed to `update_step` may be a replica's.
+        self._excluded_indices = frozenset(
+            index for index, variable in enumerate(variables) if self.is_excluded(variable)
+        )
+
+    def is_excluded(self, variable: keras.Variable) -> bool:
+        """Whether its path excludes `variable` from weight decay and LAMB's scaling."""
+        path = getattr(variable, "path", variable.name)
+        return any(re.search(pattern, path) for pattern in self.exclude_names)
+
+    def apply(
+        self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
+    ) -> None:
+        """Updates the variables that have a gradient and counts one step.
+
+        Args:
+          grads: A tensor, `tf.IndexedSlices` or None for each variable.
+          trainable_variables: The variables; by default those the optimizer was built with.
+        """
+        if trainable_variables is None:
+            trainable_variables = self._trainable_variables
+        trainable_variables = list(trainable_variables)
+        if not self.built:
+            self.build(trainable_variables)
+        pairs = [
+            (_sum_rows(grad, variable), variable)
+            for grad, variable in zip(grads, trainable_variables, strict=True)
+            if grad is not None
+        ]
+        if not pairs:
+            raise ValueError("No variable has a gradient: the loss doesn't depend on any of them.")
+        super().apply(*zip(*pairs, strict=True))
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates `variable` `<float>[...]` by one step, given its clipped `gradient`."""
+        dtype = variable.dtype
+        index = self._get_variable_index(variable)
+        m, v = self.adam_m[index], self.adam_v[index]
+        step = self._fused_step(
+            ops.convert_to_tensor(variable),
+            m.value,
+            v.value,
+            ops.cast(gradient, dtype),
+            ops.cast(learning_rate, dtype),
+            ops.cast(self.iterations + 1, dtype),
+            excluded=index in self._excluded_indices,
+        )
+        for target, value in zip((variable, m, v), step, strict=True):
+            self.assign(target, value)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        del config["weight_decay"]
+        return {
+            **config,
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "exclude_names": list(self.exclude_names),
+            "bias_correction": self.bias_correction,
+            "sum_over_replicas": self.sum_over_replicas,
+        }
+
+    def _step(self, variable, m, v, gradient, learning_rate, updates, excluded):
+        """Returns the variable and its moments after one step; `updates` counts it."""
+        m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        corrected_m, corrected_v = m, v
+        if self.bias_correction:
+            corrected_m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), updates))
+            corrected_v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), updates))
+        update = corrected_m / (ops.sqrt(corrected_v) + self.epsilon)
+        if not excluded:
+            update = self._scale(update + self.weight_decay_rate * variable, variable)
+        return variable - learning_rate * update, m, v
+
+    def _scale(self, update, variable):
+        del variable
+        return update
+
+    # Keras clips each replica's gradients and then sums over the replicas. These two hooks of its
+    # optimizer reverse that; TensorFlow's optimizer calls the second, other backends sum nothing.
+
+    def _clip_gradients(self, grads):
+        if keras.backend.backend() == "tensorflow":
+            return grads
+        return super()._clip_gradients(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        if self.sum_over_replicas:
+            grads_and_vars = super()._all_reduce_sum_gradients(grads_and_vars)
+        grads, variables = zip(*grads_and_vars, strict=True)
+        if self.global_clipnorm:
+            grads = _clip_by_global_norm(grads, self.global_clipnorm)
+        else:
+            grads = super()._clip_gradients(grads)
+        return list(zip(grads, variables, strict=True))
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class Lamb(AdamW):
+    """AdamW with steps scaled to the norm of the weight they update: large-batch pre-training.
+
+    The update, weight decay included, is multiplied by |weight| / |update|, unclipped, or by 1
+    if either is 0 or the variable is excluded by name. Arguments are AdamW's.
+
+    Source: arXiv 1904.00962, algorithm 2; the release's `lamb_optimizer.LAMBOptimizer`.
+
+    Example:
+      >>> optimizer = Lamb(1e-3, global_clipnorm=1.0)
+      >>> optimizer.weight_decay_rate
+      0.01
+    """
+
+    def _scale(self, update, variable):
+        weight_norm = ops.sqrt(ops.sum(ops.square(variable)))
+        update_norm = ops.sqrt(ops.sum(ops.square(update)))
+        usable = ops.logical_and(weight_norm > 0, update_norm > 0)
+        ratio = ops.where(usable, weight_norm, 1.0) / ops.where(usable, update_norm, 1.0)
+        return ratio * update
+
+
+@compiled
+def _squared_norm(x):
+    return ops.sum(ops.square(x))
+
+
+def _clip_by_global_norm(grads, clip_norm):
+    """Like Keras' own, but with one pass over each gradient instead of two."""
+    norm = ops.sqrt(ops.sum(ops.stack([_squared_norm(grad) for grad in grads])))
+    scale = ops.minimum(clip_norm / norm, 1.0)
+    return [scale * grad for grad in grads]
+
+
+def _sum_rows(grad, variable):
+    """Makes a gather's gradient, `tf.IndexedSlices`, dense; returns others unchanged."""
+    if not hasattr(grad, "dense_shape"):
+        return grad
+    return ops.segment_sum(grad.values, grad.indices, num_segments=variable.shape[0])
