@@ -148,7 +148,7 @@ def test_models_are_loaded_in_a_new_process(saved, imports):
     )
     assert not ended.returncode, ended.stderr[-3000:]
     loaded = [json.loads(line) for line in ended.stdout.splitlines()]
-    ours = "albert_tf.training.optimizers"
+    ours = "albert_tf.training.adamw"
     assert loaded == [["AlbertForSequenceClassification", ours], ["Functional", "builtins"]]
 
 

@@ -20,6 +20,7 @@ from albert_tf.cli import (
     finetune_records,
     finetune_run_flags,
     finetune_tasks,
+    run_directory,
     shared_flags,
 )
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
@@ -189,6 +190,8 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     trainer = _make_trainer(values, task, devices, num_train_steps)
     initial = finetune_flags.initial_weights(values)
     resumes = values.do_train and trainer.initialise(initial)
+    if values.do_train and devices.num_processes > 1:
+        run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
     run = SupervisedRun(task, trainer, initial)
     if not values.do_train:
         run.restore_best()

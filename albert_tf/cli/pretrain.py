@@ -91,6 +91,8 @@ def prepare(
     if settings.do_train:
         # The paper's deeper models were started from shallower ones.
         resumes = trainer.initialise(initial, settings.init_from_group0, any_depth=True)
+        if devices.num_processes > 1:
+            run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
         evaluation.begin(settings.output_dir, devices, resumes)
         if devices.is_chief:
             run_directory.write_config(config, settings.output_dir)

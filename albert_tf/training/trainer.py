@@ -48,8 +48,8 @@ class Trainer:
       >>> from albert_tf.tasks.pretraining import PretrainingTask
       >>> from albert_tf.training.optimizers import create_optimizer
       >>> from albert_tf.training.tensorflow_devices import TensorFlowDevices
-      >>> config = AlbertConfig(31, hidden_size=6, num_attention_heads=3, num_hidden_layers=2)
-      >>> devices = TensorFlowDevices(tf.distribute.get_strategy())
+      >>> config = AlbertConfig(31, hidden_size=12, num_attention_heads=3)
+      >>> devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
       >>> trainer = Trainer(
       ...     PretrainingTask(config), devices, ".", lambda: create_optimizer(1e-3, 100, 10)
       ... )

@@ -4,8 +4,6 @@ Can't see: optimizers with state that belongs to no weight, such as Nadam; sever
 whole run (one step of two: test_optimizers.py).
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib

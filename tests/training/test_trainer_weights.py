@@ -143,34 +143,13 @@ def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path, of, value):
         trainer.initialise()
 
 
-def test_workers_that_see_different_checkpoints_are_stopped(tmp_path, monkeypatch):
-    """As with output directories on disks of their own: their weights would differ."""
-
-    def mean_with_one_that_sees_none(devices, number):
-        return [(number + 0.0) / 2]
-
-    trainer = trainer_of(tiny.config(), tmp_path)
-    save(trainer)
-    monkeypatch.setattr(TensorFlowDevices, "mean_over_processes", mean_with_one_that_sees_none)
-    with pytest.raises(ValueError, match="the workers see different checkpoints in .*ckpt-0"):
-        trainer.initialise()
-
-
-def test_workers_that_start_from_different_weights_are_stopped(tmp_path, monkeypatch):
-    """Two trainers in turn, each as one of two workers, whose numbers are kept."""
-    monkeypatch.setattr(TensorFlowDevices, "num_processes", 2)
-    sent = []
-
-    def agree(devices, *values):
-        sent.append(values)
-        return len(sent) < 6  # The last: of the third trainer's weights.
-
-    monkeypatch.setattr(TensorFlowDevices, "agree", agree)
-    for seed in (3, 3):
-        trainer_of(tiny.config(), tmp_path, seed).initialise()
-    with pytest.raises(ValueError, match="the workers start from different weights: give all"):
-        trainer_of(tiny.config(), tmp_path, 4).initialise()
-    assert sent[1] == sent[3] != sent[5]
+def test_a_digest_tells_weights_and_steps_apart(tmp_path):
+    """By it, workers with files or directories of their own are found out."""
+    trainers = [trainer_of(tiny.config(), tmp_path, seed) for seed in (3, 3, 4)]
+    first, same, other = (trainer.digest() for trainer in trainers)
+    assert first == same != other
+    trainers[0].optimizer.iterations.assign(1)
+    assert trainers[0].digest() != first
 
 
 def test_another_seed_gives_other_weights(tmp_path):
