@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
 from albert_tf.storage import bundle, checkpoint, protobuf
@@ -99,12 +98,6 @@ BAD = {
         "needs 80 bytes for its shape, but has 60",
     ),
     "type": ("a", lambda e: setattr(e, "dtype", 99), r"has an unsupported type \(99\)"),
-    "reference": ("b", lambda e: setattr(e, "dtype", 107), r"has an unsupported type \(107\)"),
-    "handle": (
-        "a",
-        lambda e: setattr(e, "dtype", tf.resource.as_datatype_enum),
-        "an unsupported type",
-    ),
     "beyond": ("a", lambda e: setattr(e, "offset", 10**6), "lies beyond the end of"),
     "negative size": ("a", lambda e: setattr(e, "size", -1), "lies beyond the end of"),
     "shard": ("a", lambda e: setattr(e, "shard_id", 3), "m.data-00003-of-00001"),

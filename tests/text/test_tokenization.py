@@ -137,20 +137,8 @@ def test_tokenizer_survives_pickling(small, chinese):
 # Runs that a cut could go wrong in: words without end, sigmas whose form depends on what follows,
 # syllables that SentencePiece puts together, characters that go, and many spaces.
 RUNS = (
-    "aeiou",
-    "the of and ",
-    "a",
-    "d",
-    "ΣΑς.' ",
-    "Σ'.",
-    "각\u1100\u1161\u11a8",
-    "中国 ",
-    "0123456789, ",
-    "  \u3000\t",
-    "\u0301é\ufdfa",
-    "\u09c7\u09be",
-    "\x0ba\x85b ",
-    "\u00b4 a",
+    *("aeiou", "the of and ", "a", "d", "ΣΑς.' ", "Σ'.", "각\u1100\u1161\u11a8", "中国 "),
+    *("0123456789, ", "  \u3000\t", "\u0301é\ufdfa", "\u09c7\u09be", "\x0ba\x85b ", "\u00b4 a"),
 )
 
 
