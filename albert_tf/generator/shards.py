@@ -128,7 +128,7 @@ class ShardRun:
     def save(self) -> None:
         """Records which shards are complete."""
         state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
-        files.replace(self._state_path, files.dump_sealed(state))
+        files.replace(self._state_path, json.dumps(state, indent=1) + "\n")
 
     def remove(self, keep_whole: bool) -> None:
         """Removes the incomplete shards; or all of them, and the record of them."""
@@ -157,14 +157,15 @@ class ShardRun:
         if not files.exists(self._state_path):
             return []
         try:
-            state = files.load_sealed(files.read_bytes(self._state_path))
+            state = json.loads(files.read_bytes(self._state_path))
+            settings = state["settings"]
             whole = [_Whole.from_json(shard) for shard in state["shards"]]
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"`output_file`: {self._state_path}, the record of an unfinished run, is damaged "
                 f"or from another version ({error}): remove it to start afresh"
             ) from None
-        if difference := _first_difference(state["settings"], self._settings):
+        if difference := _first_difference(settings, self._settings):
             raise ValueError(
                 f"`output_file`: {self._state_path} belongs to an unfinished run with "
                 f"{difference}: give the same flags and files to finish it, or remove that file "

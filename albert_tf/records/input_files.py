@@ -6,6 +6,7 @@ import collections
 import contextlib
 import fnmatch
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
@@ -17,15 +18,7 @@ from absl import logging
 
 from albert_tf.console import errors
 from albert_tf.records.spec import Feature, FeatureSpec
-from albert_tf.storage.files import (
-    check_regular,
-    dump_sealed,
-    exists,
-    list_files,
-    load_sealed,
-    read_bytes,
-    replace,
-)
+from albert_tf.storage.files import check_regular, list_files, read_bytes, replace
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -154,18 +147,21 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
     """
     known = _read_cache(cache_file)
     stamps = {path: _stamp(path) for path in files}
-    unread = [path for path in files if known.get(path, {}).get("stamp") != stamps[path]]
+    unread = [path for path in files if path not in known or known[path][0] != stamps[path]]
     with futures.ThreadPoolExecutor(max_workers=8) as pool:
         for path, index in zip(unread, pool.map(_index_file, unread), strict=True):
-            starts = index.starts.tolist()
-            known[path] = {"stamp": stamps[path], "records": index.records, "starts": starts}
+            known[path] = (stamps[path], index)
     if cache_file and unread:
         # A training run and its evaluation share this file, and may write it at the same time.
         indexed = {path: known[path] for path in unread}
-        text = dump_sealed({"files": {**_read_cache(cache_file), **indexed}})
-        replace(cache_file, text, several_writers=True)
-    found = [known[path] for path in files]
-    return [FileIndex(each["records"], np.array(each["starts"], np.int64)) for each in found]
+        text = json.dumps(
+            {
+                path: {"stamp": stamp, "records": index.records, "starts": index.starts.tolist()}
+                for path, (stamp, index) in {**_read_cache(cache_file), **indexed}.items()
+            }
+        )
+        replace(cache_file, text + "\n", several_writers=True)
+    return [known[path][1] for path in files]
 
 
 def count_prediction_slots(path: str) -> int:
@@ -266,13 +262,16 @@ def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
         raise ValueError(f"{where} is not a tf.train.Example: {error}") from None
 
 
-def _read_cache(cache_file: str | None) -> dict[str, dict]:
-    if not cache_file or not exists(cache_file):
+def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]]:
+    """Returns stamp and index of each file."""
+    if not cache_file:
         return {}
-    content = read_bytes(cache_file)
     try:
-        return load_sealed(content)["files"]
-    except ValueError:
+        return {
+            path: (each["stamp"], FileIndex(each["records"], np.array(each["starts"], np.int64)))
+            for path, each in json.loads(read_bytes(cache_file)).items()
+        }
+    except Exception:  # None, or an unreadable one: the files are indexed again.
         return {}
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import io
-import json
 import os
 import shutil
 import stat
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, BinaryIO
 
@@ -231,30 +229,6 @@ def list_files(patterns: str) -> list[str]:
             "no input file given: expected paths or glob patterns, separated by commas"
         )
     return list(dict.fromkeys(found))
-
-
-def dump_sealed(values: Mapping[str, Any]) -> str:
-    """Returns a mapping as JSON, with a digest of it as an extra member."""
-    return json.dumps({**values, "sha256": _digest(values)}, indent=1) + "\n"
-
-
-def load_sealed(text: bytes) -> dict[str, Any]:
-    """Returns the mapping that dump_sealed was given.
-
-    Raises:
-      ValueError: If the text is something else, or was changed.
-    """
-    try:
-        values = json.loads(text)
-    except RecursionError as error:
-        raise ValueError(error) from error
-    if not isinstance(values, dict) or values.pop("sha256", None) != _digest(values):
-        raise ValueError("its digest does not match its content")
-    return values
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 class _RemoteFile(io.RawIOBase):

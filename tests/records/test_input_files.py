@@ -151,7 +151,7 @@ def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch
 
     monkeypatch.setattr(function, late)
     assert count(files[:1], cache) == [13]
-    known = set(json.loads((tmp_path / "counts.json").read_text())["files"])
+    known = set(json.loads((tmp_path / "counts.json").read_text()))
     assert known == set(files) if function.endswith("_index_file") else files[0] in known
     assert os.listdir(tmp_path) == ["counts.json"]
 
@@ -163,16 +163,7 @@ def test_a_damaged_memory_of_counts_is_no_harm(files, tmp_path, text):
     cache = tmp_path / "counts.json"
     cache.write_bytes(text.encode("latin-1"))
     assert count(files, str(cache)) == list(COUNTS)
-    assert set(json.loads(cache.read_text())["files"]) == set(files)
-
-
-def test_a_count_that_was_changed_is_not_believed(files, tmp_path):
-    cache = tmp_path / "counts.json"
-    count(files, str(cache))
-    text = cache.read_text().replace('"records": 13', '"records": 14')
-    cache.write_text(text)
-    assert count(files, str(cache)) == list(COUNTS)
-    assert '"records": 14' in text and '"records": 14' not in cache.read_text()
+    assert set(json.loads(cache.read_text())) == set(files)
 
 
 # --- damage ---------------------------------------------------------------------------------
