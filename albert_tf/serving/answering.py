@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 import keras
+import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.graph_text import SPACES, dense, from_rows
+from albert_tf.serving.graph_text import SPACES, cut, dense, from_rows, ragged_rows, ranges
 from albert_tf.serving.graph_tokenizer import Pieces
-from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.windows import Windows, make_windows, run_in_parts
+from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_parts
+from albert_tf.tasks.question_answering import (
+    NO_WINDOW_NULL_ODDS,
+    Predictions,
+    SquadSettings,
+    SquadV1Task,
+    SquadV2Task,
+    is_labelled,
+)
+from albert_tf.tasks.squad_text import read_squad
+from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
@@ -22,23 +35,21 @@ class QuestionAnswerer(ServedModel):
 
     A context too long for one sequence is read in windows. The raw-text signature returns the
     `answer` `<string>[B]`, the N best `answers` `<string>[B, N]`, best first, and their
-    `probabilities`, normalised over the N, `<float32>[B, N]` (padded with "" and 0). A model that
-    can tell that there is no answer adds `null_odds` `<float32>[B]`: where they are not below the
-    threshold, the `answer` is "". The other signatures return the model's outputs.
+    `probabilities`, normalised over the N, `<float32>[B, N]` (padded with "" and 0). With a null
+    threshold it adds `null_odds` `<float32>[B]`: where they are not below the threshold, the
+    `answer` is "". The other signatures return the model's outputs.
 
     Args:
       model: An AlbertForQuestionAnswering or AlbertForQuestionAnsweringV2.
       vocabulary: Its vocabulary.
-      null_threshold: See above; evaluation finds it (`best_f1_thresh`).
+      null_threshold: See above; evaluation finds it (`best_f1_thresh`). By default 0 of a model
+        with a head for null odds; others always answer. If it is given, their null odds are the
+        score of [CLS] less that of the best answer.
       doc_stride: Pieces from one window to the next.
       max_query_length: Maximum pieces in a question.
       max_answer_length: Maximum pieces in an answer.
       n_best_size: N, and the number of starts and ends tried per window.
       max_seq_length: See ServedModel.
-
-    Raises:
-      ValueError: If a number is not positive, a question leaves no room for the context, or a beam
-        is wider than a sequence.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
     Differs: the characters of a piece are known from normalisation, not found by alignment, which
@@ -52,7 +63,7 @@ class QuestionAnswerer(ServedModel):
         model: keras.Model,
         vocabulary: Vocabulary,
         *,
-        null_threshold: float = 0.0,
+        null_threshold: float | None = None,
         doc_stride: int = 128,
         max_query_length: int = 64,
         max_answer_length: int = 30,
@@ -72,15 +83,18 @@ class QuestionAnswerer(ServedModel):
                 f"sequences of {self.max_seq_length} tokens: set it to at most "
                 f"{self.max_seq_length - 4}"
             )
+        # Only AlbertForQuestionAnsweringV2 has a beam.
+        self._has_beam = hasattr(model, "start_n_top")
+        if self._has_beam and null_threshold is None:
+            null_threshold = 0.0
+        self.may_be_impossible = null_threshold is not None
+        self.task = "answer_v2" if self.may_be_impossible else "answer_v1"
         self.null_threshold = null_threshold
         self.doc_stride = doc_stride
         self.max_query_length = max_query_length
         self.max_answer_length = max_answer_length
         self.n_best_size = n_best_size
-        # Only AlbertForQuestionAnsweringV2 has a beam.
-        self.may_be_impossible = hasattr(model, "start_n_top")
-        self.task = "answer_v2" if self.may_be_impossible else "answer_v1"
-        if self.may_be_impossible:
+        if self._has_beam:
             beam = self.start_n_top, self.end_n_top = (model.start_n_top, model.end_n_top)
             if not 1 <= min(beam) <= max(beam) <= self.max_seq_length:
                 raise ValueError(
@@ -88,13 +102,40 @@ class QuestionAnswerer(ServedModel):
                     f"{self.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
                 )
 
+    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
+        """See ServedModel."""
+        examples = read_squad(path)
+        if not is_labelled(examples):
+            raise ValueError(f"{path} has no answers to compare with: give another file")
+        without = [each.qas_id for each in examples if not each.answers]
+        if without and not self.may_be_impossible:
+            raise ValueError(
+                f"{path}: question {without[0]} has no answer, but answer_v1 needs one for each "
+                "question: use answer_v2"
+            )
+        task_class = SquadV2Task if self.may_be_impossible else SquadV1Task
+        task = task_class(SquadSettings(), None, None, self.max_seq_length)
+        ids = [each.qas_id for each in examples]
+
+        def score(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+            # Whatever the null odds: squad_v2's scores are those at the best threshold.
+            texts = outputs["answers"][:, 0] if self.may_be_impossible else outputs["answer"]
+            found = Predictions(
+                texts=dict(zip(ids, (text.decode() for text in texts), strict=True)),
+                nbest={},
+                null_odds=dict(zip(ids, outputs.get("null_odds", ()), strict=False)),
+            )
+            return task.scores(examples, found)
+
+        return Evaluation([[each.question, each.paragraph] for each in examples], score)
+
     def answer(self, features: Features) -> Features:
         """Scores positions; see the model."""
         return self.numbers(features)
 
     def numbers(self, features: Features) -> Features:
         """See ServedModel; the segments tell where an answer may be."""
-        if not self.may_be_impossible:
+        if not self._has_beam:
             return self.apply(features)
         ids, keep = features["input_ids"], features["input_mask"]
         is_context = (features["segment_ids"] * keep == 1) & (ids != self.joiner.sep_id)
@@ -109,13 +150,17 @@ class QuestionAnswerer(ServedModel):
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
         outputs = run_in_parts(self.run, self.joiner.join(queries, windows.ids, always))
-        spans = self._beam(outputs) if self.may_be_impossible else self._pairs(outputs)
-        answers = self._best(windows, pieces, tf.size(question), *spans)
+        spans = self._beam(outputs) if self._has_beam else self._pairs(outputs)
+        answers, best = self._best(windows, pieces, tf.size(question), *spans)
         if not self.may_be_impossible:
             return answers
-        null_odds = tf.math.unsorted_segment_min(
-            outputs["cls_logits"], windows.examples, tf.size(question)
-        )
+        if self._has_beam:
+            odds = outputs["cls_logits"]
+        else:
+            odds = outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
+        null_odds = tf.math.unsorted_segment_min(odds, windows.examples, tf.size(question))
+        if not self._has_beam:
+            null_odds = tf.minimum(null_odds - best, NO_WINDOW_NULL_ODDS)
         is_answered = null_odds < self.null_threshold
         answer = tf.where(is_answered, answers["answer"], "")
         return {**answers, "answer": answer, "null_odds": null_odds}
@@ -153,7 +198,8 @@ class QuestionAnswerer(ServedModel):
         starts: tf.Tensor,
         ends: tf.Tensor,
         scores: tf.Tensor,
-    ) -> Features:
+    ) -> tuple[Features, tf.Tensor]:
+        """Returns the best answers to each question, and the score of the best `<float32>[B]`."""
         firsts, lasts = starts - windows.offsets[:, None], ends - windows.offsets[:, None]
         width = windows.widths[:, None]
         valid = (firsts >= 0) & (firsts <= lasts) & (lasts < width)
@@ -185,7 +231,61 @@ class QuestionAnswerer(ServedModel):
         texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
         shares = tf.exp(scores - tf.maximum(scores[:, :1], scores.dtype.min))
         probabilities = shares / tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
-        return {"answer": texts[:, 0], "answers": texts, "probabilities": probabilities}
+        answers = {"answer": texts[:, 0], "answers": texts, "probabilities": probabilities}
+        return answers, scores[:, 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """W windows on contexts.
+
+    Attributes:
+      ids: `<int32>[W, (L)]`, pieces of the context.
+      examples: `<int32>[W]`, the example each belongs to.
+      offsets: `<int32>[W]`, position of the first of these pieces in the sequence.
+      flat: `<int32>[W, L]`, each piece's index in all the batch's contexts.
+      counts: `<bool>[W, L]`, whether this window shows most around the piece.
+      widths: `<int32>[W]`, number of pieces.
+    """
+
+    ids: tf.RaggedTensor
+    examples: tf.Tensor
+    offsets: tf.Tensor
+    flat: tf.Tensor
+    counts: tf.Tensor
+    widths: tf.Tensor
+
+
+def make_windows(
+    query: tf.RaggedTensor, pieces: Pieces, max_seq_length: int, doc_stride: int
+) -> Windows:
+    """Cuts contexts into windows that fit beside their questions.
+
+    Args:
+      query: `<int32>[B, (Q)]`, pieces of the questions.
+      pieces: Those of the contexts.
+      max_seq_length: Maximum pieces in a sequence.
+      doc_stride: Pieces from one window to the next.
+    """
+    room = max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
+    examples, widths, flat = cut(pieces.ids, room, doc_stride)
+    of_window, places = ranges(widths)
+    # A piece counts in the window with most context on its poorer side, the first if equal.
+    width = tf.gather(widths, of_window)
+    shown = 100 * tf.minimum(places, width - 1 - places) + width
+    total = tf.size(pieces.ids.values)
+    most = tf.gather(tf.math.unsorted_segment_max(shown, flat, total), flat)
+    candidates = tf.where(shown == most, of_window, tf.size(widths))
+    best = tf.gather(tf.math.unsorted_segment_min(candidates, flat, total), flat)
+
+    return Windows(
+        ids=ragged_rows(tf.gather(pieces.ids.values, flat), widths),
+        examples=examples,
+        offsets=2 + tf.gather(tf.cast(query.row_lengths(), tf.int32), examples),
+        flat=dense(ragged_rows(flat, widths), 0, least=1),
+        counts=dense(ragged_rows(best == of_window, widths), False, least=1),
+        widths=widths,
+    )
 
 
 def _best_of(count: int, scores: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:

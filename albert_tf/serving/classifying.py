@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.conversion.labels import check_labels
-from albert_tf.serving.graph_text import dense, first, last, parse_examples
-from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.windows import run_in_parts, text_windows
-from albert_tf.tasks.classification import THRESHOLD
-from albert_tf.tasks.table import LABEL_SEPARATOR
+from albert_tf.serving.graph_text import cut, dense, first, last, parse_examples, ragged_rows
+from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_parts
+from albert_tf.tasks import table
+from albert_tf.tasks.classification import (
+    THRESHOLD,
+    MultiLabelTask,
+    MultipleChoiceTask,
+    SequenceClassificationTask,
+)
+from albert_tf.tasks.table import LABEL_SEPARATOR, TableColumns
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
@@ -95,6 +101,25 @@ class Classifier(ServedModel):
         self.multilabel = multilabel
         self.text_names = ("text_a", "text_b") if pairs else ("text",)
 
+    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
+        """See ServedModel."""
+        if self.pairs != bool(columns.text_pair):  # Half of a pair would be left out.
+            raise ValueError(
+                "the model takes pairs of texts: set `text_pair_column`"
+                if self.pairs
+                else "the model takes single texts: leave `text_pair_column` out, or set `pairs`"
+            )
+        examples = table.read_texts(path, columns, self.labels, several=self.multilabel)
+        task_class = MultiLabelTask if self.multilabel else SequenceClassificationTask
+        task = task_class(None, None, self.max_seq_length, self.labels)
+
+        def score(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+            found = outputs["probabilities"] if self.labels else outputs["score"][:, None]
+            return task.scores(examples, found)
+
+        texts = [[each.text_a, each.text_b] if self.pairs else [each.text_a] for each in examples]
+        return Evaluation(texts, score)
+
     def answer_texts(self, **texts: tf.Tensor) -> Features:
         """Truncates long texts, see Joiner; or reads them in windows."""
         if self.windows:
@@ -136,6 +161,25 @@ class Classifier(ServedModel):
         else:
             label = tf.gather(tf.constant(self.labels), tf.argmax(probabilities, axis=1))
         return {**answers, "label": label}
+
+
+def text_windows(
+    ids: tf.RaggedTensor, max_seq_length: int, doc_stride: int
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Cuts single texts into windows.
+
+    Args:
+      ids: `<int32>[B, (T)]`, pieces of the texts.
+      max_seq_length: Maximum pieces in a sequence.
+      doc_stride: Pieces from one window to the next.
+
+    Returns:
+      The pieces of each window, `<int32>[W, (L)]`, and its text, `<int32>[W]`, ascending; each text
+      has at least one.
+    """
+    room = tf.fill(tf.shape(ids.row_lengths()), max_seq_length - 2)
+    texts, widths, flat = cut(ids, room, doc_stride)
+    return ragged_rows(tf.gather(ids.values, flat), widths), texts
 
 
 class Chooser(ServedModel):
@@ -182,6 +226,19 @@ class Chooser(ServedModel):
             )
         self.num_choices = num_choices
         self.max_qa_length = max_qa_length
+
+    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
+        """See ServedModel."""
+        if not columns.choices:
+            raise ValueError(
+                "`eval_file` of choose needs `choice_columns`: give a column per ending"
+            )
+        examples = table.read_choices(path, columns)
+        task = MultipleChoiceTask(
+            None, None, self.max_seq_length, columns.choices, max_qa_length=self.max_qa_length
+        )
+        rows = [[each.context, *each.endings] for each in examples]
+        return Evaluation(rows, lambda outputs: task.scores(examples, outputs["probabilities"]))
 
     def answer(self, features: Features) -> Features:
         """See the class."""

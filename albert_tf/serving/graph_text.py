@@ -116,6 +116,31 @@ def dense(
     return tf.ensure_shape(rows.to_tensor(default, shape=shape), [None, None])
 
 
+def ragged_rows(values: tf.Tensor, widths: tf.Tensor) -> tf.RaggedTensor:
+    """Returns rows of flat values, by their widths `<int32>[N]`."""
+    return tf.RaggedTensor.from_row_lengths(values, tf.cast(widths, tf.int64), validate=False)
+
+
+def cut(
+    ids: tf.RaggedTensor, room: tf.Tensor, doc_stride: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Cuts rows of pieces into windows of at most `room` `<int32>[B]` pieces.
+
+    Returns:
+      `<int32>[W]`, the row of each window; `<int32>[W]`, its width; and `<int32>`, the indexes of
+      all windows' pieces among the flat values.
+    """
+    lengths = tf.cast(ids.row_lengths(), tf.int32)
+    step = tf.minimum(room, doc_stride)
+    number = 1 + -(-tf.maximum(lengths - room, 0) // step)
+    examples, index = ranges(number)
+    starts = index * tf.gather(step, examples)
+    widths = tf.minimum(tf.gather(room, examples), tf.gather(lengths, examples) - starts)
+    of_window, places = ranges(widths)
+    bases = tf.cast(ids.row_starts(), tf.int32)
+    return examples, widths, tf.gather(tf.gather(bases, examples) + starts, of_window) + places
+
+
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
 _LENGTH_MULTIPLE = 8

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.serving import graph_tokenizer
@@ -22,11 +24,45 @@ from albert_tf.serving.graph_text import (
     places,
     with_origins,
 )
+from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_starts import SPACE_MARK
 from albert_tf.types import Features
 
 _MASK = "[MASK]"
+# Positions that the model reads at once (at least one window): memory doesn't grow with the texts.
+_POSITIONS_AT_ONCE = 4096
+# Rows that are scored at once, and outputs that scores are made of; the others may be large.
+_ROWS_AT_ONCE = 32
+_SCORED = ("probabilities", "score", "answer", "answers", "null_odds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Labelled texts, and how answers to them are scored.
+
+    Attributes:
+      rows: The texts of each example.
+      score: Maps the outputs for all rows to metrics by name.
+    """
+
+    rows: list[list[str]]
+    score: Callable[[Mapping[str, np.ndarray]], dict[str, float]]
+
+    def __call__(
+        self, answer: Callable[[Sequence[Sequence[str]]], Mapping[str, np.ndarray]]
+    ) -> dict[str, float]:
+        """Scores a function of rows of texts, such as Predictor.outputs."""
+        # In batches of about the same length.
+        order = sorted(range(len(self.rows)), key=lambda i: sum(map(len, self.rows[i])))
+        parts = []
+        for start in range(0, len(order), _ROWS_AT_ONCE):
+            outputs = answer([self.rows[i] for i in order[start : start + _ROWS_AT_ONCE]])
+            parts.append({name: outputs[name] for name in _SCORED if name in outputs})
+        back = np.argsort(order)
+        return self.score(
+            {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
+        )
 
 
 class ServedModel(tf.Module, abc.ABC):
@@ -70,6 +106,21 @@ class ServedModel(tf.Module, abc.ABC):
         self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
         self.run = tf.function(self._run, input_signature=[self.feature_specs()], autograph=False)
+
+    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
+        """Reads the labelled examples that the model is scored on, by the metrics of its task.
+
+        Args:
+          path: A table as run_finetune.py reads it or, for questions, a file of SQuAD.
+          columns: The table's columns.
+
+        Raises:
+          FileNotFoundError: If the file doesn't exist.
+          ValueError: If it is not in that format, or the model's task has no score.
+        """
+        raise ValueError(
+            f"`eval_file` applies only to tasks with labels, not to {self.task}: leave it out"
+        )
 
     @abc.abstractmethod
     def answer(self, features: Features) -> Features:
@@ -122,6 +173,34 @@ class ServedModel(tf.Module, abc.ABC):
             "examples": _concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
             "serving_default": self.text_signature(),
         }
+
+
+def run_in_parts(run: Any, features: Features) -> Features:
+    """Applies a tf.function to features `<int32>[V, S]` of all windows, a few windows at a time.
+
+    Its outputs `[V, ...]` may be as wide as the features.
+    """
+    rows, width = tf.unstack(tf.shape(features["input_ids"]))
+    size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
+    number = tf.maximum(-(-rows // size), 1)
+    specs = run.get_concrete_function().structured_outputs
+    # An output's parts are as wide as the features, or the beam.
+    parts = {
+        name: tf.TensorArray(spec.dtype, number, infer_shape=False) for name, spec in specs.items()
+    }
+
+    def add(i: tf.Tensor, parts: dict[str, tf.TensorArray]) -> Any:
+        part = {name: values[i * size : (i + 1) * size] for name, values in features.items()}
+        outputs = run(part)
+        return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
+
+    # One at a time: in parallel they would take the memory of all.
+    _, parts = tf.while_loop(
+        lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
+    )
+    return {
+        name: tf.ensure_shape(array.concat(), specs[name].shape) for name, array in parts.items()
+    }
 
 
 def _concrete(function: Any, specs: dict[str, tf.TensorSpec]) -> Any:

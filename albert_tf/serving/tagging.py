@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from albert_tf.conversion.labels import check_labels
 from albert_tf.serving.graph_text import Words, WordSplitter, dense, from_rows, rows_of
-from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.windows import make_word_windows, run_in_parts
+from albert_tf.serving.served_models import ServedModel, run_in_parts
 from albert_tf.tasks import conll
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
@@ -137,3 +136,37 @@ class Tagger(ServedModel):
         begins = is_(self._is_inside) & ~goes_on
         entities = tf.cumsum(tf.cast(begins, tf.int32)) - 1
         return begins, tf.where(is_(self._is_inside), entities, -1)
+
+
+def make_word_windows(counts: tf.RaggedTensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cuts texts between words into windows, none overlapping; each has as many words as fit.
+
+    Args:
+      counts: `<int32>[B, (W)]`, the number of pieces of each word, `room` at most.
+      room: The number of pieces that fit into a window.
+
+    Returns:
+      The first of all the batch's pieces in each window, and the one after its last, `<int32>[V]`
+      each. A text without pieces has an empty one.
+    """
+    before = tf.concat([[0], tf.cumsum(counts.values)], axis=0)
+    limits = tf.cast(counts.row_limits(), tf.int32)
+    firsts = tf.cast(counts.row_starts(), tf.int32)
+
+    def add(firsts: tf.Tensor, found: tf.TensorArray) -> Any:
+        # The word that would not fit is the first one of the next window.
+        most = tf.gather(before, firsts) + room
+        following = tf.searchsorted(before[1:], most, side="right")
+        following = tf.minimum(following, limits)
+        return following, found.write(found.size(), tf.stack([firsts, following], axis=1))
+
+    array = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None, 2])
+    _, array = tf.while_loop(
+        lambda firsts, _: tf.reduce_any(firsts < limits), add, add(firsts, array)
+    )
+    found = tf.transpose(array.stack(), [1, 0, 2])
+    # Texts that are done go on with empty windows; the first one of each stays.
+    stays = found[:, :, 0] < limits[:, None]
+    stays |= tf.range(tf.shape(found)[1]) == 0
+    pieces = tf.gather(before, tf.boolean_mask(found, stays))
+    return pieces[:, 0], pieces[:, 1]

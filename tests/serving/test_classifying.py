@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import predict, windows
+from albert_tf.serving import predict, served_models
 from albert_tf.tasks import metrics, sequence_features
 from albert_tf.tasks.classification import SequenceClassificationTask, TextWindows
 from albert_tf.tasks.feature_table import FeatureTable
@@ -68,7 +68,7 @@ def test_windows_on_long_texts_are_those_of_python(
     texts = [*TEXTS, "Ünï 中文 \u00ad 1,990 ﬁne, " * 40, "The end."]
     cut = TextWindows(combination, doc_stride=7)
     options = {"windows": combination, "doc_stride": 7, "max_seq_length": 20}
-    monkeypatch.setattr(windows, "_POSITIONS_AT_ONCE", 60)
+    monkeypatch.setattr(served_models, "_POSITIONS_AT_ONCE", 60)
     for kind, labels in ((classifier, LABELS), (regression, ())):
         served = export.Classifier(kind, vocabulary, labels, **options)
         # One of the four as it is served; the others eagerly, which is quicker than to trace.

@@ -332,6 +332,21 @@ def test_equal_texts_count_once_and_probabilities_are_among_the_best():
     assert [entry["probability"] for entry in entries] == pytest.approx(expected)
 
 
+def test_null_odds_of_a_linear_head_are_the_score_of_cls_less_that_of_the_best_answer():
+    """By hand; BERT's run_squad.py calls them score_diff."""
+    examples = [question("a"), question("b")]
+    # Of b no window has a position where it may be answered.
+    windows = [window(0, [1, 1]), window(0, [1, 1]), window(1, [0, 0])]
+    outputs = {
+        "start_logits": np.stack([peaks((0, 5), (3, 4)), peaks((0, 2), (3, 9)), peaks((0, 7))]),
+        "end_logits": np.stack([peaks((0, 1), (3, 3)), peaks((0, 3), (3, 2)), peaks((0, 7))]),
+    }
+    found = question_answering.predict_linear_v2(examples, windows, outputs, 3, 4)
+    (a, b), (best_a, best_b) = found.null_odds.values(), found.texts.values()
+    assert a == (2 + 3) - (9 + 2) and best_a == "b"
+    assert b == question_answering.NO_WINDOW_NULL_ODDS and best_b == ""
+
+
 def test_null_odds_are_the_least_of_all_windows():
     examples = [question("q"), question("none")]
     beam = {
