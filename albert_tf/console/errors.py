@@ -11,23 +11,15 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from albert_tf.console import tf_config
 from albert_tf.storage import files
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# TensorFlow's messages about a worker that no longer answers, or missed its heartbeat.
-_LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 # An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
 # In messages of JAX and TensorFlow, for which a full disk is an exhausted resource, too.
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
-# Lines of TensorFlow's messages that don't give the cause.
-_NO_CAUSE = re.compile(
-    r"The error could be from a previous operation|Additional GRPC error information|"
-    r"The tasks have crashed|\s*:(UNKNOWN|\{)|/job:\S*$"
-)
 
 
 @contextlib.contextmanager
@@ -49,7 +41,7 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
         text = reason(error) if is_tensorflows else str(error)
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
-            cause = text.partition("\n")[0]
+            cause = str(error).partition("\n")[0]
             text = f"memory ran out ({cause}): lower {_needs_memory(flags)}"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
             raise
@@ -92,15 +84,6 @@ def printable(text: str) -> str:
 
 
 def reason(error: tf.errors.OpError) -> str:
-    """Returns the cause from an error's message, without graph nodes and other details."""
-    # Nodes contain device names, which look like those of workers: they are removed first.
+    """Returns the message of one of TensorFlow's errors as a paragraph, without graph nodes."""
     message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
-    lost = _LOST_WORKER.search(message)
-    lines = [line for line in message.splitlines() if line and not _NO_CAUSE.match(line)]
-    cause = lines[-1].strip(" :") if lines else type(error).__name__
-    if not lost:
-        return cause
-    return (
-        f"{tf_config.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its log, and "
-        "start the same command again on all workers; they resume from the last checkpoint"
-    )
+    return " ".join(message.split()) or type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,12 +14,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.console import tf_config
+from albert_tf.console import errors, tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
 from albert_tf.training.devices import Devices, InputFn, Run, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Features
+
+# How TensorFlow's messages name a worker that no longer answers; more follows a device's name.
+_LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 
 
 def create_strategy(
@@ -263,6 +267,18 @@ class TensorFlowDevices(Devices):
         self.is_chief = is_chief(strategy)
         self.input_context = input_context(strategy)
         self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Says in one line which other worker was lost, if that is why the run ends."""
+        if self.num_processes == 1 or not isinstance(error, tf.errors.OpError):
+            return
+        cause = errors.reason(error)
+        if lost := _LOST_WORKER.search(cause):
+            raise ConnectionError(
+                f"{tf_config.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its "
+                "log, and start the same command again on all workers; they resume from the last "
+                "checkpoint"
+            ) from error
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the strategy's scope."""

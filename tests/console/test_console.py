@@ -34,7 +34,7 @@ _LOWER = "lower the batch size or --max_seq_length"
         (OurOwnError("stopped"), "error: stopped"),
         (
             tf.errors.DataLossError(None, None, "{{function_node a}} at:\nbad record [Op:Read]"),
-            "error: bad record",
+            "error: at: bad record",
         ),
         (
             tf.errors.ResourceExhaustedError(
@@ -109,51 +109,12 @@ def test_control_characters_are_escaped():
     assert ended.value.code == r"error: é \x1b[2Jw\n\udc80"
 
 
-_SOCKET = """Collective ops is aborted by: Socket closed
-Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling \
-/tensorflow.WorkerService/RecvBuf:
-:UNKNOWN:Error received from peer  {grpc_message:"Socket closed", grpc_status:14}
-The error could be from a previous operation. Restart your program to reset.
-\t [[{{node CollectiveReduceV2}}]] [Op:__inference__train_steps_7]"""
-_HEARTBEAT = """Collective ops is aborted by: Error reported from /job:worker/task:1: These \
-tasks are unhealthy (stopped sending heartbeats):
-/job:worker/replica:0/task:1
-The tasks have crashed. Check the task logs for an earlier error, or scheduler events.
-The error could be from a previous operation. Restart your program to reset."""
-
-
-@pytest.mark.parametrize(
-    ("message", "cause"),
-    [
-        (_SOCKET, "Collective ops is aborted by: Socket closed"),
-        (
-            _HEARTBEAT,
-            "Collective ops is aborted by: Error reported from /job:worker/task:1: These tasks are "
-            "unhealthy (stopped sending heartbeats)",
-        ),
-    ],
-)
-def test_a_lost_worker_is_named(message, cause, monkeypatch):
-    config = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    assert errors.reason(tf.errors.UnavailableError(None, None, message)) == (
-        f"worker 1 (b:2) was lost ({cause}): see its log, and start the same command again on all "
-        "workers; they resume from the last checkpoint"
-    )
-
-
-@pytest.mark.parametrize("job", ["localhost", "worker"])
-def test_a_device_in_a_message_is_no_lost_worker(job):
-    place = f"/job:{job}/replica:0/task:12/device:CPU:0"
-    full = f"OOM when allocating tensor with shape[3,5] on {place} by allocator cpu"
-    error = tf.errors.ResourceExhaustedError(None, None, f"{full} [Op:Add]")
-    assert errors.reason(error) == full
-
-    device = f"_device_/job:{job}/replica:0/task:0/device:CPU:0"
+def test_tensorflows_messages_are_one_paragraph_without_nodes():
     message = (
-        f"{{{{function_node __wrapped__ReadFile{device}}}}} corrupted record at 9 [Op:ReadFile]"
+        "{{function_node __wrapped__ReadFile_device_/job:worker/replica:0/task:0/device:CPU:0}} "
+        "corrupted record\n  at 9 [Op:ReadFile]"
     )
-    assert errors.reason(tf.errors.DataLossError(None, None, message)) == ("corrupted record at 9")
+    assert errors.reason(tf.errors.DataLossError(None, None, message)) == "corrupted record at 9"
 
 
 def test_ctrl_c_is_one_line():

@@ -174,3 +174,37 @@ def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error
     with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave `use_tpu` out") as e:
         tensorflow_devices.create_strategy(use_tpu=True, tpu_name=name)
     assert "\n" not in str(e.value)
+
+
+_SOCKET = """Collective ops is aborted by: Socket closed
+Additional GRPC error information from remote target /job:worker/replica:0/task:1 while calling \
+/tensorflow.WorkerService/RecvBuf:
+:UNKNOWN:Error received from peer  {grpc_message:"Socket closed", grpc_status:14}
+The error could be from a previous operation. Restart your program to reset.
+\t [[{{node CollectiveReduceV2}}]] [Op:__inference__train_steps_7]"""
+_HEARTBEAT = """Collective ops is aborted by: Error reported from /job:worker/task:1: These \
+tasks are unhealthy (stopped sending heartbeats):
+/job:worker/replica:0/task:1
+The tasks have crashed. Check the task logs for an earlier error, or scheduler events.
+The error could be from a previous operation. Restart your program to reset."""
+
+
+@pytest.mark.parametrize("message", [_SOCKET, _HEARTBEAT])
+def test_a_lost_worker_is_named(message, tf_config, monkeypatch):
+    devices = tensorflow_devices.TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    monkeypatch.setattr(tensorflow_devices.TensorFlowDevices, "num_processes", 2)
+    tf_config({"cluster": {"worker": ["a:1", "b:2"]}, "task": PLACE})
+    found = (
+        r"^worker 1 \(b:2\) was lost \(Collective ops is aborted by: .*\): see its log, and"
+    )
+    with pytest.raises(ConnectionError, match=found) as caught, devices:
+        raise tf.errors.UnavailableError(None, None, message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_in_a_message_is_no_lost_worker(monkeypatch):
+    devices = tensorflow_devices.TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+    monkeypatch.setattr(tensorflow_devices.TensorFlowDevices, "num_processes", 2)
+    message = "OOM when allocating tensor on /job:worker/replica:0/task:12/device:CPU:0 by cpu"
+    with pytest.raises(tf.errors.ResourceExhaustedError), devices:
+        raise tf.errors.ResourceExhaustedError(None, None, message)
