@@ -169,9 +169,6 @@ class AlbertConfig:
 
         Returns:
           The config.
-
-        Raises:
-          ValueError: If a key is unknown, missing, or asks for something not implemented.
         """
         if where:
             try:
@@ -210,10 +207,6 @@ class AlbertConfig:
 
         Returns:
           The config.
-
-        Raises:
-          OSError: If there is no such file or model.
-          ValueError: If it is not JSON, not a valid config, or not a regular file.
         """
         path, known = os.fspath(path), shipped_models()
         # A directory of that name may be the model's own output.

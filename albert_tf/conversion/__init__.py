@@ -64,9 +64,6 @@ def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
 
     Returns:
       Variables by name.
-
-    Raises:
-      ValueError: If two variables have the same name.
     """
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
@@ -156,9 +153,6 @@ def load_tensors(model: keras.Model, prefix: str, tensors: Mapping[str, np.ndarr
 
     Returns:
       What was loaded, missing and unused.
-
-    Raises:
-      ValueError: As for `load_weights`, whose second half this is.
     """
     return _fill(model, prefix, bundles, bundles.weights_of(tensors, prefix))
 

@@ -43,10 +43,6 @@ def read_config(path: str) -> AlbertConfig:
 
     It is the albert_config.json beside a bundle, or among a module's assets, or else the only file
     beside it that is called like albert_config_tiny.json.
-
-    Raises:
-      FileNotFoundError: If there is none.
-      ValueError: If it is not a valid config, or there are several.
     """
     config = AlbertConfig.from_json_file(_config_file(path))
     if is_albert_zh(checkpoint.tensor_names(_prefix(path))):
@@ -79,10 +75,6 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
     Returns:
       `<float32>` arrays by the release's names; weights unknown there keep their own.
-
-    Raises:
-      FileNotFoundError: If there is no such bundle.
-      ValueError: If it is damaged.
     """
     return weights_of(checkpoint.read(_prefix(path)), path)
 
@@ -93,9 +85,6 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
     Args:
       tensors: Arrays by name.
       path: Their source, for messages.
-
-    Raises:
-      ValueError: If they are damaged.
     """
     if _OBJECT_GRAPH in tensors:
         tensors = _by_variable_name(tensors, path)
@@ -186,9 +175,6 @@ def fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np
 
     Returns:
       The same by the release's names, with one table `<float32>[V, H]`.
-
-    Raises:
-      ValueError: If the factors do not fit each other, or a weight occurs under both names.
     """
     renamed = {_NAMES.backward(name) or name: value for name, value in weights.items()}
     if len(renamed) != len(weights):

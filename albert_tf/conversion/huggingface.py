@@ -87,9 +87,6 @@ def read_config(path: str) -> AlbertConfig:
 
     Returns:
       The equivalent AlbertConfig.
-
-    Raises:
-      ValueError: If it is not an ALBERT, or one that we don't build.
     """
     file = os.path.join(path, _CONFIG)
     theirs = text_files.read_json_object(file)
@@ -116,11 +113,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def read_labels(path: str) -> tuple[str, ...]:
-    """Reads a directory's class names by id; () if it has none of its own.
-
-    Raises:
-      ValueError: If they are not names by id, or not distinct.
-    """
+    """Reads a directory's class names by id; () if it has none of its own."""
     file = os.path.join(path, _CONFIG)
     by_id = text_files.read_json_object(file).get("id2label") or {}
     if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
@@ -144,11 +137,7 @@ def _default_labels(count: int) -> tuple[str, ...]:
 
 
 def check_schedule(config: AlbertConfig, path: str) -> None:
-    """Checks that Hugging Face applies the same group at each layer.
-
-    Raises:
-      ValueError: If it rounds to another group, or shares other weights.
-    """
+    """Checks that Hugging Face applies the same group at each layer."""
     if config.parameter_sharing != "all":
         raise ValueError(
             f"{path}: parameter_sharing {config.parameter_sharing!r} can't be stored in this "
@@ -173,10 +162,6 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
     Returns:
       `<float32>` arrays by the release's names; weights unknown there keep their own.
-
-    Raises:
-      FileNotFoundError: If there are none.
-      ValueError: If they are damaged, or point outside the directory.
     """
     tensors = _read_tensors(path)
     if not any(name.startswith("albert.") for name in tensors):  # An AlbertModel, without heads.
@@ -248,9 +233,6 @@ def write(
       tokenizer: Its special ids go into the config; None leaves them out.
       labels: A classifier's class names by id; Hugging Face's defaults if empty.
       problem_type: Of a classifier of texts.
-
-    Raises:
-      ValueError: If the layout can't express the config.
     """
     check_schedule(config, "the config")
     weights = values.with_identity(weights, config.hidden_size)

@@ -57,12 +57,7 @@ def found_in(directory: str) -> list[str]:
 
 
 def read_config(path: str) -> AlbertConfig:
-    """Reads the config in a .keras file, or the albert_config.json beside a .weights.h5.
-
-    Raises:
-      FileNotFoundError: If there is none.
-      ValueError: If it is not a valid config of an ALBERT.
-    """
+    """Reads the config in a .keras file, or the albert_config.json beside a .weights.h5."""
     file = _file(path)
     if file.endswith(_WEIGHTS):
         return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), CONFIG_FILE))
@@ -84,9 +79,6 @@ def read_kind(path: str) -> tuple[str, bool]:
     Returns:
       Our class, "" if there is no such file or not one class in it; and whether the model has
       several outputs and was compiled with a binary cross-entropy.
-
-    Raises:
-      ValueError: If the file is damaged.
     """
     file = _file(path)
     if file is None or not file.endswith(_ARCHIVE):
@@ -141,9 +133,6 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
     Returns:
       Arrays by the release's names; weights of other layers are called <layer>/<number>.
-
-    Raises:
-      ValueError: If the file is damaged, or points outside itself.
     """
     file = _file(path)
     stored: Any = (

@@ -73,9 +73,6 @@ def read_config(path: str) -> AlbertConfig:
 
     Returns:
       The equivalent AlbertConfig.
-
-    Raises:
-      ValueError: If it is not an ALBERT, or a value is impossible.
     """
     file = os.path.join(path, _CONFIG)
     preset = text_files.read_json_object(file)
@@ -97,11 +94,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def check_expressible(config: AlbertConfig, path: str) -> None:
-    """Checks that KerasHub can build this model.
-
-    Raises:
-      ValueError: If it can't build it; the message says why.
-    """
+    """Checks that KerasHub can build this model."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
     differences = []
@@ -129,10 +122,6 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
     Returns:
       `<float32>` arrays by the release's names; weights unknown there keep their own.
-
-    Raises:
-      FileNotFoundError: If there are none.
-      ValueError: If they are damaged, or point outside their file.
     """
     inner = read_config(path).inner_group_num
     file = os.path.join(path, _WEIGHTS)
@@ -189,9 +178,6 @@ def write(
       weights: `<float32>` arrays of backbone and task, by the release's names.
       task: A key of TASKS, or None.
       has_tokenizer: Whether a vocabulary is added to the directory.
-
-    Raises:
-      ValueError: If KerasHub can't build this model.
     """
     check_expressible(config, "the config")
     backbone, head = {}, {}

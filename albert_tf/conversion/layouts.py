@@ -32,10 +32,6 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
 
     Returns:
       The module, with `read_config` and `read_weights`.
-
-    Raises:
-      FileNotFoundError: If there is no model.
-      ValueError: If the layout is unknown or ambiguous, or the path is a web address.
     """
     path = os.fspath(path)
     files.check_not_url(path)
@@ -130,9 +126,6 @@ def check_config(
       path: What `load_weights` takes; there need not be a config.
       ignored: Further fields that may differ, which is logged.
       replace: Whether an invalid config there is ignored.
-
-    Raises:
-      ValueError: If they contradict each other, or the one there is invalid.
     """
     try:
         theirs = layout.read_config(path)

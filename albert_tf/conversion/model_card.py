@@ -35,9 +35,6 @@ def text(
       architecture: The class of Hugging Face that it becomes.
       config: Its config.
       labels: Names of its classes, if there are any.
-
-    Raises:
-      ValueError: If the metrics are damaged.
     """
     pieces = f"{config.vocab_size:,} pieces"
     size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"

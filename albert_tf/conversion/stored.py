@@ -164,11 +164,7 @@ def _without(
 
 
 def _check(source: Source) -> None:
-    """Compares the stored weights with those of our models.
-
-    Raises:
-      ValueError: If some are unknown, of another shape, or missing.
-    """
+    """Compares the stored weights with those of our models."""
     _check_size(source)
     expected = {
         name: tuple(variable.shape)

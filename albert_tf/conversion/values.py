@@ -29,10 +29,6 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
 
     Returns:
       The same in float32.
-
-    Raises:
-      ValueError: If some are not floating-point, are NaN or infinite in float32, or have names
-        with control characters, which would otherwise reach a terminal.
     """
     odd = [ascii(name) for name in values if not name.isprintable()]
     if odd:
@@ -64,9 +60,6 @@ def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, n
 
     Returns:
       The same without an identity projection.
-
-    Raises:
-      ValueError: If it is square but not the identity: none of our models has it.
     """
     values = dict(values)
     kernel, bias = values.get(f"{_MAPPING}/kernel"), values.get(f"{_MAPPING}/bias")

@@ -37,11 +37,7 @@ _SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
 
 
 def check_shards_of_one_run(files: Sequence[str]) -> None:
-    """Checks that files of one name are of one run of the generator: others repeat its text.
-
-    Raises:
-      ValueError: If there are shards of several runs, or a file without shards beside them.
-    """
+    """Checks that files of one name are of one run of the generator: others repeat its text."""
     counts: dict[str, str] = {}
     whole = set(files)
     for shard in _find_shards(files):
@@ -104,13 +100,7 @@ class FileIndex(NamedTuple):
 
 
 def find_files(patterns: str) -> list[str]:
-    """Expands a comma-separated list of names and globs to files, in order and once each.
-
-    Raises:
-      FileNotFoundError: If a pattern matches nothing.
-      ValueError: If there is no pattern at all, one matches directories only, a file is empty or,
-        by its name, not of records, or shards are of several runs of the generator.
-    """
+    """Expands a comma-separated list of names and globs to files, in order and once each."""
     files = list_files(patterns)
     check_shards_of_one_run(files)
     warn_of_missing_shards(files, patterns)
@@ -141,9 +131,6 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
 
     Returns:
       The index of each file.
-
-    Raises:
-      ValueError: If a file holds no record, or a damaged one; the message says which.
     """
     known = _read_cache(cache_file)
     stamps = {path: _stamp(path) for path in files}
@@ -165,11 +152,7 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
 
 
 def count_prediction_slots(path: str) -> int:
-    """Returns how many predictions a file's first record has room for, at least 1.
-
-    Raises:
-      ValueError: If the record is damaged.
-    """
+    """Returns how many predictions a file's first record has room for, at least 1."""
     for record in itertools.islice(_read(path), 1):
         stored = _parse(f"{path}, record 0", record)
         if "masked_lm_ids" in stored:
@@ -188,11 +171,6 @@ def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
 
     Returns:
       A spec that also expects the first record's shared features in all records.
-
-    Raises:
-      ValueError: If a feature is missing, of another length, or out of bounds, records contradict
-        themselves or each other, or one is damaged; the message says which, where, and what to
-        change.
     """
     for path in files:
         for number, record in enumerate(itertools.islice(_read(path), _RECORDS_LOOKED_AT)):
@@ -205,9 +183,6 @@ def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None
     """Turns the error about a batch that the spec rejects into one that names the record.
 
     To find it the files are read again: the input pipeline doesn't know where a record comes from.
-
-    Raises:
-      ValueError: If the body meets a record that is damaged or violates the spec.
     """
     try:
         yield

@@ -31,9 +31,6 @@ class MaskingSettings:
       favor_shorter_ngram: False reverses the probabilities of n.
       do_whole_word_mask: False makes every piece a word.
       do_permutation: Also permute as many further tokens among themselves, also as labels.
-
-    Raises:
-      ValueError: If a number is out of range.
     """
 
     vocab_size: int
@@ -327,9 +324,6 @@ class Rows:
           segment_lengths: <int>[B, 2], numbers of tokens in A and in B.
           word_starts: <bool>[B, T or more].
           row_format: S and the specials.
-
-        Raises:
-          ValueError: If a row is longer than T, or than S with its specials.
 
         Source: create_pretraining_data.py, create_instances_from_document.
         """

@@ -66,11 +66,7 @@ class Feature:
         return np.array(values)
 
     def column(self, examples: np.ndarray | Sequence[np.ndarray]) -> Column:
-        """Returns the values of B examples in the form that encode_examples takes.
-
-        Raises:
-          ValueError: If an example has another shape.
-        """
+        """Returns the values of B examples in the form that encode_examples takes."""
         if self.shape != (None,):
             column = np.asarray(examples, self.dtype)
             if column.shape[1:] != self.shape:
@@ -125,9 +121,6 @@ class FeatureSpec:
         Args:
           examples: In-memory name -> [B, *declared shape], as a sequence of B arrays where
             lengths differ.
-
-        Raises:
-          ValueError: If a feature is missing, not declared, or of another shape.
         """
         if examples.keys() != self.features.keys():
             raise ValueError(
@@ -150,11 +143,6 @@ class FeatureSpec:
         Returns:
           In-memory name -> <declared dtype>[B, *declared shape]. Features of any length are
           padded with zeros, at least to the longest in the batch.
-
-        Raises:
-          tf.errors.InvalidArgumentError: If an example lacks a feature, has one of another
-            length, or holds values that the spec does not allow.
-            input_files.naming_bad_records finds out which and where.
         """
         import tensorflow as tf  # Not at the top: writers of records do without it.
 

@@ -81,10 +81,6 @@ def read_index(prefix: str) -> list[Entry]:
 
     Args:
       prefix: The bundle's prefix.
-
-    Raises:
-      ValueError: If it declares anything else, or is damaged; the message does not name it.
-      OSError: If a file can't be read; or one of TensorFlow's errors.
     """
     try:
         entries = _entries(files.read_bytes(f"{prefix}.index", files.SMALL_BYTES))
@@ -226,10 +222,6 @@ def read(prefix: str) -> dict[str, Any]:
 
     Returns:
       Arrays by name; for strings, arrays of bytes, or bytes if scalar.
-
-    Raises:
-      ValueError: If it is damaged; the message does not name it.
-      OSError: If a file can't be read; or one of TensorFlow's errors.
     """
     by_shard: dict[str, list[Entry]] = {}
     for entry in read_index(prefix):

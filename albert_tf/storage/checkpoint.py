@@ -24,11 +24,7 @@ _LIST_LINE = re.compile(
 
 
 def read_list(directory: str) -> list[str]:
-    """Returns the names of the checkpoints that a directory's list has, oldest first.
-
-    Raises:
-      ValueError: If the list exists but can't be parsed.
-    """
+    """Returns the names of the checkpoints that a directory's list has, oldest first."""
     path = os.path.join(directory, _FILE)
     if not files.exists(path):
         return []
@@ -93,10 +89,6 @@ def resolve(path: str) -> str:
 
     Returns:
       The prefix.
-
-    Raises:
-      FileNotFoundError: If there is none; the message says what was looked for.
-      ValueError: If the path is a web address.
     """
     path = os.fspath(path)
     files.check_not_url(path)
@@ -143,9 +135,6 @@ def listed(directory: str) -> list[str]:
 
     Differs: a list that names another directory is read as if it named this one, because it may
     have been copied from there; files elsewhere are never read.
-
-    Raises:
-      ValueError: If the list exists but can't be parsed.
     """
     paths = [os.path.join(directory, name) for name in read_list(directory)]
     return [path for path in paths if files.exists(path + _INDEX)]
@@ -161,9 +150,6 @@ def unlisted(directory: str) -> list[str]:
 
     If a run has claimed the directory, its model.ckpt-<step> are left out: they are the run's own,
     which was stopped before it could list them.
-
-    Raises:
-      ValueError: See `listed`.
     """
     names = read_list(directory)
     own = "|".join(map(re.escape, names))
@@ -218,10 +204,6 @@ def read(path: str) -> dict[str, np.ndarray]:
 
     Returns:
       Arrays by name.
-
-    Raises:
-      FileNotFoundError: If there is no such checkpoint.
-      ValueError: If it is damaged.
     """
     return _read(path, bundle.read)
 

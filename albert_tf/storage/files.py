@@ -25,11 +25,7 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def check_not_url(path: str) -> None:
-    """Checks that a path is not a web address.
-
-    Raises:
-      ValueError: If it is a web address; the message says what to do.
-    """
+    """Checks that a path is not a web address."""
     if path.startswith(("http://", "https://")):
         raise ValueError(
             f"{path} is a web address, and nothing is downloaded: download it, unpack it, and "
@@ -39,11 +35,7 @@ def check_not_url(path: str) -> None:
 
 
 def check_expanded(path: str) -> None:
-    """Checks that a path to write to does not begin with a ~, which shells leave in `--flag=~/x`.
-
-    Raises:
-      ValueError: If it does.
-    """
+    """Checks that a path to write to has no unexpanded ~, which shells leave in `--flag=~/x`."""
     if path.startswith("~"):
         raise ValueError(
             f"{path} begins with ~, which the shell did not expand: write $HOME instead (./~ is a "
@@ -90,9 +82,6 @@ def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
     Args:
       path: The file.
       name: What messages call it; by default the path.
-
-    Raises:
-      ValueError: If it is a named pipe, a device or a socket.
     """
     if is_remote(path) or not os.path.exists(path):
         return
@@ -108,11 +97,6 @@ def check_file(path: str | os.PathLike[str], name: str = "") -> None:
     Args:
       path: The file.
       name: See `check_regular`.
-
-    Raises:
-      FileNotFoundError: If there is nothing.
-      IsADirectoryError: If it is a directory.
-      ValueError: See `check_regular`.
     """
     name = name or os.fspath(path)
     if is_dir(path):
@@ -123,12 +107,7 @@ def check_file(path: str | os.PathLike[str], name: str = "") -> None:
 
 
 def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a file for reading bytes.
-
-    Raises:
-      ValueError: See `check_regular`.
-      OSError: If it can't be opened; one with a scheme is opened when it is first read.
-    """
+    """Opens a file for reading bytes."""
     check_regular(path)
     return io.BufferedReader(_RemoteFile(path)) if is_remote(path) else open(path, "rb")
 
@@ -139,9 +118,6 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     Args:
       path: The file.
       most: Maximum size in bytes; None for any.
-
-    Raises:
-      ValueError: If it is larger; see also `check_regular`.
     """
     with open_bytes(path) as file:
         content = file.read() if most is None else file.read(most + 1)
@@ -207,10 +183,6 @@ def list_files(patterns: str) -> list[str]:
     """Returns the files that comma-separated names and globs match, in the order of the patterns.
 
     A file that two of them match is listed once; directories that a glob matches are left out.
-
-    Raises:
-      FileNotFoundError: If nothing matches one of them.
-      ValueError: If there is no pattern, or one matches directories only.
     """
     found: list[str] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
@@ -287,9 +259,6 @@ def whole_directory(path: str) -> Iterator[str]:
 
     Yields:
       A local directory to write to.
-
-    Raises:
-      ValueError: If something is there already, or the place can't be written.
     """
     check_free(path)
     if is_remote(path):
@@ -328,11 +297,7 @@ def _copy_tree(source: str, target: str) -> None:
 
 
 def check_free(path: str) -> None:
-    """Checks that a directory can be made, or replaced if empty; leaves nothing behind.
-
-    Raises:
-      ValueError: If something is there, or the place can't be written.
-    """
+    """Checks that a directory can be made, or replaced if empty; leaves nothing behind."""
     if not path:
         raise ValueError("the name of the output directory is empty: give a new directory")
     check_expanded(path)

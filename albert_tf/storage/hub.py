@@ -28,12 +28,6 @@ def local(path: str | os.PathLike[str]) -> str:
       The directory in huggingface_hub's cache, which holds config, safetensors, vocabulary and, if
       there is one, run.json. What is there already is not downloaded again, and is enough without a
       network.
-
-    Raises:
-      FileNotFoundError: If the Hub has no such model, or it has no safetensors.
-      ImportError: If huggingface_hub is not installed.
-      OSError: If it can't be downloaded.
-      ValueError: If the name is of another form.
     """
     path = os.fspath(path)
     if not path.startswith(SCHEME):

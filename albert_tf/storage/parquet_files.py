@@ -18,11 +18,7 @@ _BUFFER_BYTES = 2**20
 
 
 def import_pyarrow() -> ModuleType:
-    """Returns the package that reads .parquet files.
-
-    Raises:
-      ValueError: If it is not installed.
-    """
+    """Returns the package that reads .parquet files."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -45,10 +41,6 @@ class ParquetFile:
       path: As given.
       columns: The names of its columns, in order.
       num_rows: Number of its rows.
-
-    Raises:
-      ValueError: If pyarrow is not installed, or the file is not a .parquet file, or is damaged.
-      OSError: If the file can't be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -81,11 +73,6 @@ class ParquetFile:
         Args:
           columns: Columns to read; others cost nothing.
           errors: "strict" requires UTF-8, "ignore" drops bytes of text that are not.
-
-        Raises:
-          ValueError: If there is no such column, or it holds anything but texts, numbers, true or
-            false, and lists and structs of them; if a text is not UTF-8, or the file is damaged.
-          OSError: If the file can't be read.
         """
         self.check(columns)
         number = 0
@@ -101,11 +88,7 @@ class ParquetFile:
             raise self._failed(EOFError(f"expected {self.num_rows} rows"), number)
 
     def check(self, columns: Sequence[str]) -> None:
-        """Checks that the columns can be read.
-
-        Raises:
-          ValueError: If there is no such column, or it holds something else; see `rows`.
-        """
+        """Checks that the columns can be read."""
         if missing := [name for name in columns if self.columns.count(name) != 1]:
             raise ValueError(
                 f"{self.path}: expected the columns {', '.join(map(repr, missing))}, each once, "

@@ -24,12 +24,7 @@ def masked_checksum(content: bytes) -> bytes:
 
 
 def varint(content: bytes, position: int) -> tuple[int, int]:
-    """Returns the number at a position, and where its bytes end.
-
-    Raises:
-      IndexError: If the content ends too early.
-      ValueError: If it has more than 64 bits.
-    """
+    """Returns the number at a position, and where its bytes end."""
     value = shift = 0
     while True:
         byte = content[position]
@@ -64,12 +59,7 @@ def signed(value: int) -> int:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yields a message's fields: field numbers, and values as unsigned numbers or bytes.
-
-    Raises:
-      IndexError: If the message is truncated.
-      ValueError: If it is not a message.
-    """
+    """Yields a message's fields: field numbers, and values as unsigned numbers or bytes."""
     position = 0
     while position < len(message):
         tag, position = varint(message, position)

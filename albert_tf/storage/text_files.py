@@ -30,11 +30,7 @@ _KINDS = {
 
 
 def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yields line numbers from 1, and lines with their ends; a byte order mark is dropped.
-
-    Raises:
-      ValueError: If a line isn't UTF-8; the message names file and line.
-    """
+    """Yields line numbers from 1, and lines with their ends; a byte order mark is dropped."""
     with files.open_bytes(path) as file:
         yield from decoded_lines(file, path)
 
@@ -54,9 +50,6 @@ def tab_cells(line: str, where: str) -> list[str]:
     Args:
       line: The line, with its end.
       where: Its location, for error messages.
-
-    Raises:
-      ValueError: If there is a carriage return anywhere but before the line feed.
     """
     line = line.rstrip("\r\n")
     if "\r" in line:
@@ -70,10 +63,6 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
     Args:
       content: The text; bytes are UTF-8.
       where: Its location, for error messages.
-
-    Raises:
-      ValueError: If it isn't UTF-8, isn't JSON, or has an unpaired surrogate, which is not a
-        character and can't be written to a file of results.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
@@ -92,11 +81,7 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
 
 
 def parse_json_object(content: bytes | str, where: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns the object of a JSON text; see `parse_json`.
-
-    Raises:
-      ValueError: If it is not an object, or not JSON.
-    """
+    """Returns the object of a JSON text; see `parse_json`."""
     value = parse_json(content, where)
     if not isinstance(value, dict):
         raise ValueError(f"{where} must contain a JSON object, not {type(value).__name__}")
@@ -104,21 +89,12 @@ def parse_json_object(content: bytes | str, where: str | os.PathLike[str]) -> di
 
 
 def read_json_object(path: str) -> dict[str, Any]:
-    """Returns the object of a JSON file; see `parse_json`.
-
-    Raises:
-      FileNotFoundError: If the file doesn't exist.
-      ValueError: If it is not an object, not JSON, or too large.
-    """
+    """Returns the object of a JSON file; see `parse_json`."""
     return parse_json_object(files.read_bytes(path, files.SMALL_BYTES), path)
 
 
 def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields line numbers from 1, and the objects of a file of JSON Lines; skips empty lines.
-
-    Raises:
-      ValueError: If a line is not a JSON object; the message names file and line.
-    """
+    """Yields line numbers from 1, and the objects of a file of JSON Lines; skips empty lines."""
     for number, line in utf8_lines(path):
         if not line.strip():
             continue
@@ -137,9 +113,6 @@ def finite_number(text: str, where: str) -> float:
     Args:
       text: The label.
       where: Its location, for error messages.
-
-    Raises:
-      ValueError: If it is not a finite number.
     """
     try:
         value = float(text)
@@ -158,9 +131,6 @@ def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
       key: The member's key.
       where: Its location, for error messages.
       *kinds: Types that the member may have, of bool, dict, float, int, list and str.
-
-    Raises:
-      ValueError: If it has another type, or is missing.
     """
     member = value.get(key) if isinstance(value, dict) else None
     # Not isinstance: a bool is an int as well.

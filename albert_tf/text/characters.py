@@ -14,11 +14,7 @@ CJK = re.compile(
 
 
 def to_unicode(text: str | bytes) -> str:
-    """Decodes UTF-8, dropping invalid bytes; a str is returned unchanged.
-
-    Raises:
-      ValueError: If `text` is neither str nor bytes.
-    """
+    """Decodes UTF-8, dropping invalid bytes; a str is returned unchanged."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):

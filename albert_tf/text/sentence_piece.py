@@ -74,9 +74,6 @@ def preprocess_text(text: str | bytes, lower: bool = True) -> str:
       text: Any text; bytes are read as UTF-8.
       lower: Whether to lower-case.
 
-    Raises:
-      ValueError: If `text` is neither str nor bytes.
-
     Source: tokenization.py, preprocess_text.
     """
     text = " ".join(to_unicode(text).split())
@@ -92,9 +89,6 @@ class SentencePiece:
       content: Content of the model's file.
       path: Its name, for errors.
       do_lower_case: Whether to lower-case.
-
-    Raises:
-      ValueError: If the file is not such a model, or damaged.
     """
 
     special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))
@@ -204,9 +198,6 @@ class ExtensibleModel:
     Args:
       content: Content of the model's file, which Tokenizer has accepted.
       path: Its name, for errors.
-
-    Raises:
-      ValueError: If the model is of another type.
     """
 
     def __init__(self, content: bytes, path: str) -> None:

@@ -162,11 +162,7 @@ class Tokenizer:
         return [ids.get(token, unk_id) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces of ids.
-
-        Raises:
-          ValueError: If an id is outside [0, vocab_size).
-        """
+        """Returns the pieces of ids."""
         ids, pieces = list(ids), self._vocabulary.pieces
         for i in ids:
             if not 0 <= i < len(pieces):
@@ -180,9 +176,6 @@ class Tokenizer:
           letters: Letters of which SentencePiece pieces may continue a word: "latin", as released,
             or "unicode", those of all scripts with spaces between words. In WordPiece only the ##
             counts.
-
-        Raises:
-          ValueError: If `letters` is neither "latin" nor "unicode".
 
         Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert.
         Differs: the release looks at the text of a piece, not at its id, so an unknown English

@@ -44,10 +44,6 @@ def extract_from_tokenizer_json(path: str) -> tuple[str, bool, bool]:
 
     Returns:
       The file, whether it is a WordPiece vocabulary, and whether text is lower-cased.
-
-    Raises:
-      ValueError: If the tokenizer.json normalises text in another way than Tokenizer does with
-        the file, or its pieces can't be written to it.
     """
     tokenizer = read_json_object(path)
     model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
@@ -192,11 +188,7 @@ class Vocabulary:
         return cls(path, is_word_piece, Tokenizer(**{kind: path}, do_lower_case=do_lower_case))
 
     def check(self, config: AlbertConfig) -> None:
-        """Checks that the model has exactly one embedding for each piece.
-
-        Raises:
-          ValueError: If the numbers of pieces and embeddings differ.
-        """
+        """Checks that the model has exactly one embedding for each piece."""
         if self.tokenizer.vocab_size != config.vocab_size:
             raise ValueError(
                 f"{self.path} has {self.tokenizer.vocab_size} pieces, but the model's vocab_size "
@@ -214,11 +206,6 @@ def choose(
       spm_model_file: A SentencePiece model.
       vocab_file: Or a WordPiece vocabulary.
       do_lower_case: Whether the model is uncased; see `find`.
-
-    Raises:
-      FileNotFoundError: If the given file doesn't exist.
-      ValueError: If both are given, the vocabulary is damaged, or several lie beside the weights,
-        or Hugging Face's tokenizer there normalises text in another way.
     """
     if spm_model_file and vocab_file:
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
@@ -234,11 +221,7 @@ def need(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
 ) -> Vocabulary:
-    """Does what `choose` does, but there must be a vocabulary.
-
-    Raises:
-      FileNotFoundError: If there is none.
-    """
+    """Does what `choose` does, but there must be a vocabulary."""
     found = choose(path, spm_model_file, vocab_file, do_lower_case)
     if found is None:
         raise FileNotFoundError(
@@ -257,10 +240,6 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
 
     Returns:
       The vocabulary, or None.
-
-    Raises:
-      ValueError: If there are several, or only a tokenizer.json that can't be read exactly, or the
-        tokenizer's config is damaged, contradicts it, or asks for another normalisation.
     """
     path = hub.local(path)
     directory = files.directory_of(path)
@@ -291,11 +270,7 @@ def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
 def is_uncased(
     path: str, is_word_piece: bool, do_lower_case: bool | None = None, default: bool = True
 ) -> bool:
-    """Returns whether the model is uncased: as given, or else as its tokenizer's config says.
-
-    Raises:
-      ValueError: If the config is damaged, or asks for a normalisation that Tokenizer has not.
-    """
+    """Returns whether the model is uncased: as given, or else as its tokenizer's config says."""
     file = os.path.join(files.directory_of(path), _TOKENIZER_CONFIG)
     config = read_json_object(file) if files.is_file(file) else {}
     lower = config.get("do_lower_case", default) if do_lower_case is None else do_lower_case
@@ -323,11 +298,7 @@ def copy(vocabulary: Vocabulary, directory: str) -> None:
 
 
 def check_kept(vocabulary: Vocabulary, directory: str) -> None:
-    """Checks that what `keep` wrote to a directory, if it did, is this vocabulary.
-
-    Raises:
-      ValueError: If it is another vocabulary.
-    """
+    """Checks that what `keep` wrote to a directory, if it did, is this vocabulary."""
     path = _kept(vocabulary, directory)
     if files.is_file(path):
         kept = Vocabulary.read(

@@ -22,9 +22,6 @@ class WordPiece:
       content: Content of the vocabulary file, one piece per line.
       path: Its name, for errors.
       do_lower_case: Whether to lower-case and strip accents.
-
-    Raises:
-      ValueError: If the file is not UTF-8 text.
     """
 
     special_pieces = (("[PAD]",), (UNKNOWN,), ("[CLS]",), ("[SEP]",), ("[MASK]",))

@@ -37,9 +37,6 @@ def find_in_sentencepiece(pieces: Sequence[str], letters: str) -> np.ndarray:
         without spaces between words (Chinese, Japanese, Thai and others): their pieces are the
         closest to words that the vocabulary has, so each starts one.
 
-    Raises:
-      ValueError: If `letters` is neither "latin" nor "unicode".
-
     Source: create_pretraining_data.py, _is_start_piece_sp.
     """
     if letters not in ("latin", "unicode"):
