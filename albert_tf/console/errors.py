@@ -41,7 +41,7 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
         text = reason(error) if is_tensorflows else str(error)
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
-            cause = str(error).partition("\n")[0]
+            cause = text.partition("\n")[0]
             text = f"memory ran out ({cause}): lower {_needs_memory(flags)}"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
             raise

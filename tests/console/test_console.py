@@ -40,7 +40,7 @@ _LOWER = "lower the batch size or --max_seq_length"
             tf.errors.ResourceExhaustedError(
                 None, None, "Detected at:\nOOM when allocating on GPU:0\n\t [[{{node a}}]]\nHint: x"
             ),
-            f"error: memory ran out (OOM when allocating on GPU:0): {_LOWER}",
+            f"error: memory ran out (Detected at: OOM when allocating on GPU:0): {_LOWER}",
         ),
         (
             # JAX's JaxRuntimeError is a RuntimeError.
