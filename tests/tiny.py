@@ -1,7 +1,7 @@
 """Tiny models, their weights and files, and flags: what most tests begin with."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
 from albert_tf.storage import checkpoint
+from albert_tf.storage.run_record import RunRecord, TaskRecord
 
 # Axes of which none can pass for another.
 CONFIG = {
@@ -55,6 +56,17 @@ def store(
     if labels:
         labels_file.write(str(folder), labels)
     return str(folder / name)
+
+
+def fine_tuned(
+    name: str, problem_type: str = "", reading: Mapping[str, Any] | None = None, **settings: Any
+) -> RunRecord:
+    """Returns the record of a run that fine-tuned a model for a task."""
+    heads = {"race": "AlbertForMultipleChoice", "choice": "AlbertForMultipleChoice"}
+    heads |= {"token_classification": "AlbertForTokenClassification"}
+    architecture = "AlbertForSequenceClassification" if problem_type else heads.get(name, "")
+    task = TaskRecord(name, architecture, problem_type, reading=reading or {})
+    return RunRecord(settings, {}, task=task, command="finetune" if settings else "")
 
 
 def write(path: pathlib.Path, content: str | bytes) -> str:

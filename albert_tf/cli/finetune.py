@@ -32,6 +32,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
+from albert_tf.text import vocabulary
 from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
 from albert_tf.training.devices import Devices, StepSettings
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
@@ -90,11 +91,10 @@ def _stored_config(values: flags.FlagValues) -> AlbertConfig:
 
 def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
     """Reads the examples of the required splits."""
-    given = finetune_export.splits_to_fit(values)
     return {
         split: read(split)
         for split, (flag, _, _) in finetune_tasks.SPLITS.items()
-        if values[flag].value or split in given
+        if values[flag].value
     }
 
 
@@ -144,7 +144,7 @@ def create_devices(values: flags.FlagValues) -> Devices:
             values.train_batch_size, values.gradient_accumulation_steps, devices
         )
     used = {name: values[flag].value for flag, _, name in finetune_tasks.SPLITS.values()}
-    used["predict_batch_size"] |= bool(values.span_model_dir or values.teacher)
+    used["predict_batch_size"] |= bool(values.teacher)
     for name in ("eval_batch_size", "predict_batch_size"):
         if used[name]:
             checks.check_batch_size(name, getattr(values, name), devices)
@@ -157,7 +157,6 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
     The run holds the output directory until `held` closes.
     """
     check_weights(values)
-    given = finetune_flags.initial_weights(values)
     shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle", "teacher")
     config = load_config(values)
     checks.check_positions(config, values.max_seq_length)
@@ -177,9 +176,7 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         task.weigh_classes(values.class_weights, examples["train"])
     num_train_steps = finetune_run_flags.num_train_steps(values, len(examples.get("train", ())))
     digests = {name: feature_table.examples_digest(split) for name, split in examples.items()}
-    shaping = finetune_records.shaping(values, config, num_train_steps)
-    settings = {**task.reading, **shaping}
-    finetune_checks.check_shared(values, devices, task.classes, digests, settings)
+    finetune_checks.check_shared(values, devices, task.classes, digests, task.reading)
     finetune_export.check_free(values, task, num_train_steps)
     chief = devices.is_chief
     if chief:
@@ -205,9 +202,9 @@ def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[Super
         checks.write_config(config, values.output_dir)
         finetune_tasks.write_labels(values, task)
         data = {name: digest for name, digest in digests.items() if name != "test"}
-        begun = finetune_records.record(values, task, given)
-        begun = dataclasses.replace(begun, data=data, shaping=shaping)
-        finetune_records.write(values, words, begun, resumes)
+        vocabulary.keep(words, values.output_dir)
+        if not resumes:
+            finetune_records.record(values, task, config, data).write(values.output_dir)
     return run, num_train_steps
 
 

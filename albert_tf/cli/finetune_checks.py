@@ -7,17 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags, logging
+from absl import flags
 
 from albert_tf.cli import (
     checks,
     finetune_export,
     finetune_flags,
     finetune_run_flags,
-    finetune_tasks,
     shared_flags,
 )
-from albert_tf.tasks.glue import GLUE_TASKS
 from albert_tf.training.devices import Devices
 
 # What workers must have in common besides data, classes and what shapes the weights: the rate, and
@@ -25,7 +23,7 @@ from albert_tf.training.devices import Devices
 _SHARED = (
     *checks.CALLS_OF_WORKERS,
     *("learning_rate", "gradient_accumulation_steps"),
-    *("early_stopping_patience", "predict_batch_size", "span_model_dir"),
+    *("early_stopping_patience", "predict_batch_size"),
 )
 _TABLES_OF_TEXTS = ("classification", "multilabel", "regression")
 
@@ -38,10 +36,7 @@ def check_flags(values: flags.FlagValues) -> None:
     """
     exports = [name for name in finetune_export.EXPORTS if values[name].value]
     if not (values.do_train or values.do_eval or values.do_predict or exports):
-        raise ValueError(
-            "nothing to do: set --do_train, --do_eval, --do_predict, --export_dir or "
-            "--span_model_dir"
-        )
+        raise ValueError("nothing to do: set --do_train, --do_eval, --do_predict or --export_dir")
     shared_flags.check_output_dir(values)
     _check_exports(values, exports)
     if values.ensemble_dirs and values.do_train:
@@ -84,49 +79,6 @@ def check_flags(values: flags.FlagValues) -> None:
         if values[name].present and not values.teacher:
             raise ValueError(f"--{name} applies only with --teacher: set that too")
     _check_what_is_served(values)
-    _warn_of_unread(values)
-    _warn_of_windows(values)
-
-
-def _warn_of_windows(values: flags.FlagValues) -> None:
-    """Warns of windows on texts that don't overlap."""
-    room = values.max_seq_length - 2
-    if values.windows and values.doc_stride >= room:
-        logging.warning(
-            "--doc_stride %d: windows of %d tokens (--max_seq_length without [CLS] and [SEP]) do "
-            "not overlap: set --doc_stride to half of that",
-            values.doc_stride,
-            room,
-        )
-
-
-def _warn_of_unread(values: flags.FlagValues) -> None:
-    """Warns of columns, files and directories that nothing reads."""
-    readers = (*_TABLES_OF_TEXTS, "choice")
-    for name in ("text_column", "text_pair_column", "label_column"):
-        if values[name].present and values.task_name not in readers:
-            logging.warning("--%s is not read: only %s read it", name, ", ".join(readers))
-    if values.task_name in (*GLUE_TASKS, "race"):
-        for _, flag, _ in finetune_tasks.SPLITS.values():
-            if values[flag].value:
-                logging.warning(
-                    "--%s is not read: --task_name=%s reads --data_dir", flag, values.task_name
-                )
-        return
-    if values.data_dir:
-        logging.warning(
-            "--data_dir is not read: --task_name=%s reads --train_file, --eval_file and "
-            "--predict_file",
-            values.task_name,
-        )
-    fitted = finetune_export.splits_to_fit(values)
-    # SQuAD's is evaluated on the file to predict.
-    evaluates_it = values.do_eval and finetune_flags.squad_model(values) and not values.eval_file
-    read = {"dev": values.do_eval, "test": values.do_predict or evaluates_it}
-    for split, is_read in read.items():
-        step, flag, _ = finetune_tasks.SPLITS[split]
-        if values[flag].value and not (is_read or split in fitted):
-            logging.warning("--%s is not read without --%s", flag, step)
 
 
 def check_shared(
@@ -169,18 +121,6 @@ def _check_exports(values: flags.FlagValues, exports: list[str]) -> None:
                     f"--{name} {values[name].value} would contain --{other} {values[other].value}: "
                     "give it a new directory of its own"
                 )
-    if not values.span_model_dir:
-        return
-    if finetune_flags.squad_model(values) != "squad_v2":
-        raise ValueError(
-            "--span_model_dir applies only to --task_name=squad_v2, and to question_answering with "
-            "--allow_no_answer: leave it out (the model of squad_v1 is a span model already)"
-        )
-    if not (values.train_file or values.eval_file or values.predict_file):
-        raise ValueError(
-            "--span_model_dir fits the model's end on data: set --train_file, --eval_file or "
-            "--predict_file"
-        )
 
 
 def _check_what_is_served(values: flags.FlagValues) -> None:

@@ -1,34 +1,21 @@
-"""The exports after fine-tuning: the best checkpoint as a SavedModel, or as a span model."""
+"""The exports after fine-tuning: the best checkpoint as a SavedModel."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from types import ModuleType
 from typing import Any
 
 from absl import flags, logging
 
-from albert_tf.cli import finetune_flags, finetune_records, finetune_tasks
-from albert_tf.conversion import bundles, layouts, run_record
+from albert_tf.cli import finetune_flags
+from albert_tf.conversion import layouts
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description
 from albert_tf.storage import checkpoint, eval_results, files
-from albert_tf.tasks import span_model
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.tasks.supervised_run import SupervisedRun
-from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
-
-
-def splits_to_fit(values: flags.FlagValues) -> list[str]:
-    """Returns the splits that a span model takes besides those that the steps need.
-
-    After training it takes only those; otherwise the splits whose file is given.
-    """
-    if not values.span_model_dir or values.do_train:
-        return []
-    return [split for split, (_, flag, _) in finetune_tasks.SPLITS.items() if values[flag].value]
 
 
 def check(values: flags.FlagValues, task: SupervisedTask, words: Vocabulary) -> None:
@@ -110,37 +97,9 @@ def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         logging.info("%s", hint)
 
 
-def _holds_span_model(values: flags.FlagValues, task: SupervisedTask, path: str) -> bool:
-    return span_model.holds_span_model_of(values.span_model_dir, path)
-
-
-def _export_span_model(values: flags.FlagValues, run: SupervisedRun) -> None:
-    """Writes a checkpoint of the release's layout, without the unused pooler."""
-    path = run.restore_best()
-    splits = {
-        name: dataclasses.replace(split, batch_size=values.predict_batch_size)
-        for name, split in run.splits.items()
-    }
-    fitted_on, *others = (splits[name] for name in finetune_tasks.SPLITS if name in splits)
-    # SQuAD's file to evaluate on may be the one to predict.
-    unseen = (split for split in others if split.examples != fitted_on.examples)
-    weights, note = span_model.make(run, fitted_on, next(unseen, None))
-    logging.info("%s", note)
-    if not run.trainer.devices.is_chief:
-        return
-    config = run.task.options.config
-    record = run_record.find(path) or finetune_records.record(values, run.task, path)
-    with files.whole_directory(values.span_model_dir) as temporary:
-        bundles.write(temporary, config, weights)
-        vocabulary.copy(finetune_records.read_vocabulary(values, config), temporary)
-        dataclasses.replace(record, note=note).write(temporary)
-    logging.info("exported %s to %s, as a span model", path, values.span_model_dir)
-
-
 # A flag -> whether its directory holds this run's export of a checkpoint, and what writes it.
 EXPORTS = {
     "export_dir": (_holds_saved_model, _export_saved_model),
-    "span_model_dir": (_holds_span_model, _export_span_model),
 }
 
 

@@ -166,14 +166,6 @@ def _define_export(values: flags.FlagValues) -> None:
         "New directory in which the best checkpoint is written as a SavedModel that takes raw "
         "text. By default nothing is exported.",
     )
-    group.string(
-        "span_model_dir",
-        None,
-        "New directory in which the best checkpoint of squad_v2, or of question_answering with "
-        "allow_no_answer, is written as a span model, which albert-convert takes to Hugging Face. "
-        "Its end is fitted on at most 2000 windows: of train_file or, without do_train, of the "
-        "first given of train_file, eval_file and predict_file. By default none is written.",
-    )
     group.number(
         "threshold_to_export",
         math.nan,

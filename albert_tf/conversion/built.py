@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from absl import logging
 
 from albert_tf import conversion
-from albert_tf.conversion import labels, run_record
+from albert_tf.conversion import kinds, labels
 from albert_tf.storage import hub
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
 
 def _check_kind(model_class: type, path: str) -> None:
     """Refuses the head of a tagger for texts and so on: its weights would fit."""
-    run = run_record.find(path)
-    own = {each.__name__ for each in model_class.__mro__} & run_record.CLASSIFIERS
-    if run and own and run.architecture and run.architecture not in own:
+    task = kinds.find(path)
+    own = {each.__name__ for each in model_class.__mro__} & kinds.CLASSIFIERS
+    if task and own and task.architecture and task.architecture not in own:
         raise ValueError(
-            f"{path} was trained for {run.task_name}: load it with {run.architecture}, or its "
+            f"{path} was trained for {task.name}: load it with {task.architecture}, or its "
             "encoder alone with AlbertModel"
         )

@@ -15,10 +15,10 @@ from albert_tf.conversion import (
     bundles,
     huggingface,
     kerashub,
+    kinds,
     labels,
     layouts,
     model_card,
-    run_record,
 )
 from albert_tf.conversion.layouts import LAYOUTS
 from albert_tf.conversion.names import (
@@ -94,15 +94,15 @@ def convert(
 def _lost(directory: str, source: Source, layout: str) -> list[str]:
     """Returns what of a stored model is not in the directory that it was written to, in words."""
     lost = source.config.differences(layouts.load_config(directory), ())
-    kept = run_record.find(directory)
+    kept = kinds.find(directory)
     if labels.find(directory, source.num_labels) != source.labels:
         lost.append(f"labels ({', '.join(source.labels)})")
-    if source.run and source.num_labels:
-        before, after = (run_record.kind(run, source.num_labels) for run in (source.run, kept))
+    if source.task and source.num_labels:
+        before, after = (kinds.kind(task, source.num_labels) for task in (source.task, kept))
         lost += [f"kind of classifier ({before})"] if after != before else []
-    serving = source.run.serving if source.run else {}
-    if serving and (kept is None or kept.serving != serving):
-        lost.append(f"how texts were read ({', '.join(serving)})")
+    reading = source.task.reading if source.task else {}
+    if reading and (kept is None or kept.reading != reading):
+        lost.append(f"how texts were read ({', '.join(reading)})")
     if layout == "kerashub" and source.vocabulary:  # Its tokenizer takes text as it is.
         lower = ["lower-casing"] if source.vocabulary.tokenizer.do_lower_case else []
         rules = ", ".join([*lower, "stripping of accents", "splitting of commas after digits"])
@@ -139,11 +139,10 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     if source.heads >= set(SQUAD_V2_HEADS) and architecture in (None, "AlbertForQuestionAnswering"):
         raise ValueError(
             f"Hugging Face has no model with the heads of squad_v2 ({', '.join(SQUAD_V2_HEADS)}): "
-            f"write a span model of {source.path} (`span_model_dir` of albert-finetune), and "
-            "convert that; or leave out heads with `drop`"
+            f"train with `span_head=linear`; or leave out heads of {source.path} with `drop`"
         )
-    if architecture is None and source.run and source.num_labels:
-        architecture = source.run.architecture or None
+    if architecture is None and source.task and source.num_labels:
+        architecture = source.task.architecture or None
     if architecture is None:
         fitting = [name for name, (_, parts) in known.items() if set(parts) == source.heads]
         if not fitting:
@@ -166,14 +165,14 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
         architecture,
         tokenizer,
         source.labels,
-        run_record.problem_type(source.run, count),
+        kinds.problem_type(source.task, count),
     )
     if source.vocabulary:
         longest = source.config.max_position_embeddings
         vocabulary.write_hugging_face(source.vocabulary, directory, longest)
     card = model_card.text(source.path, source.run, architecture, source.config, source.labels)
     files.write_text(os.path.join(directory, "README.md"), card)
-    if source.run and source.run.architecture in ("", architecture):
+    if source.run and source.run.task.architecture in ("", architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"
 
@@ -215,7 +214,7 @@ def _model(source: Source) -> keras.Model:
 
 def _classifier(source: Source) -> keras.Model:
     """Makes the model of a classifier's head, whose weights don't tell what it reads."""
-    architecture = source.run.architecture if source.run else ""
+    architecture = source.task.architecture if source.task else ""
     if architecture == finetuning.AlbertForMultipleChoice.__name__:
         return finetuning.AlbertForMultipleChoice(source.config)
     if architecture == finetuning.AlbertForTokenClassification.__name__:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion.run_record import RunRecord
 from albert_tf.storage import eval_results, hub
+from albert_tf.storage.run_record import RunRecord
 
 # Hugging Face's class -> its name of the task.
 _PIPELINES = {
@@ -40,19 +40,16 @@ def text(
     size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
     sections = [
         _header(architecture, run),
-        f"# ALBERT for {run.task_name}" if run else "# ALBERT",
+        f"# ALBERT for {run.task.name}" if run and run.task else "# ALBERT",
         f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {pieces}, for transformers' "
         f"{architecture}.",
     ]
     if labels:
         sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
-    if run and run.note:
-        sections.append(run.note)
-    if run and run.command:
-        start = (
-            f"from {run.init_checkpoint}" if run.init_checkpoint else ("from random initialisation")
-        )
-        sections += ["## Training", f"On {run.task_name}, {start}, with albert_tf:"]
+    if run and run.task and run.command:
+        initial = _initial_weights(run)
+        start = f"from {initial}" if initial else "from random initialisation"
+        sections += ["## Training", f"On {run.task.name}, {start}, with albert_tf:"]
         sections.append(f"```\n{run.command}\n```")
     metrics = eval_results.of_checkpoint(path)
     if metrics:
@@ -66,7 +63,13 @@ def _header(architecture: str, run: RunRecord | None) -> str:
     lines = ["---", "library_name: transformers", "tags: [albert]"]
     if architecture in _PIPELINES:
         lines.append(f"pipeline_tag: {_PIPELINES[architecture]}")
-    if run and run.init_checkpoint.startswith(hub.SCHEME):
-        name = run.init_checkpoint.removeprefix(hub.SCHEME).partition("@")[0]
+    initial = _initial_weights(run) if run else ""
+    if initial.startswith(hub.SCHEME):
+        name = initial.removeprefix(hub.SCHEME).partition("@")[0]
         lines.append(f"base_model: {json.dumps(name)}")
     return "\n".join([*lines, "---"])
+
+
+def _initial_weights(run: RunRecord) -> str:
+    named = (run.settings.get(name) for name in ("init_checkpoint", "albert_hub_module_handle"))
+    return next(filter(None, named), "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.storage import hub
+from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.text import vocabulary
 
 if TYPE_CHECKING:
@@ -18,9 +19,8 @@ from collections.abc import Mapping
 import numpy as np
 from absl import logging
 
-from albert_tf.conversion import labels, layouts, run_record
+from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
-from albert_tf.conversion.run_record import RunRecord
 from albert_tf.model import finetuning, heads
 from albert_tf.text.vocabulary import Vocabulary
 
@@ -79,7 +79,7 @@ class Source:
       weights: `<float32>` arrays by the release's names.
       vocabulary: Its vocabulary, if there is one.
       labels: Names of its classes, if there are any.
-      run: What it was fine-tuned for, and how, if it is known.
+      run: The record of the run that fine-tuned it, if it is known.
     """
 
     path: str
@@ -88,6 +88,11 @@ class Source:
     vocabulary: Vocabulary | None = None
     labels: tuple[str, ...] = ()
     run: RunRecord | None = None
+
+    @property
+    def task(self) -> TaskRecord | None:
+        """What it was fine-tuned for, if it is known."""
+        return self.run.task if self.run else None
 
     @property
     def num_labels(self) -> int:
@@ -147,7 +152,7 @@ def read(
     words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
     if words:
         words.check(config)
-    names, run = labels.find(path, source.num_labels), run_record.find(path)
+    names, run = labels.find(path, source.num_labels), kinds.find_run(path)
     return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
 
 

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.conversion import labels, run_record
+from albert_tf.conversion import kinds, labels
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
-from albert_tf.conversion.run_record import RunRecord
 from albert_tf.conversion.stored import Stored
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
@@ -25,6 +24,7 @@ from albert_tf.serving.classifying import Chooser, Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
 from albert_tf.serving.tagging import Tagger
 from albert_tf.storage import hub
+from albert_tf.storage.run_record import RUN_FILE, TaskRecord
 
 # What a model is for -> its class, and the class that serves it.
 TASKS = {
@@ -61,10 +61,10 @@ def serve(
     """
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
     model_class, served_class = TASKS[task]
-    run = run_record.find(stored.path)
-    _check_task(task, stored.path, run)
+    trained = kinds.find(stored.path)
+    _check_task(task, stored.path, trained)
     config, words = stored.config(), stored.vocabulary()
-    given, options = options, {**_as_trained(task, stored.path, run), **options}
+    given, options = options, {**_as_trained(task, stored.path, trained), **options}
     if task == "classify" and "doc_stride" in given and not options.get("windows"):
         raise ValueError(
             "`doc_stride` applies to classify only with `windows`: leave it out, or set that too"
@@ -74,7 +74,7 @@ def serve(
     if task in ("classify", "tag"):
         # The model's own count: the serving class says how many labels that needs.
         count = labels.count(stored.path) or 1
-        _check_outputs(stored.path, run, count)
+        _check_outputs(stored.path, trained, count)
         sizes = {"num_labels": count}
         if "labels" not in options:
             options["labels"] = labels.find(stored.path, count)
@@ -91,30 +91,30 @@ def serve(
     return served_class(model, words, **options)
 
 
-def _as_trained(task: str, path: str, run: RunRecord | None) -> dict[str, Any]:
+def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, Any]:
     """Returns the options of a task that the run's record knows.
 
     Raises:
       ValueError: If one has another type than that option has.
     """
-    found = dict(run.serving) if run else {}
-    if run and run.problem_type == run_record.MULTI_LABEL:
+    found = dict(trained.reading) if trained else {}
+    if trained and trained.problem_type == kinds.MULTI_LABEL:
         found["multilabel"] = True
     found = {
         name: found[name] for name, tasks in TASKS_OF.items() if name in found and task in tasks
     }
-    description.check_types(found, f"{run_record.RECORD_FILE} beside {path}")
+    description.check_types(found, f"{RUN_FILE} beside {path}")
     return found
 
 
-def _check_task(task: str, path: str, run: RunRecord | None) -> None:
+def _check_task(task: str, path: str, trained: TaskRecord | None) -> None:
     """Checks what the weights of classifiers, taggers and choosers don't show: they are alike.
 
     Raises:
       ValueError: If the model was trained for another task.
     """
     of_class = {model_class.__name__: name for name, (model_class, _) in TASKS.items()}
-    right = of_class.get(run.architecture, task) if run else task
+    right = of_class.get(trained.architecture, task) if trained else task
     if right != task:
         raise ValueError(f"{path} is trained for {right}, not for {task}: set `task` to {right}")
     outputs = labels.count(path) if task == "choose" else 1
@@ -125,17 +125,17 @@ def _check_task(task: str, path: str, run: RunRecord | None) -> None:
         )
 
 
-def _check_outputs(path: str, run: RunRecord | None, outputs: int) -> None:
+def _check_outputs(path: str, trained: TaskRecord | None, outputs: int) -> None:
     """Checks that a head has the outputs that its problem_type is served with.
 
     Raises:
       ValueError: If it is a regression of several outputs, or has several labels and one output.
     """
-    kind = run.problem_type if run else ""
-    wrong = {run_record.REGRESSION: outputs > 1, run_record.MULTI_LABEL: outputs == 1}
+    kind = trained.problem_type if trained else ""
+    wrong = {kinds.REGRESSION: outputs > 1, kinds.MULTI_LABEL: outputs == 1}
     if wrong.get(kind):
         raise ValueError(
             f"the problem_type of {path} is {kind}, for which its head must have "
             f"{'one output' if outputs > 1 else 'several outputs'}, not {outputs}: correct the "
-            f"problem_type in its config.json or {run_record.RECORD_FILE}"
+            f"problem_type in its config.json or {RUN_FILE}"
         )

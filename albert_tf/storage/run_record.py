@@ -15,11 +15,11 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.storage import files
-from albert_tf.storage.text_files import read_json_object
+from albert_tf.storage.text_files import json_member, read_json_object
 
 RUN_FILE = "run.json"
 _PACKAGES = ("albert_tf", "keras", "tensorflow", "jax", "numpy")
@@ -36,6 +36,28 @@ def _versions() -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskRecord:
+    """What a fine-tuned model is for.
+
+    Attributes:
+      name: The task.
+      architecture: The model's class, which is called as Hugging Face's; "" if it is not known.
+      problem_type: Hugging Face's name for the kind of classifier; "" for other models, or if it
+        is not known.
+      classes: Names of the classes by id; none for other models.
+      served_as: Which of serving's tasks answers with the model; "" if it is not known.
+      reading: How it reads its texts: options of the class that serves it.
+    """
+
+    name: str
+    architecture: str = ""
+    problem_type: str = ""
+    classes: Sequence[str] = ()
+    served_as: str = ""
+    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class RunRecord:
     """What a run is; all values are plain JSON.
 
@@ -43,7 +65,7 @@ class RunRecord:
       settings: The script's settings, by name.
       config: The model's.
       data: Digests of the run's data, by what they are; see `digest`.
-      task: What a fine-tuned model is for; empty for pre-training.
+      task: What a fine-tuned model is for; None for pre-training.
       command: The command line.
       versions: Of the packages that it runs on.
     """
@@ -51,7 +73,7 @@ class RunRecord:
     settings: Mapping[str, Any]
     config: Mapping[str, Any]
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    task: TaskRecord | None = None
     command: str = ""
     versions: Mapping[str, str] = dataclasses.field(default_factory=_versions)
 
@@ -75,7 +97,13 @@ def find_run(path: str) -> RunRecord | None:
     damaged = [name for name in ("settings", "config") if not isinstance(stored.get(name), dict)]
     if damaged:
         raise ValueError(f"{file} has no {' and '.join(damaged)}: it is no record of a run")
-    return RunRecord(**{name: stored[name] for name in names if name in stored})
+    found = {name: stored[name] for name in names if name in stored}
+    if stored.get("task"):
+        kinds = {"classes": list, "reading": dict}
+        fields = [field.name for field in dataclasses.fields(TaskRecord)]
+        task = {n: json_member(stored["task"], n, file, kinds.get(n, str)) for n in fields}
+        found["task"] = TaskRecord(**task)
+    return RunRecord(**found)
 
 
 def digest(value: Any) -> str:

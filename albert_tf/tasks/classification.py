@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging
 from keras import ops
 
-from albert_tf.conversion.run_record import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from albert_tf.conversion.kinds import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.model import finetuning
 from albert_tf.storage import files
 from albert_tf.tasks import losses, metrics, sequence_features, supervised

@@ -14,10 +14,11 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import conversion
+from albert_tf.conversion import kinds, layouts
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion import layouts, run_record
 from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.storage import checkpoint, files
+from albert_tf.storage.run_record import TaskRecord
 from albert_tf.tasks import feature_table, glue, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
@@ -72,13 +73,13 @@ class Teacher:
                 f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
                 f"`max_seq_length` {task.max_seq_length} to that"
             )
-        run = run_record.find(self._path)
-        if run and (
-            run.is_for_another(task.model_class.__name__, task.problem_type)
-            or glue.are_two(run.task_name, task_name)
+        trained = kinds.find(self._path)
+        if trained and (
+            kinds.is_another(trained, TaskRecord(**task.record(task_name)))
+            or glue.are_two(trained.name, task_name)
         ):
             raise ValueError(
-                f"`teacher` {path} was trained for {run.task_name}: give a teacher for this task"
+                f"`teacher` {path} was trained for {trained.name}: give a teacher for this task"
             )
         named = labels_file.stored(self._path)
         order = labels_file.order(named, task.classes)

@@ -145,19 +145,18 @@ def test_a_teacher_of_another_kind_is_refused(teacher, tmp_path):
     """Its head would fit: of several labels, or of tags."""
     other = shutil.copytree(teacher, tmp_path / "other")
     record = json.loads((other / "run.json").read_text())
-    classifier, tagger = "AlbertForSequenceClassification", "AlbertForTokenClassification"
+    texts = {"architecture": "AlbertForSequenceClassification"}
     kinds = {
-        "multilabel": ("multi_label_classification", classifier),
-        "token_classification": ("", tagger),
+        "multilabel": {**texts, "problem_type": "multi_label_classification"},
+        "token_classification": {"architecture": "AlbertForTokenClassification"},
     }
-    for task, (problem_type, architecture) in kinds.items():
-        record |= {"task_name": task, "problem_type": problem_type, "architecture": architecture}
+    for task, kind in kinds.items():
+        record["task"] |= {"name": task, "problem_type": "", **kind}
         (other / "run.json").write_text(json.dumps(record))
         with pytest.raises(SystemExit, match=f"^error: --teacher .* was trained for {task}: give"):
             runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=other))
     # MNLI's two tasks are one: only its classes are others here.
-    single = {"problem_type": "single_label_classification", "architecture": classifier}
-    record |= {"task_name": "mismnli", **single}
+    record["task"] |= {"name": "mismnli", "problem_type": "single_label_classification", **texts}
     (other / "run.json").write_text(json.dumps(record))
     message = (
         "^error: --teacher .* has the classes 0, 1, but the task has .*: give a teacher for th"

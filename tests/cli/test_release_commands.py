@@ -15,7 +15,7 @@ from absl import flags
 
 from albert_tf import AlbertForPreTraining
 from albert_tf.cli import finetune_checks, finetune_flags
-from albert_tf.conversion import run_record
+from albert_tf.conversion import kinds
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
 from albert_tf.storage import checkpoint, eval_results
@@ -230,5 +230,5 @@ def test_run_squad_v2_runs_small(tmp_path, released):
     assert "\nf1 = " in scores and "best_f1_thresh = " in scores
     options = description.read(str(exported / "serving.json"))[2]
     assert options.pop("null_threshold") == -1.5
-    record = run_record.find(str(out))
-    assert record.serving == options == {**finetune_runs.SQUAD, "max_answer_length": 30}
+    record = kinds.find(str(out))
+    assert record.reading == options == {**finetune_runs.SQUAD, "max_answer_length": 30}

@@ -78,37 +78,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"export_dir": "nowhere://b"},
         "nowhere://b can't be written: File system scheme 'nowhere' not implemented",
     ),
-    "a span model that is there": (
-        "squad_v2",
-        {"span_model_dir": "{tmp}/MRPC"},
-        "already exists: give a",
-    ),
-    "a span model of a span model": (
-        "squad_v1",
-        {"span_model_dir": "new"},
-        "--span_model_dir applies only to --task_name=squad_v2, .*: leave it out",
-    ),
-    "a span model of classes": ("mrpc", {"span_model_dir": "new"}, "--span_model_dir applies only"),
-    "a span model without data": (
-        "squad_v2",
-        {**WITHOUT_TRAINING, "span_model_dir": "new", "train_file": None, "predict_file": None},
-        "--span_model_dir fits the model's end on data: set --train_file,",
-    ),
-    "a span model around the run": (
-        "squad_v2",
-        {"span_model_dir": "{tmp}/new", "output_dir": "{tmp}/new/out"},
-        "--span_model_dir .*new would contain --output_dir .*new/out: give it a new directory",
-    ),
-    "a span model of an ensemble": (
-        "squad_v2",
-        {"do_train": None, "ensemble_dirs": "a,b", "span_model_dir": "new"},
-        "no model to export: leave --span_model_dir out",
-    ),
-    "two exports in one place": (
-        "squad_v2",
-        {"span_model_dir": "{tmp}/new", "export_dir": "{tmp}/new/"},
-        "--export_dir .*new/ would contain --span_model_dir .*: give it a new directory",
-    ),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
     "task": ("mrcp", {}, "--task_name must be one of cola, mnli, .*, not 'mrcp'"),
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.cli import finetune_checks
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, trained
@@ -98,8 +97,6 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
     runs.main([*command, "--train_step=100"])
     assert Trial.read(str(out)) == trial
     assert (out / "predictions.tsv").read_text() == before
-    with pytest.raises(SystemExit, match="was not chosen by --key_metric eval_loss: continue with"):
-        runs.main([*command, "--key_metric=eval_loss"])
 
 
 def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
@@ -177,55 +174,6 @@ def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):
     changes |= {} if changes["do_train"] else {"do_predict": True}
     with pytest.raises(SystemExit, match=f"^error: .*{message}"):
         runs.main(runs.command(task, tmp_path, **files, **changes))
-
-
-@pytest.mark.parametrize(
-    ("task", "steps", "warned"),
-    [
-        ("classification", ["do_train"], ["eval_file", "predict_file"]),
-        ("classification", ["do_train", "do_eval", "do_predict"], []),
-        ("squad_v2", ["do_train", "do_eval"], ["predict_file"]),
-        ("squad_v2", ["do_train", "do_eval", "eval_file="], []),
-        ("squad_v2", ["span_model_dir=y"], []),
-        ("squad_v2", ["do_train", "span_model_dir=y"], ["eval_file", "predict_file"]),
-    ],
-)
-def test_files_that_nothing_reads_are_warned_of(task, steps, warned, caplog):
-    given = {"from_scratch": None, "data_dir": "", "eval_file": "a", "predict_file": "b"}
-    command = runs.command(task, pathlib.Path("x"), albert_config_file="c", **given)
-    finetune_checks.check_flags(runs.parse([*command, *(f"--{step}" for step in steps)]))
-    steps = {"eval_file": "do_eval", "predict_file": "do_predict"}
-    expected = [f"--{flag} is not read without --{steps[flag]}" for flag in warned]
-    assert [record.getMessage() for record in caplog.records] == expected
-
-
-@pytest.mark.parametrize(
-    ("task", "given", "warned"),
-    [
-        ("race", {"train_file": "a"}, ["--train_file is not read: --task_name=race reads"]),
-        ("mnli", {"predict_file": "a"}, ["--predict_file is not read: --task_name=mnli reads"]),
-        ("rte", {}, []),
-        ("classification", {"train_file": "a"}, ["--data_dir is not read: --task_name=class"]),
-        ("rte", {"label_column": "b"}, ["--label_column is not read: only classification, multi"]),
-        ("regression", {"data_dir": "", "train_file": "a", "label_column": "b"}, []),
-    ],
-)
-def test_data_of_another_kind_of_task_are_warned_of(task, given, warned, caplog):
-    given = {"do_train": True, "from_scratch": None, "data_dir": "d", **given}
-    command = runs.command(task, pathlib.Path("x"), albert_config_file="c", **given)
-    finetune_checks.check_flags(runs.parse(command))
-    found = [record.getMessage() for record in caplog.records]
-    assert len(found) == len(warned)
-    assert all(message.startswith(start) for message, start in zip(found, warned, strict=True))
-
-
-@pytest.mark.parametrize(("windows", "stride"), [("mean", 126), ("max", 125), (None, 128)])
-def test_windows_that_do_not_overlap_are_warned_of(windows, stride, caplog):
-    given = {"windows": windows, "doc_stride": stride, "max_seq_length": 128, "do_train": True}
-    command = runs.command("classification", pathlib.Path("x"), albert_config_file="c", **given)
-    finetune_checks.check_flags(runs.parse(command))
-    assert ("126: windows of 126 tokens" in caplog.text) == (windows == "mean")
-    assert ("do not overlap" in caplog.text) == (windows == "mean")
 
 
 def test_every_metric_that_may_be_named_is_reported():

@@ -10,15 +10,12 @@ import keras
 import pytest
 
 import albert_tf
-from albert_tf.conversion import run_record
+from albert_tf.conversion import kinds
 from albert_tf.conversion.convert import convert
-from tests import goldens
+from tests import goldens, tiny
 
 HEADS = goldens.FOLDER.parent / "heads"
-CLASSIFIER = "AlbertForSequenceClassification"
-SEVERAL = run_record.RunRecord(
-    "multilabel", run_record.MULTI_LABEL, "hf://a/b", "finetune", architecture=CLASSIFIER
-)
+SEVERAL = tiny.fine_tuned("multilabel", kinds.MULTI_LABEL, init_checkpoint="hf://a/b")
 # Hugging Face's class and its problem_type, for the release's model of this name.
 KINDS = [
     ("classifier", "AlbertForSequenceClassification", "multi_label_classification"),
@@ -58,11 +55,11 @@ def test_a_runs_kind_is_kept_through_hugging_face(tmp_path):
     SEVERAL.write(str(trained))
     assert "not kept" not in convert(str(trained), "huggingface", str(tmp_path / "there"))
     convert(str(tmp_path / "there"), "tf1", str(tmp_path / "back"))
-    assert run_record.find(str(tmp_path / "back")).problem_type == run_record.MULTI_LABEL
+    assert kinds.find(str(tmp_path / "back")).problem_type == kinds.MULTI_LABEL
 
 
 READING = {"max_seq_length": 16, "pairs": True}
-READER = run_record.RunRecord("mnli", "", "", "finetune --task_name=mnli", serving=READING)
+READER = tiny.fine_tuned("mnli", reading=READING, task_name="mnli")
 
 
 @pytest.mark.parametrize("layout", ["tf1", "keras", "huggingface", "kerashub"])
@@ -72,13 +69,12 @@ def test_how_a_run_read_its_texts_goes_along(layout, tmp_path):
     said = convert(str(trained), layout, str(tmp_path / "there"))
     assert "kind of classifier" not in said and "how texts were read" not in said
     record = json.loads((tmp_path / "there" / "run.json").read_text())
-    assert (record["task_name"], record["serving"]) == ("mnli", READING)
+    assert (record["task"]["name"], record["task"]["reading"]) == ("mnli", READING)
 
 
 def test_how_a_run_read_its_texts_is_not_kept_for_another_class(tmp_path):
     trained = shutil.copytree(HEADS / "race", tmp_path / "trained")
-    race = {"serving": {"max_qa_length": 9}, "architecture": "AlbertForMultipleChoice"}
-    run_record.RunRecord("race", "", "", "", **race).write(str(trained))
+    tiny.fine_tuned("race", reading={"max_qa_length": 9}).write(str(trained))
     there = tmp_path / "there"
     said = convert(
         str(trained), "huggingface", str(there), architecture="AlbertForSequenceClassification"
@@ -155,4 +151,4 @@ def test_a_keras_file_becomes_keras_own_file_of_the_same_class(tmp_path):
         albert_tf.AlbertForSequenceClassification.from_weights(file)
     inputs = (tagger := keras.models.load_model(file)).symbolic_inputs()
     keras.Model(inputs, tagger(inputs)).save(tmp_path / "functional.keras")
-    assert run_record.find(str(tmp_path / "functional.keras")).architecture == name
+    assert kinds.find(str(tmp_path / "functional.keras")).architecture == name

@@ -7,13 +7,11 @@ import pytest
 from safetensors.numpy import load_file
 
 import albert_tf
-from albert_tf.conversion import bundles
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models
-from albert_tf.tasks import span_model
-from tests import goldens, tiny, tolerances
+from tests import goldens, tolerances
 from tests.inspection.test_similarity import expected_of, rows_of
 from tests.peers import models
 from tests.tiny import randomise
@@ -147,31 +145,6 @@ def test_the_releases_checkpoints_there(architecture, source, drop, hugging_face
     for name in shared:
         value = theirs[name].reshape(expected[same[name]].shape)
         np.testing.assert_allclose(value, expected[same[name]], rtol=0, atol=tolerances.OUTPUT)
-
-
-def test_the_releases_squad_v2_there_as_a_span_model(hugging_face, golden, tmp_path):
-    """Its starts are those that the release computed, its ends those of the map."""
-    source = golden / "heads/squad_v2"
-    model = albert_tf.AlbertForQuestionAnsweringV2(albert_tf.load_config(source))
-    albert_tf.load_weights(model, source)
-    stored = tiny.weights(model)
-    end = np.random.default_rng(0).standard_normal(model.config.hidden_size, np.float32)
-    (tmp_path / "span").mkdir()
-    bundles.write(str(tmp_path / "span"), model.config, span_model.weights(stored, end))
-    convert(str(tmp_path / "span"), "huggingface", str(tmp_path / "theirs"))
-    features = goldens.arrays(source / "inputs.npz")
-    theirs = run(
-        hugging_face, "AlbertForQuestionAnswering", tmp_path / "theirs", features, tmp_path
-    )
-    starts = np.where(features["p_mask"], -np.inf, theirs["start_logits"])
-    starts = starts - np.log(np.exp(starts).sum(axis=-1, keepdims=True))
-    expected = goldens.arrays(source / "outputs_train.npz")["start_log_probs"]
-    may_start = features["p_mask"] == 0
-    np.testing.assert_allclose(
-        starts[may_start], expected[may_start], rtol=0, atol=tolerances.OUTPUT
-    )
-    hidden = np.asarray(model.albert(features)["sequence_output"])
-    assert_close(theirs["end_logits"], hidden @ end, "end_logits")
 
 
 @pytest.mark.parametrize("name", ["one_group", "groups2"])

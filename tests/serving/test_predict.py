@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.conversion import labels, run_record
+from albert_tf.conversion import kinds, labels
 from albert_tf.serving import description, predict, saved_model, trained
 from albert_tf.serving import export as export_command
 from albert_tf.storage import checkpoint
@@ -232,8 +232,7 @@ def test_a_classifier_is_no_tagger(folder, tmp_path):
     """Its weights would do: a tagger's, and a pooler's."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     model = store_random(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    kind = {"architecture": "AlbertForSequenceClassification"}
-    run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "", **kind).write(str(tmp_path))
+    tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL).write(str(tmp_path))
     with pytest.raises(SystemExit, match="is trained for classify, not for tag: set --task to"):
         predict.main(["--model", model, "--task", "tag"])
 

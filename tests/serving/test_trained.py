@@ -7,25 +7,23 @@ import pathlib
 import pytest
 
 import albert_tf
-from albert_tf.conversion import labels, run_record
+from albert_tf.conversion import kinds, labels
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import trained
+from albert_tf.storage.run_record import RunRecord, TaskRecord
 from tests import tiny
 from tests.tiny import randomise
 
 LABELS = ("art", "law", "war")
-CLASSIFIER = "AlbertForSequenceClassification"
-SEVERAL = run_record.RunRecord(
-    "multilabel", run_record.MULTI_LABEL, "", "", architecture=CLASSIFIER
-)
+SEVERAL = tiny.fine_tuned("multilabel", kinds.MULTI_LABEL)
 
 
 @pytest.fixture
 def store(config, vocabulary, tmp_path):
     """Returns what stores a model with its config, its vocabulary and its run's record."""
 
-    def write(num_labels: int, run: run_record.RunRecord | None) -> pathlib.Path:
+    def write(num_labels: int, run: RunRecord | None) -> pathlib.Path:
         # The head's weights have the same names and shapes, whatever it is for.
         model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels))
         folder = tmp_path / "trained"
@@ -49,8 +47,8 @@ def test_several_labels_are_served_from_any_layout(layout, store, tmp_path):
 
 # A run's class, its problem_type, and what its model serves.
 RIGHT = [
-    (CLASSIFIER, run_record.SINGLE_LABEL, "classify"),
-    (CLASSIFIER, "regression", "classify"),
+    (kinds.CLASSIFIER, kinds.SINGLE_LABEL, "classify"),
+    (kinds.CLASSIFIER, "regression", "classify"),
     ("AlbertForMultipleChoice", "", "choose"),
     ("AlbertForTokenClassification", "", "tag"),
 ]
@@ -62,7 +60,7 @@ def test_only_what_it_was_trained_for_is_served(
     architecture, problem_type, right, layout, store, tmp_path
 ):
     """One output would do for each of the three."""
-    run = run_record.RunRecord("a", problem_type, "", "", architecture=architecture)
+    run = RunRecord({}, {}, task=TaskRecord("a", architecture, problem_type))
     folder, there = store(1, run), tmp_path / "there"
     drop = ["bert/pooler/"] if right == "tag" else []
     convert(str(folder), layout, str(there), drop=drop)
@@ -79,7 +77,7 @@ def test_only_what_it_was_trained_for_is_served(
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
 def test_texts_are_read_as_in_the_run(layout, store, tmp_path):
     options = {"max_seq_length": 16, "pairs": True, "num_choices": 3}
-    run = run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", "", serving=options)
+    run = tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL, reading=options)
     convert(str(store(3, run)), layout, str(tmp_path / "there"))
     served = trained.serve("classify", Stored(str(tmp_path / "there")), {})
     assert (served.max_seq_length, served.text_names) == (16, ("text_a", "text_b"))
@@ -88,7 +86,7 @@ def test_texts_are_read_as_in_the_run(layout, store, tmp_path):
 
 
 def test_given_labels_replace_those_beside_the_weights(store):
-    folder = store(3, run_record.RunRecord("mrpc", run_record.SINGLE_LABEL, "", ""))
+    folder = store(3, tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL))
     labels.write(str(folder), ("no", "yes"))
     options = {"max_seq_length": 16}
     with pytest.raises(ValueError, match="expected 3 labels beside the weights"):
@@ -108,10 +106,10 @@ def test_labels_in_another_order_than_stored_are_refused(store):
 
 
 @pytest.mark.parametrize(
-    ("problem_type", "outputs"), [(run_record.REGRESSION, 3), (run_record.MULTI_LABEL, 1)]
+    ("problem_type", "outputs"), [(kinds.REGRESSION, 3), (kinds.MULTI_LABEL, 1)]
 )
 def test_a_problem_type_of_another_head_is_refused(problem_type, outputs, store):
-    folder = store(outputs, run_record.RunRecord("a", problem_type, "", ""))
+    folder = store(outputs, tiny.fine_tuned("a", problem_type))
     with pytest.raises(
         ValueError, match=f"problem_type of .* is {problem_type}, .* outputs?, not {outputs}: c"
     ):
@@ -119,7 +117,7 @@ def test_a_problem_type_of_another_head_is_refused(problem_type, outputs, store)
 
 
 def test_a_stride_needs_windows(store):
-    run = run_record.RunRecord("a", "", "", "", serving={"windows": "mean", "doc_stride": 4})
+    run = tiny.fine_tuned("a", reading={"windows": "mean", "doc_stride": 4})
     folder, given = store(3, run), {"max_seq_length": 16, "doc_stride": 8}
     assert trained.serve("classify", Stored(str(folder)), given).doc_stride == 8
     with pytest.raises(ValueError, match="`doc_stride` applies to classify only with `windows`"):
@@ -127,7 +125,7 @@ def test_a_stride_needs_windows(store):
 
 
 def test_a_damaged_record_is_refused(store):
-    run = run_record.RunRecord("mrpc", "", "", "", serving={"max_seq_length": "16"})
+    run = tiny.fine_tuned("mrpc", reading={"max_seq_length": "16"})
     with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
         trained.serve("classify", Stored(str(store(3, run))), {})
 

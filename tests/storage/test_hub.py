@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from albert_tf.conversion import run_record
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import hub
-from tests import goldens
+from tests import goldens, tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -102,7 +101,7 @@ def files(tmp_path_factory):
     vocabulary = directory.parent / "vocab.txt"
     vocabulary.write_text("\n".join(pieces))
     source = str(shutil.copytree(goldens.FOLDER / "base", directory.parent / "trained"))
-    run_record.RunRecord("mine", "", "", "", serving={"max_seq_length": 16}).write(source)
+    tiny.fine_tuned("mine", reading={"max_seq_length": 16}).write(source)
     convert(source, "huggingface", str(directory), vocab_file=str(vocabulary))
     found = {path.name: path.read_bytes() for path in directory.iterdir()}
     assert set(found) == {*WANTED, "README.md"}
