@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -7,21 +9,12 @@ from keras import ops
 import albert_tf
 from albert_tf import conversion
 from tests import goldens, tolerances
+from tests.model.test_layers import CONFIG
 from tests.tolerances import assert_close
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
-SMALL = albert_tf.AlbertConfig(
-    vocab_size=31,
-    embedding_size=5,
-    hidden_size=33,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=13,
-    max_position_embeddings=17,
-    initializer_range=0.5,
-    **DROPOUT,
-)
+SMALL = dataclasses.replace(CONFIG, initializer_range=0.5, **DROPOUT)
 
 pytestmark = pytest.mark.usefixtures("every_chain_fused")
 
