@@ -50,11 +50,6 @@ class Classifier(ServedModel):
       doc_stride: Pieces from one window to the next.
       max_seq_length: See ServedModel.
 
-    Raises:
-      ValueError: If labels are not one per class, or not distinct; if the threshold is not a
-        probability, or given for other than two labels; if a regression is `multilabel`; or if
-        there are to be windows on pairs, or of an unknown kind.
-
     Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
     Differs: the release serves the threshold beside the probabilities and doesn't use it.
     """
@@ -195,9 +190,6 @@ class Chooser(ServedModel):
       num_choices: Number of choices in an example.
       max_qa_length: Maximum pieces in an ending, which keeps its last ones.
       max_seq_length: See ServedModel.
-
-    Raises:
-      ValueError: If there are fewer than two choices, or an ending leaves no room for the context.
 
     Source: race_utils.py, convert_single_example.
     """

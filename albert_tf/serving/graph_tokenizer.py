@@ -51,11 +51,7 @@ class Pieces:
 
 
 def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
-    """Returns a graph tokenizer, `<string>[N]` -> Pieces, equal to the vocabulary's tokenizer.
-
-    Raises:
-      ValueError: If a SentencePiece vocabulary has no comma.
-    """
+    """Returns a graph tokenizer, `<string>[N]` -> Pieces, equal to the vocabulary's tokenizer."""
     return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
 
 

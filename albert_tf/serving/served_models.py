@@ -113,10 +113,6 @@ class ServedModel(tf.Module, abc.ABC):
         Args:
           path: A table as run_finetune.py reads it or, for questions, a file of SQuAD.
           columns: The table's columns.
-
-        Raises:
-          FileNotFoundError: If the file doesn't exist.
-          ValueError: If it is not in that format, or the model's task has no score.
         """
         raise ValueError(
             f"`eval_file` applies only to tasks with labels, not to {self.task}: leave it out"

@@ -34,9 +34,6 @@ class Tagger(ServedModel):
       vocabulary: Its vocabulary.
       labels: Names of the classes by id.
       max_seq_length: See ServedModel.
-
-    Raises:
-      ValueError: If labels are not one per class, or not distinct.
     """
 
     task = "tag"

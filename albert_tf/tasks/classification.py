@@ -73,9 +73,6 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[int]
         weights' mean is 1. Or `class=weight,...`, where classes that are not named have weight 1.
       classes: Names of the classes, by id.
       labels: Class ids of the training examples.
-
-    Raises:
-      ValueError: If a name is not a class's, or named twice, or a weight is not positive.
     """
     if text == BALANCED:
         counts = np.bincount(labels, minlength=len(classes))

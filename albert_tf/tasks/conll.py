@@ -50,9 +50,6 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
     Args:
       counts: How often each tag occurs.
       path: The file they are from, for messages.
-
-    Raises:
-      ValueError: If there are fewer than two, or if they are BILOU's.
     """
     others = [tag for tag in counts if tag != OUTSIDE]
     if any(tag[:2] in ("L-", "U-") for tag in others) and all(map(_BILOU.fullmatch, others)):
@@ -103,11 +100,7 @@ class _Sentence:
 
 
 def find_tags(path: str) -> tuple[str, ...]:
-    """Returns the tags of a training file in the order of their ids; see order_tags.
-
-    Raises:
-      ValueError: See read_sentences and order_tags.
-    """
+    """Returns the tags of a training file in the order of their ids; see order_tags."""
     counts = collections.Counter(tag for each in _sentences(path, True) for tag in each.tags)
     return order_tags(counts, path)
 
@@ -121,11 +114,6 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
         spaces or tabs, and an empty line between sentences. Lines of -DOCSTART- are skipped. UTF-8.
       classes: The tags in the order of their ids.
       labelled: Whether it must have tags; if not, it has one for each word or none at all.
-
-    Raises:
-      OSError: If there is no such file.
-      ValueError: If a line is not of this form, a tag is missing or unknown, or there is no
-        sentence. The message names file and line.
     """
     ids = {tag: i for i, tag in enumerate(classes)}
     examples = []

@@ -39,11 +39,6 @@ class Teacher:
       distillation: How much.
       batch_size: Texts that it predicts at a time, over all replicas.
       task_name: Names the student's task.
-
-    Raises:
-      FileNotFoundError: If there is no such model, or no vocabulary beside it.
-      ValueError: If the task is not a classification, or the teacher has no head for one, or
-        other classes.
     """
 
     def __init__(

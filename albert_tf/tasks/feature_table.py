@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -180,8 +179,6 @@ def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarr
 # Increment this whenever the same examples and settings give other features than before.
 FORMAT = 4
 _LOG_EVERY = 10_000
-# The array that holds the names of the others.
-_NAMES = "names"
 
 Row = Mapping[str, np.ndarray]
 
@@ -195,24 +192,22 @@ def load_or_make_features(
     """Returns the features of examples, from the cached file if there is one.
 
     The file's name ends in a digest of the examples and the settings, and the file is written by
-    one rename: it is always complete, and never stale. If it is damaged later, it is made again.
+    one rename: it is never stale. If it can't be read, it is made again.
 
     Args:
       examples: Dataclasses whose `repr` shows all that they hold.
       make_rows: Makes their features, in the form that FeatureTable.from_rows takes.
       settings: Everything else that shapes the features, as JSON.
       stem: Beginning of the file's path.
-
-    Raises:
-      ValueError: If the examples give no row at all; also whatever `make_rows` raises.
     """
     path = f"{stem}-{examples_digest(examples, [FORMAT, settings])}.npz"
     if files.exists(path):
-        stored = _read(path)
-        if stored is not None:
+        try:
+            stored = _read(path)
             logging.info("features of %d examples: read from %s", len(examples), path)
             return stored
-        logging.warning("%s is damaged: it is written again", path)
+        except Exception as error:  # Whatever is wrong with it.
+            logging.warning("%s can't be read (%s): it is written again", path, error)
     rows = list(_counted(make_rows(examples), len(examples)))
     if not rows:
         raise ValueError(
@@ -240,39 +235,19 @@ def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
 
 
 def _write(path: str, table: FeatureTable) -> None:
-    arrays: dict[str, Any] = {
-        "lengths": table.lengths,
-        **{f"scalars/{name}": values for name, values in table.scalars.items()},
-        **{f"sequences/{name}": values for name, values in table.sequences.items()},
-    }
     content = io.BytesIO()
-    arrays[_NAMES] = np.array(list(arrays))
-    np.savez(content, **arrays)
+    kinds = {"scalars": table.scalars, "sequences": table.sequences}
+    named = {f"{kind}/{name}": v for kind, values in kinds.items() for name, v in values.items()}
+    np.savez(content, lengths=table.lengths, **named)  # type: ignore[arg-type]
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     files.replace(path, content.getvalue(), several_writers=True)
 
 
-def _read(path: str) -> FeatureTable | None:
-    """Reads a file; returns None if it is damaged."""
-    content = files.read_bytes(path)
-    if not _is_whole(content):
-        return None
-    with np.load(io.BytesIO(content)) as stored:
-        # An archive's list of members has no checksum, and may have lost some.
-        if _NAMES not in stored or {_NAMES, *stored[_NAMES]} != set(stored.files):
-            return None
-        found: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in ("scalars", "sequences")}
+def _read(path: str) -> FeatureTable:
+    with np.load(io.BytesIO(files.read_bytes(path))) as stored:
+        found: dict[str, dict[str, np.ndarray]] = {"scalars": {}, "sequences": {}}
         for name in stored.files:
             kind, _, feature = name.partition("/")
             if feature:
                 found[kind][feature] = stored[name]
         return FeatureTable(stored["lengths"], **found)
-
-
-def _is_whole(content: bytes) -> bool:
-    # NumPy checks no checksum if an array's header asks for less data than there is.
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.testzip() is None
-    except Exception:  # For damaged bytes zipfile raises a dozen different errors.
-        return False

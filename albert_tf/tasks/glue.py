@@ -123,12 +123,6 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
       data_dir: The folder of GLUE, which holds a folder for each task.
       split: "train", "dev" or "test".
 
-    Raises:
-      FileNotFoundError: If the file doesn't exist.
-      ValueError: If the task is unknown or lacks this split; or if the file isn't UTF-8, lacks a
-        column or a text, or has a row of too few or too many cells, a carriage return within a
-        line, an unknown label, or a duplicate id. The message names file and line.
-
     Source: classifier_utils.py, DataProcessor.
     """
     if task_name not in GLUE_TASKS:

@@ -53,10 +53,6 @@ class TextColumns:
           labels: Sequence of labels.
           weights: Sequence of numbers.
           **others: `pairs`, `choices`, `contexts`.
-
-        Raises:
-          ValueError: If there are no texts, numbers of texts differ, one is not a string, or a
-            weight is not finite.
         """
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
@@ -97,9 +93,6 @@ class TextColumns:
           names: The names of the classes, if they have names. Labels are looked up there if they
             are strings or any is one of them, as the numbers 3 and 3.0 are of "3"; else they are
             ids.
-
-        Raises:
-          ValueError: If a label is not one of the names nor an id, or not a finite number.
         """
         if self.labels is None:
             return None
@@ -129,11 +122,7 @@ class TextColumns:
 
 
 def class_names(labels: Any) -> tuple[str, ...]:
-    """Returns the names of classes that are given by names or numbers, in the order of their ids.
-
-    Raises:
-      ValueError: If they are a dictionary, or one is missing.
-    """
+    """Returns the names of classes, given as names or numbers in the order of their ids."""
     if isinstance(labels, Mapping):
         raise ValueError(
             "`labels` must be a list of names in the order of their ids, not a dictionary"
@@ -302,10 +291,6 @@ class Preprocessor:
       max_query_length: Maximum number of pieces per question on a context.
       doc_stride: Pieces between the starts of consecutive rows of a long context.
 
-    Raises:
-      ValueError: If `max_seq_length` is less than 4, two labels are the same, one is missing, or
-        they are a dictionary.
-
     Example:
       >>> import pathlib
       >>> from albert_tf.text.vocabulary import Vocabulary
@@ -359,11 +344,6 @@ class Preprocessor:
           vocab_file: Or a WordPiece vocabulary.
           do_lower_case: Whether the model is uncased; see vocabulary.find.
           **settings: The other arguments of the class.
-
-        Raises:
-          FileNotFoundError: If there are no such weights, or no vocabulary beside them.
-          ValueError: If the vocabulary is not the model's, `max_seq_length` is more than it has
-            positions, or `labels` are those stored in another order.
         """
         path = hub.local(path)
         config = layouts.load_config(path)
@@ -389,12 +369,7 @@ class Preprocessor:
         return self.vocabulary.tokenizer
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes vocabulary and labels beside a saved model, where `from_weights` finds them.
-
-        Raises:
-          FileExistsError: If another vocabulary is there, or labels, and these are none.
-          ValueError: If labels are not distinct strings.
-        """
+        """Writes vocabulary and labels beside a saved model, where `from_weights` finds them."""
         labels_file.check_names(self.labels)  # Before anything is written.
         directory = os.fspath(directory)
         if not files.is_remote(directory):
@@ -433,9 +408,6 @@ class Preprocessor:
           `input_ids`, `input_mask` and `segment_ids`, each `<int32>[N, L]`, with choices
           `[N, C, L]`. With contexts also `p_mask`, and `example_index` `<int32>[N]`, the number of
           the question: each has as many rows as its context needs.
-
-        Raises:
-          ValueError: If the numbers of texts differ, or one is not a string.
         """
         columns = TextColumns.of(texts, pairs=pairs, choices=choices, contexts=contexts)
         rows = list(self._rows(columns))
@@ -482,10 +454,6 @@ class Preprocessor:
         Returns:
           On TensorFlow a tf.data.Dataset, else a keras.utils.PyDataset, of (inputs,), (inputs,
           labels) or (inputs, labels, weights).
-
-        Raises:
-          ValueError: If numbers of texts, labels and weights differ, a text is not a string, a
-            label is neither in `self.labels` nor an id, or there are no rows in a batch.
         """
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1, not {batch_size}")

@@ -346,11 +346,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         return {**super().reading, **{name: getattr(self.squad, name) for name in names}}
 
     def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
-        """Checks that a file has the answers that a split of the task needs.
-
-        Raises:
-          ValueError: If there are none to evaluate with.
-        """
+        """Checks that a file has the answers that a split of the task needs."""
         if split == "dev" and not is_labelled(examples):
             raise ValueError(
                 f"{path} has no answers to evaluate with: give another file with `eval_file`, or "

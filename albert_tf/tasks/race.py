@@ -51,11 +51,6 @@ def read_race(
       preprocess: The tokenizer's. Questions and options are normalised before they are joined: a
         full-width blank becomes one that options fill, and spaces around an option are stripped.
 
-    Raises:
-      FileNotFoundError: If there is no such folder, or no text file in it.
-      ValueError: If a file isn't UTF-8 JSON or not a passage of RACE, or has a duplicate id. The
-        message names file and line.
-
     Source: race_utils.py, RaceProcessor.
     Differs: the release reads all.txt only.
     """

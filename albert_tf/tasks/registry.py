@@ -75,9 +75,6 @@ class TaskRow:
           tokenizer: The model's; None if no features are made.
           classes: The names of the classes of a trained model; by default those of the row, or
             else of the training file.
-
-        Raises:
-          ValueError: If the settings don't fit the task, or the training file is damaged.
         """
         if classes is None:
             classes = self.find_classes(settings) if self.find_classes else self.classes
@@ -389,11 +386,7 @@ class TaskSettings(Settings):
         return row.variant(self) if row.variant else row
 
     def file(self, split: str) -> str:
-        """Returns the file of a split.
-
-        Raises:
-          ValueError: If none is given.
-        """
+        """Returns the file of a split."""
         path = getattr(self, FILES[split])
         if not path:
             raise ValueError(

@@ -120,11 +120,7 @@ def stack(rows: Sequence[Mapping[str, np.ndarray]], length: int) -> dict[str, np
 
 
 def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
-    """Pads the last axis of each feature `<int32>[..., L]` to `length`.
-
-    Raises:
-      ValueError: If a feature is longer than that.
-    """
+    """Pads the last axis of each feature `<int32>[..., L]` to `length`."""
     padded = {}
     for name, value in features.items():
         if not value.ndim:

@@ -48,12 +48,6 @@ class SquadExample:
 def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     """Reads a file of SQuAD 1.1 or 2.0, or of rows (see FLAT_FORMATS, table.read_questions).
 
-    Raises:
-      OSError: If there is no such file.
-      ValueError: If it isn't UTF-8 JSON in SQuAD's format, has a duplicate id, or has an answer
-        outside its paragraph, or only some of its rows have answers. The message names the question
-        or the row.
-
     Source: squad_utils.py, read_squad_examples.
     """
     files.check_file(path)
@@ -180,10 +174,6 @@ def squad_windows(
       doc_stride: Pieces between the starts of consecutive windows.
       max_query_length: Maximum number of pieces per question.
       is_training: Whether to mark the position of the first answer.
-
-    Raises:
-      ValueError: If a question leaves no room for the paragraph, doc_stride is not positive, or a
-        training question has no answer and isn't marked as impossible.
 
     Source: squad_utils.py, convert_examples_to_features.
     """

@@ -137,9 +137,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
 
         Args:
           threshold: From where on an answer is another one; None for the default.
-
-        Raises:
-          ValueError: If there is a threshold, but nothing that it applies to.
         """
         if threshold is not None:
             raise ValueError(
@@ -160,11 +157,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         }
 
     def weigh_classes(self, text: str, examples: Sequence[Example]) -> None:
-        """Sets the weights of classes in the training loss; see classification.class_weights.
-
-        Raises:
-          ValueError: If the text is none, or there is not one class for each example.
-        """
+        """Sets the weights of classes in the training loss; see classification.class_weights."""
         raise ValueError("`class_weights` applies only to one class per text: leave it out")
 
     # --- examples -> features ---------------------------------------------------------------
@@ -234,12 +227,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> Predictions:
-        """Returns the mean of the predictions that `write` wrote to several directories.
-
-        Raises:
-          FileNotFoundError: If a directory lacks them.
-          ValueError: If they belong to other examples.
-        """
+        """Returns the mean of the predictions that `write` wrote to several directories."""
 
 
 def prediction_path(directory: str, split: str, name: str) -> str:
@@ -278,12 +266,7 @@ def write_probabilities(
 def mean_probabilities(
     directories: Sequence[str], split: str, ids: list[str], examples: Sequence[Any]
 ) -> np.ndarray:
-    """Returns the mean of what `write_probabilities` wrote to directories for these examples.
-
-    Raises:
-      FileNotFoundError: If a directory has no such file.
-      ValueError: If a file is damaged, has other examples, or another number of classes.
-    """
+    """Returns the mean of what `write_probabilities` wrote to directories for these examples."""
     texts = _digest(examples)
     stored = [_read(probabilities_file(path, split), ids, texts) for path in directories]
     if len({values.shape for values in stored}) > 1:

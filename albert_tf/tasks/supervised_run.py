@@ -143,20 +143,13 @@ class SupervisedRun:
         return evaluation.evaluate_saved(self.trainer, self._evaluate, self._write_dev, counts)
 
     def evaluate_best(self) -> None:
-        """Evaluates the best checkpoint on "dev", and appends the result to eval_results.txt.
-
-        Raises:
-          ValueError: If the initial weights lack the task's head, or have other classes.
-        """
+        """Evaluates the best checkpoint on "dev", and appends the result to eval_results.txt."""
         self._dev_scores = self._predict_and_write("dev")
 
     def predict_best(self) -> None:
         """Predicts "test" with the best checkpoint; writes predictions and, if labelled, scores.
 
         What the task tunes is as it was best on "dev", unless that has the same examples.
-
-        Raises:
-          ValueError: If the initial weights lack the task's head, or have other classes.
         """
         self._predict_and_write("test")
 
@@ -165,11 +158,7 @@ class SupervisedRun:
         return predict(self.task, self._outputs, self.splits[name])
 
     def restore_best(self) -> str:
-        """Loads the best weights available; returns where they come from.
-
-        Raises:
-          ValueError: If the initial weights lack the task's head, or have other classes.
-        """
+        """Loads the best weights available; returns where they come from."""
         directory = self.trainer.output_dir
         trains = self.trainer.optimizer is not None
         saved = checkpoint.to_use(directory, evaluates="dev" in self.splits or not trains)

@@ -36,8 +36,6 @@ def text_rows(
     """Yields line numbers, and the wanted cells by column as text.
 
     Cells of the columns `of_several` may be empty, or lists, which LABEL_SEPARATOR joins.
-
-    Raises: see records; also ValueError if another cell is empty or no text.
     """
     for number, record in table_records(path, wanted):
         row = {}
@@ -64,11 +62,6 @@ def table_records(
       path: Path of a table in one of FORMATS.
       wanted: Columns that a .csv, .tsv or .parquet file must have; in JSON they are not checked.
       optional: Of a .parquet file only the wanted columns are read, and those of these it has.
-
-    Raises:
-      OSError: If there is no such file.
-      ValueError: If it has another format, lacks a column or any row, or is damaged. The message
-        names file and line.
     """
     files.check_file(path)
     ending = os.path.splitext(path)[1].lower()
@@ -187,10 +180,6 @@ def find_labels(path: str, columns: TableColumns, several: bool = False) -> tupl
       path: See read_texts.
       columns: See read_texts.
       several: See read_texts.
-
-    Raises:
-      ValueError: If there are fewer than two, or one has a tab or a line end, which files of
-        predictions could not hold; see also read_texts.
     """
     names = columns.names(labelled=True)
     labels: set[str] = set()
@@ -229,11 +218,6 @@ def read_texts(
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
       several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR.
-
-    Raises:
-      OSError: If there is no such file.
-      ValueError: If it has another format, lacks a column, a text or any row, or has an unknown
-        label, or for a regression one that isn't a number. The message names file and line, or row.
     """
     label = _labels if several else _label
     return [
@@ -256,10 +240,6 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
     Args:
       path: Path of a .jsonl or .parquet file.
-
-    Raises:
-      OSError: If there is no such file.
-      ValueError: See read_texts.
     """
     first = None
     for number, row in table_records(path, ("id", "question", "context"), ("answers",)):

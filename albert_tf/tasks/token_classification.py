@@ -37,11 +37,7 @@ _MEANS = ("micro avg", "macro avg", "weighted avg")
 
 
 def check_seqeval(classes: Sequence[str]) -> None:
-    """Checks that the package that scores such tags is installed.
-
-    Raises:
-      ImportError: If it is not installed.
-    """
+    """Checks that the package that scores such tags is installed."""
     if are_entities(classes) and importlib.util.find_spec("seqeval") is None:
         raise ImportError(
             "the package 'seqeval', which scores entities, is not installed: pip install "

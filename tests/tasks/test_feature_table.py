@@ -172,39 +172,17 @@ def test_a_killed_process_leaves_no_file_to_read(tmp_path, monkeypatch):
     assert make.count == 1
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "a byte of an array", "another file"])
+@pytest.mark.parametrize("damage", ["empty", "half", "another file"])
 def test_a_damaged_file_is_made_again(tmp_path, damage, caplog):
     make = Maker()
     load(tmp_path, make)
     (path,) = (tmp_path / "folder").iterdir()
     whole = path.read_bytes()
-    byte = whole.index(b"NUMPY") + 60  # Of the first array's header: its shape.
-    path.write_bytes(
-        {
-            "empty": b"",
-            "half": whole[: len(whole) // 2],
-            "a byte of an array": whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :],
-            "another file": b"\x93NUMPY",
-        }[damage]
-    )
+    contents = {"empty": b"", "half": whole[: len(whole) // 2], "another file": b"\x93NUMPY"}
+    path.write_bytes(contents[damage])
     np.testing.assert_array_equal(load(tmp_path, make).lengths, [2, 3])
-    assert make.count == 2 and "is damaged: it is written again" in caplog.text
+    assert make.count == 2 and "it is written again" in caplog.text
     assert path.read_bytes() == whole
-
-
-def test_a_file_that_has_lost_an_array_is_made_again(tmp_path):
-    """A changed byte in the end of the archive's list is enough for it."""
-    make = Maker()
-    load(tmp_path, make)
-    (path,) = (tmp_path / "folder").iterdir()
-    whole = path.read_bytes()
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    for name in arrays:
-        np.savez(path, **{other: arrays[other] for other in arrays if other != name})
-        np.testing.assert_array_equal(load(tmp_path, make).lengths, [2, 3])
-        assert path.read_bytes() == whole
-    assert make.count == 1 + len(arrays)
 
 
 def test_examples_without_any_row_are_an_error(tmp_path):
