@@ -1,0 +1,273 @@
+"""Fills our models from stored weights, strictly both ways: what differs is named or an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from absl import logging
+
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import bundles, labels, layouts
+from albert_tf.conversion.names import ENCODER, HEADS, POOLER, WORD_EMBEDDINGS, tf1_name
+from albert_tf.storage import hub
+
+if TYPE_CHECKING:
+    import keras
+
+    from albert_tf.model.albert import ConfiguredModel
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What loading a checkpoint did, by name.
+
+    Attributes:
+      loaded: Paths of the model's variables that were filled.
+      missing: Paths of the model's variables that the checkpoint lacks; unchanged.
+      unused: Names in the checkpoint that the model has no variable for.
+    """
+
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        text = f"{len(self.loaded)} variables loaded"
+        for label, names in (("missing", self.missing), ("unused", self.unused)):
+            if names:
+                text += f"; {label}: {', '.join(names)}"
+        return text
+
+
+def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns a built model's variables by the release's names."""
+    named: dict[str, keras.Variable] = {}
+    for variable in model.weights:
+        name = tf1_name(variable.path)
+        if name in named:
+            raise ValueError(
+                f"{named[name].path} and {variable.path} would both be stored as {name}: give the "
+                "layers different names"
+            )
+        named[name] = variable
+    return named
+
+
+def load_weights(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    *,
+    expand_group0: bool = False,
+    any_depth: bool = False,
+    replace_heads: bool = False,
+    replace_config: bool = False,
+    classes: Sequence[str] = (),
+) -> LoadReport:
+    """Fills a model from stored weights.
+
+    The layout is detected: a checkpoint of the release or ours, a TF-Hub module or SavedModel, a
+    Hugging Face directory, a KerasHub preset, or a .keras or .weights.h5 file. No stored code is
+    run. Every encoder variable must match. Heads come and go between pre-training and fine-tuning,
+    and Hugging Face's masked-LM and question-answering models have no pooler: what only one side
+    has is reported and logged. Optimizer moments and the step are ignored.
+
+    Args:
+      model: A built model.
+      path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.local.
+      expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
+      any_depth: Whether the model may apply its blocks more or fewer times than the one that was
+        stored: a start for further training, not a model that has been trained.
+      replace_heads: Whether a head of another shape (another task's) is skipped: unused in the
+        checkpoint, missing in the model.
+      replace_config: Whether the model's config replaces an invalid one beside the weights;
+        otherwise that is an error.
+      classes: Names of the classes that the model is for, by id. If the stored classifier's are
+        beside it, its rows are put into this order; one of other classes is an error or, with
+        `replace_heads`, skipped.
+
+    Returns:
+      What was loaded, missing and unused.
+
+    Raises:
+      FileNotFoundError: If there is no such checkpoint.
+      ValueError: If it is damaged, holds NaN or infinite numbers, or does not fit. The message
+        names every variable, and the model is unchanged.
+
+    Source: albert/modeling.py, get_assignment_map_from_checkpoint.
+    Differs: the release loads what happens to match and says nothing about the rest.
+
+    Example:
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> albert_tf.AlbertForPreTraining(config).save("pretrained.keras")
+      >>> classifier = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+      >>> report = albert_tf.load_weights(classifier, "pretrained.keras")
+      >>> len(report.missing)  # The new head.
+      2
+    """
+    path = hub.local(path)
+    layout = layouts.find(path)
+    return _fill(
+        model,
+        path,
+        layout,
+        labels.in_order(path, layout.read_weights(path), classes, leave_others=replace_heads),
+        expand_group0=expand_group0,
+        any_depth=any_depth,
+        replace_heads=replace_heads,
+        replace_config=replace_config,
+    )
+
+
+def load_tensors(model: keras.Model, prefix: str, tensors: Mapping[str, np.ndarray]) -> LoadReport:
+    """Fills a model from `tensors`, which checkpoint.read returned for a prefix."""
+    return _fill(model, prefix, bundles, bundles.weights_of(tensors, prefix))
+
+
+def lacking(model: ConfiguredModel, report: LoadReport) -> list[str]:
+    """Returns the release's names of missing weights that the model's outputs depend on."""
+    names = [tf1_name(path) for path in report.missing]
+    return [name for name in names if model.reads_pooler or not name.startswith(POOLER)]
+
+
+def _fill(
+    model: keras.Model,
+    path: str,
+    layout: ModuleType,
+    values: dict[str, np.ndarray],
+    *,
+    expand_group0: bool = False,
+    any_depth: bool = False,
+    replace_heads: bool = False,
+    replace_config: bool = False,
+) -> LoadReport:
+    """Fills a model from weights that `layout` read; see `load_weights`."""
+    # Each variable's source among the stored weights, by the release's names; None: it has none.
+    named = named_weights(model)
+    sources: dict[str, str | None] = {}
+    for name in named:
+        from_group0 = re.sub(r"/group_\d+/", "/group_0/", name) if expand_group0 else name
+        sources[name] = next((each for each in (name, from_group0) if each in values), None)
+
+    # What has another shape is an error, or another task's head, which is left out whole.
+    if replace_heads:
+        _leave_other_heads(path, named, sources, values)
+    _check_shapes(path, named, sources, values)
+
+    # Only heads may be missing or unused; what shapes don't tell, the configs must agree on.
+    missing = [name for name, source in sources.items() if source is None]
+    unused = sorted(set(values) - set(sources.values()))
+    _check_encoder(path, missing, unused, values)
+    config = _config_of(model)
+    if config is not None:
+        free = {"num_hidden_groups": expand_group0, "num_hidden_layers": any_depth}
+        ignored = [name for name, may_differ in free.items() if may_differ]
+        layouts.check_config(config, layout, path, ignored, replace_config)
+
+    # Nothing was changed so far, and nothing can fail from here on.
+    for name, source in sources.items():
+        if source is not None:
+            named[name].assign(values[source])
+    report = LoadReport(
+        loaded=tuple(named[name].path for name in named if sources[name] is not None),
+        missing=tuple(named[name].path for name in missing),
+        unused=tuple(unused),
+    )
+    logging.info("%s: %s", path, report)
+    return report
+
+
+def _other_shapes(
+    named: dict[str, keras.Variable],
+    sources: dict[str, str | None],
+    values: dict[str, np.ndarray],
+) -> list[str]:
+    return [
+        name
+        for name, source in sources.items()
+        if source and tuple(values[source].shape) != tuple(named[name].shape)
+    ]
+
+
+def _leave_other_heads(
+    path: str,
+    named: dict[str, keras.Variable],
+    sources: dict[str, str | None],
+    values: dict[str, np.ndarray],
+) -> None:
+    """Clears the sources of heads of which a variable has another shape."""
+
+    def head(name: str) -> str:
+        return next((head for head in HEADS if name.startswith(head)), name)
+
+    wrong = {head(name) for name in _other_shapes(named, sources, values)}
+    others = [
+        name
+        for name, source in sources.items()
+        if source and head(name) in wrong and not name.startswith(ENCODER)
+    ]
+    if others:
+        found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
+        logging.warning("%s has the head of another task (%s), which is not loaded", path, found)
+    sources.update(dict.fromkeys(others))
+
+
+def _check_shapes(
+    path: str,
+    named: dict[str, keras.Variable],
+    sources: dict[str, str | None],
+    values: dict[str, np.ndarray],
+) -> None:
+    wrong = {
+        name: f"{name} {list(values[sources[name]].shape)} in the checkpoint, "
+        f"{list(named[name].shape)} in the model"
+        for name in _other_shapes(named, sources, values)
+    }
+    if wrong:
+        remedy = "use the albert_config.json that belongs to it"
+        if WORD_EMBEDDINGS in wrong:
+            remedy += f", whose embedding_size is {values[WORD_EMBEDDINGS].shape[-1]}"
+        if not any(name.startswith(ENCODER) for name in wrong):
+            remedy = "leave its head out with `replace_heads=True`"
+        raise ValueError(
+            f"checkpoint {path} has other shapes than the model ({'; '.join(wrong.values())}): "
+            f"{remedy}"
+        )
+
+
+def _check_encoder(
+    path: str, missing: list[str], unused: list[str], values: dict[str, np.ndarray]
+) -> None:
+    # A layout without pooler is no error: masked-LM and question-answering models have none.
+    has_pooler = any(name.startswith(POOLER) for name in values)
+    differences = []
+    for label, names in (("lacks", missing), ("has, unlike the model,", unused)):
+        names = [name for name in names if name.startswith(ENCODER)]
+        names = [name for name in names if has_pooler or not name.startswith(POOLER)]
+        if names:
+            differences.append(f"it {label} {', '.join(names)}")
+    if len(unused) == len(values):
+        differences.append("it shares no variable with the model")
+    if differences:
+        raise ValueError(
+            f"checkpoint {path} does not fit the model: {'; '.join(differences)}; use the "
+            "albert_config.json that belongs to it"
+        )
+
+
+def _config_of(model: keras.Model) -> AlbertConfig | None:
+    """Returns the config of one of our models, or of one nested in the model; None without one."""
+    import keras  # Not at the top: a command's --help needs no framework.
+
+    from albert_tf.model.albert import ConfiguredModel
+
+    if isinstance(model, ConfiguredModel):
+        return model.config
+    found = [_config_of(layer) for layer in model.layers if isinstance(layer, keras.Model)]
+    return next((config for config in found if config), None)
