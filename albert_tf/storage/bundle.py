@@ -1,4 +1,11 @@
-"""Reads TensorFlow's bundles without TensorFlow: their untrusted index, their tensors."""
+"""Reads TensorFlow's bundles without TensorFlow, whose own reader aborts at a crafted index.
+
+A bundle is <prefix>.index, a sorted table of names and BundleEntryProtos in blocks, and tensors'
+bytes in <prefix>.data-?????-of-?????. Of the index nothing is believed: a size that it declares is
+compared with what the files hold before memory is asked for.
+
+Source: tensorflow/core/util/tensor_bundle, tensorflow/core/lib/io/format.cc.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from albert_tf.storage import files, protobuf
@@ -17,7 +25,8 @@ _FOOTER_BYTES = 48
 # The trailer of each block: its compression and a checksum.
 _TRAILER_BYTES = 5
 _MOST_RANKS = 254
-_Value = TypeVar("_Value", int, bytes)
+# Fields of a BundleEntryProto.
+_DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CHECKSUM, _SLICES = range(1, 8)
 STRING = 7
 # TensorFlow's type numbers -> NumPy's names, for the types that are read. Others, such as handles,
 # hold no numbers.
@@ -38,6 +47,7 @@ DTYPES = {
     22: "uint32",
     23: "uint64",
 }
+_Value = TypeVar("_Value", int, bytes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +61,7 @@ class Entry:
       shard: Path of the data file.
       offset: Where in that file the tensor's bytes begin.
       size: Number of bytes.
-      checksum: Checksum of the bytes, as computed by wire.masked_checksum.
+      checksum: Their checksum; see protobuf.masked_checksum.
     """
 
     key: bytes
@@ -68,161 +78,11 @@ class Entry:
         return self.key.decode(errors="backslashreplace")
 
 
-def width(dtype: int) -> int:
-    """Returns the size of an element of a type in bytes; for strings, the minimum."""
-    if dtype == STRING:
-        return 1
-    # NumPy itself has no bfloat16.
-    return 2 if DTYPES[dtype] == "bfloat16" else np.dtype(DTYPES[dtype]).itemsize
-
-
-def read_index(prefix: str) -> list[Entry]:
-    """Reads a bundle's index, and checks that it declares only what its data files hold.
-
-    Args:
-      prefix: The bundle's prefix.
-    """
-    try:
-        entries = _entries(files.read_bytes(f"{prefix}.index", files.SMALL_BYTES))
-        num_shards = _num_shards(next(entries, (b"", b""))[1])
-        found, held = [], {}
-        for key, value in entries:
-            entry = _entry(key, value, prefix, num_shards)
-            if entry.shard not in held:
-                files.check_regular(entry.shard)
-                held[entry.shard] = files.size(entry.shard)
-            if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
-                raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
-            needed = _least_bytes(key, entry)
-            if needed > entry.size:
-                raise ValueError(
-                    f"{key!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
-                )
-            if entry.dtype == STRING and entry.size > files.SMALL_BYTES:
-                raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
-            found.append(entry)
-    except IndexError as error:
-        raise ValueError(f"its index can't be parsed: {error}") from None
-    total = sum(entry.size for entry in found)
-    if total > sum(held.values()):
-        raise ValueError(
-            f"its index declares {total:,} bytes, but its data files contain {sum(held.values()):,}"
-        )
-    return found
-
-
-def _num_shards(header: bytes) -> int:
-    """Returns the number of data files from a BundleHeaderProto."""
-    values = dict(protobuf.fields(header))
-    if values.get(2, 0):
-        raise ValueError("it is big-endian, which is not supported")
-    return protobuf.signed(_checked(values.get(1, 0), int))
-
-
-def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
-    """Parses a BundleEntryProto."""
-    values = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
-    dims: list[int] = []
-    for number, value in protobuf.fields(message):
-        if number == 7:
-            raise ValueError(f"{key!r} is stored in slices, which is not supported")
-        if number == 2:
-            dims += _dims(key, value)
-        elif number in values:
-            values[number] = protobuf.signed(_checked(value, int))
-    shard = f"{prefix}.data-{values[3]:05d}-of-{num_shards:05d}"
-    checksum = (values[6] & 0xFFFFFFFF).to_bytes(4, "little")
-    return Entry(key, values[1], tuple(dims), shard, values[4], values[5], checksum)
-
-
-def _dims(key: bytes, shape: int | bytes) -> list[int]:
-    """Parses a TensorShapeProto."""
-    dims = []
-    for number, value in protobuf.fields(_checked(shape, bytes)):
-        if number == 2:
-            size = dict(protobuf.fields(_checked(value, bytes))).get(1, 0)
-            dims.append(protobuf.signed(_checked(size, int)))
-        elif number == 3 and value:
-            raise ValueError(f"{key!r} has an impossible shape")
-    return dims
-
-
-def _checked(value: int | bytes, kind: type[_Value]) -> _Value:
-    if not isinstance(value, kind):
-        raise ValueError("its index can't be parsed: a field has the wrong type")
-    return value
-
-
-def _least_bytes(key: bytes, entry: Entry) -> int:
-    """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
-    if entry.dtype != STRING and entry.dtype not in DTYPES:
-        raise ValueError(f"{key!r} has an unsupported type ({entry.dtype})")
-    if (
-        len(entry.shape) > _MOST_RANKS
-        or min(entry.shape, default=0) < 0
-        # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
-        or math.prod(size or 1 for size in entry.shape) >= 2**63
-    ):
-        raise ValueError(f"{key!r} has an impossible shape")
-    return math.prod(entry.shape) * width(entry.dtype)
-
-
-def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields keys and values; the blocks must follow one another without overlap."""
-    footer = content[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
-        raise ValueError("its index is truncated, or not an index")
-    _, _, position = _handle(footer, 0)  # The metaindex: not read, as in TensorFlow.
-    offset, size, _ = _handle(footer, position)
-    end = names = 0
-    for _, value in _block(content, offset, size):
-        offset, size, _ = _handle(value, 0)
-        if offset < end:
-            raise ValueError("blocks of its index overlap")
-        end = offset + size
-        for key, entry in _block(content, offset, size):
-            names += len(key)
-            if names > files.SMALL_BYTES:
-                raise ValueError("the names in its index are too long")
-            yield key, entry
-
-
-def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    block = content[offset : offset + size]
-    trailer = content[offset + size : offset + size + _TRAILER_BYTES]
-    if len(block) != size or size < 4 or trailer[:1] != b"\0":
-        raise ValueError("a block of its index is truncated, or compressed")
-    if trailer[1:] != protobuf.masked_checksum(block + trailer[:1]):
-        raise ValueError("a block of its index does not match its checksum")
-    end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
-    key, position = b"", 0
-    while position < end:
-        shared, position = protobuf.varint(block, position)
-        added, position = protobuf.varint(block, position)
-        length, position = protobuf.varint(block, position)
-        start, position = position, position + added + length
-        if shared > len(key) or position > end:
-            raise ValueError("an entry of its index is damaged")
-        key = key[:shared] + block[start : start + added]
-        yield key, block[start + added : position]
-
-
-def _handle(content: bytes, position: int) -> tuple[int, int, int]:
-    """Returns a block's offset and size, and the position after them."""
-    offset, position = protobuf.varint(content, position)
-    size, position = protobuf.varint(content, position)
-    return offset, size, position
+# --- tensors -----------------------------------------------------------------------------------
 
 
 def read(prefix: str) -> dict[str, Any]:
-    """Reads all tensors of a bundle.
-
-    Args:
-      prefix: The bundle's prefix.
-
-    Returns:
-      Arrays by name; for strings, arrays of bytes, or bytes if scalar.
-    """
+    """Returns all tensors of a bundle by name; strings are arrays of bytes, or bytes if scalar."""
     by_shard: dict[str, list[Entry]] = {}
     for entry in read_index(prefix):
         by_shard.setdefault(entry.shard, []).append(entry)
@@ -240,25 +100,13 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
         raise ValueError(f"{entry.shard} was truncated while it was being read")
     if entry.dtype == STRING:
         return _strings(content, entry)
-    if math.prod(entry.shape) * width(entry.dtype) != entry.size:
+
+    if _least_bytes(entry) != entry.size:
         raise ValueError(f"{entry.key!r} has {entry.size:,} bytes, more than its shape needs")
     _check(content, entry)
     # A copy: an array over bytes is read-only.
-    return np.frombuffer(content, _dtype(entry.dtype)).reshape(entry.shape).copy()
-
-
-def _dtype(number: int) -> np.dtype:
-    name = DTYPES[number]
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name).newbyteorder("<")
-
-
-def _check(summed: bytes, entry: Entry) -> None:
-    if protobuf.masked_checksum(summed) != entry.checksum:
-        raise ValueError(f"{entry.key!r} does not match its checksum in the index")
+    dtype = _dtype(entry.dtype).newbyteorder("<")
+    return np.frombuffer(content, dtype).reshape(entry.shape).copy()
 
 
 def _strings(content: bytes, entry: Entry) -> Any:
@@ -279,3 +127,158 @@ def _strings(content: bytes, entry: Entry) -> Any:
     for i, length in enumerate(lengths):
         array[i], start = content[start : start + length], start + length
     return array.reshape(entry.shape)[()]
+
+
+def _check(summed: bytes, entry: Entry) -> None:
+    if protobuf.masked_checksum(summed) != entry.checksum:
+        raise ValueError(f"{entry.key!r} does not match its checksum in the index")
+
+
+# --- what the index declares -------------------------------------------------------------------
+
+
+def read_index(prefix: str) -> list[Entry]:
+    """Reads a bundle's index, and checks that it declares only what its data files hold."""
+    try:
+        # The first entry is the header, whose name is empty.
+        entries = _entries(files.read_bytes(f"{prefix}.index", files.SMALL_BYTES))
+        num_shards = _num_shards(next(entries, (b"", b""))[1])
+        found, held = [], {}
+        for key, value in entries:
+            entry = _entry(key, value, prefix, num_shards)
+            # The tensor's bytes lie within its data file, and are enough for its shape.
+            if entry.shard not in held:
+                files.check_regular(entry.shard)
+                held[entry.shard] = files.size(entry.shard)
+            if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
+                raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
+            needed = _least_bytes(entry)
+            if needed > entry.size:
+                raise ValueError(
+                    f"{key!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
+                )
+            if entry.dtype == STRING and entry.size > files.SMALL_BYTES:
+                raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
+            found.append(entry)
+    except IndexError as error:
+        raise ValueError(f"its index can't be parsed: {error}") from None
+    # Nor may many entries share the same bytes, each of which would be read.
+    total = sum(entry.size for entry in found)
+    if total > sum(held.values()):
+        raise ValueError(
+            f"its index declares {total:,} bytes, but its data files contain {sum(held.values()):,}"
+        )
+    return found
+
+
+def _num_shards(header: bytes) -> int:
+    """Parses a BundleHeaderProto."""
+    values = dict(protobuf.fields(header))
+    if values.get(2, 0):
+        raise ValueError("it is big-endian, which is not supported")
+    return protobuf.signed(_checked(values.get(1, 0), int))
+
+
+def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
+    """Parses a BundleEntryProto."""
+    values = dict.fromkeys((_DTYPE, _SHARD, _OFFSET, _SIZE, _CHECKSUM), 0)
+    dims: list[int] = []
+    for number, value in protobuf.fields(message):
+        if number == _SLICES:
+            raise ValueError(f"{key!r} is stored in slices, which is not supported")
+        if number == _SHAPE:
+            dims += _dims(key, value)
+        elif number in values:
+            values[number] = protobuf.signed(_checked(value, int))
+    shard = f"{prefix}.data-{values[_SHARD]:05d}-of-{num_shards:05d}"
+    checksum = (values[_CHECKSUM] & 0xFFFFFFFF).to_bytes(4, "little")
+    return Entry(key, values[_DTYPE], tuple(dims), shard, values[_OFFSET], values[_SIZE], checksum)
+
+
+def _dims(key: bytes, shape: int | bytes) -> list[int]:
+    """Parses a TensorShapeProto."""
+    dims = []
+    for number, value in protobuf.fields(_checked(shape, bytes)):
+        if number == 2:
+            size = dict(protobuf.fields(_checked(value, bytes))).get(1, 0)
+            dims.append(protobuf.signed(_checked(size, int)))
+        elif number == 3 and value:
+            raise ValueError(f"{key!r} has an impossible shape")
+    return dims
+
+
+def _checked(value: int | bytes, kind: type[_Value]) -> _Value:
+    if not isinstance(value, kind):
+        raise ValueError("its index can't be parsed: a field has the wrong type")
+    return value
+
+
+def _least_bytes(entry: Entry) -> int:
+    """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
+    if entry.dtype != STRING and entry.dtype not in DTYPES:
+        raise ValueError(f"{entry.key!r} has an unsupported type ({entry.dtype})")
+    if (
+        len(entry.shape) > _MOST_RANKS
+        or min(entry.shape, default=0) < 0
+        # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
+        or math.prod(size or 1 for size in entry.shape) >= 2**63
+    ):
+        raise ValueError(f"{entry.key!r} has an impossible shape")
+    width = 1 if entry.dtype == STRING else _dtype(entry.dtype).itemsize
+    return math.prod(entry.shape) * width
+
+
+def _dtype(number: int) -> np.dtype:
+    name = DTYPES[number]  # NumPy itself has no bfloat16.
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+# --- the table in which it is stored -----------------------------------------------------------
+
+
+def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yields keys and values; the blocks must follow one another without overlap."""
+    footer = content[-_FOOTER_BYTES:]
+    if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
+        raise ValueError("its index is truncated, or not an index")
+    _, _, position = _handle(footer, 0)  # The metaindex: not read, as in TensorFlow.
+    offset, size, _ = _handle(footer, position)
+    end = names = 0
+    for _, value in _block(content, offset, size):  # The blocks' own index.
+        offset, size, _ = _handle(value, 0)
+        if offset < end:
+            raise ValueError("blocks of its index overlap")
+        end = offset + size
+        for key, entry in _block(content, offset, size):
+            names += len(key)
+            if names > files.SMALL_BYTES:
+                raise ValueError("the names in its index are too long")
+            yield key, entry
+
+
+def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    block = content[offset : offset + size]
+    trailer = content[offset + size : offset + size + _TRAILER_BYTES]
+    if len(block) != size or size < 4 or trailer[:1] != b"\0":
+        raise ValueError("a block of its index is truncated, or compressed")
+    if trailer[1:] != protobuf.masked_checksum(block + trailer[:1]):
+        raise ValueError("a block of its index does not match its checksum")
+    end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
+    # A key is stored as what it adds to the beginning of the key before it.
+    key, position = b"", 0
+    while position < end:
+        shared, position = protobuf.varint(block, position)
+        added, position = protobuf.varint(block, position)
+        length, position = protobuf.varint(block, position)
+        start, position = position, position + added + length
+        if shared > len(key) or position > end:
+            raise ValueError("an entry of its index is damaged")
+        key = key[:shared] + block[start : start + added]
+        yield key, block[start + added : position]
+
+
+def _handle(content: bytes, position: int) -> tuple[int, int, int]:
+    """Returns a block's offset and size, and the position after them."""
+    offset, position = protobuf.varint(content, position)
+    size, position = protobuf.varint(content, position)
+    return offset, size, position

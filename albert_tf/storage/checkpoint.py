@@ -1,4 +1,9 @@
-"""A run's checkpoints: which are complete, saving, reading, and the best one."""
+"""A run's checkpoints: the list of complete ones, finding, reading, saving, and the best one.
+
+A checkpoint is a bundle: files that share a prefix. A run's directory holds model.ckpt-<step>, the
+copy model.ckpt-best, and `checkpoint`, the list that says which are complete. Each file is replaced
+in one rename, the list last: a process may be killed at any point.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,9 @@ from absl import logging
 
 from albert_tf.storage import bundle, files
 
+BASENAME = "model.ckpt"
+BEST = "best"
+_DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 _FILE = "checkpoint"
 CLAIM = "model.ckpt-none"
 # A line of the list as written by TensorFlow; the group is a path.
@@ -21,6 +29,10 @@ _LIST_LINE = re.compile(
     r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
     r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
 )
+_Read = TypeVar("_Read")
+
+
+# --- the list of a directory -------------------------------------------------------------------
 
 
 def read_list(directory: str) -> list[str]:
@@ -28,11 +40,9 @@ def read_list(directory: str) -> list[str]:
     path = os.path.join(directory, _FILE)
     if not files.exists(path):
         return []
-    if files.size(path) > files.SMALL_BYTES:
-        raise ValueError(f"{path} is too large to be a list of checkpoints: remove it")
     files.check_regular(path)
     try:
-        paths = _paths_listed(files.read_bytes(path).decode())
+        paths = _paths_listed(files.read_bytes(path, files.SMALL_BYTES).decode())
     except files.errors(ValueError):
         raise ValueError(
             f"{path} can't be read as a list of checkpoints: copy it again or make it readable; "
@@ -74,10 +84,7 @@ def claim(directory: str) -> None:
     write_list(directory, [CLAIM])
 
 
-BASENAME = "model.ckpt"
-BEST = "best"
-_DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
-_Read = TypeVar("_Read")
+# --- finding -----------------------------------------------------------------------------------
 
 
 def resolve(path: str) -> str:
@@ -167,45 +174,17 @@ def lost(directory: str) -> list[str]:
     return [] if listed(directory) else names
 
 
-def remove_unfinished(directory: str) -> None:
-    """Removes what a process killed while saving left behind; no other process may be saving."""
-    import tensorflow as tf
-
-    saved = listed(directory)
-    later = [
-        prefix
-        for prefix in (unlisted(directory) if saved else ())
-        if re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
-        and step_of(prefix) > step_of(saved[-1])
-    ]
-    if later:  # They may be whole: a kill left them unlisted, or a user set the list back.
-        logging.warning(
-            "%s: removing %s, which the file `checkpoint` does not list: the run goes on from %s",
-            directory,
-            ", ".join(map(os.path.basename, later)),
-            os.path.basename(saved[-1]),
-        )
-    for prefix in later:
-        _delete(prefix)
-    for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
-        tf.io.gfile.remove(path)
-
-
-def tensor_names(path: str) -> list[str]:
-    """Returns the names of a checkpoint's tensors; see `read`."""
-    return _read(path, lambda prefix: [entry.name for entry in bundle.read_index(prefix)])
+# --- reading -----------------------------------------------------------------------------------
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads all tensors of a checkpoint.
-
-    Args:
-      path: See `resolve`.
-
-    Returns:
-      Arrays by name.
-    """
+    """Returns all tensors of a checkpoint by name; `path` is what `resolve` takes."""
     return _read(path, bundle.read)
+
+
+def tensor_names(path: str) -> list[str]:
+    """Returns the names of a checkpoint's tensors, without reading them."""
+    return _read(path, lambda prefix: [entry.name for entry in bundle.read_index(prefix)])
 
 
 def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
@@ -224,8 +203,11 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
         ) from None
 
 
+# --- writing and deleting ----------------------------------------------------------------------
+
+
 def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:
-    """Writes a checkpoint and deletes the oldest beyond `keep_max`.
+    """Writes a checkpoint, lists it, and deletes the oldest beyond `keep_max`.
 
     Args:
       directory: An existing directory.
@@ -238,6 +220,7 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
     """
     prefix = os.path.join(directory, f"{BASENAME}-{step}")
     write(prefix, tensors)
+    # It is complete before it is listed; what is dropped is no longer listed when it is deleted.
     kept = [path for path in listed(directory) if path != prefix] + [prefix]
     dropped = kept[:-keep_max] if keep_max else []
     kept = kept[len(dropped) :]
@@ -248,13 +231,9 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
 
 
 def write(prefix: str, tensors: Mapping[str, Any]) -> None:
-    """Writes a checkpoint without listing it.
+    """Writes a checkpoint of arrays, tensors or variables by name, without listing it.
 
     Its .meta is empty: there is no graph, but the release's evaluation copies and deletes one.
-
-    Args:
-      prefix: The checkpoint's prefix, in an existing directory.
-      tensors: Arrays, tensors or variables by name.
     """
     import tensorflow as tf
 
@@ -284,9 +263,7 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     import tensorflow as tf
 
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
-    # One that the release or an earlier version wrote may have no .meta.
-    endings = [_META] if files.exists(prefix + _META) else []
-    endings += [_DATA, _INDEX]
+    endings = (_META, _DATA, _INDEX)
     copies = [f"{target}{ending}.tmp" for ending in endings]
     try:
         for ending, copy in zip(endings, copies, strict=True):
@@ -300,6 +277,30 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     for ending, copy in zip(endings, copies, strict=True):
         tf.io.gfile.rename(copy, target + ending, overwrite=True)
     return {prefix + ending: target + ending for ending in endings}
+
+
+def remove_unfinished(directory: str) -> None:
+    """Removes what a process killed while saving left behind; no other process may be saving."""
+    import tensorflow as tf
+
+    saved = listed(directory)
+    later = [
+        prefix
+        for prefix in (unlisted(directory) if saved else ())
+        if re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
+        and step_of(prefix) > step_of(saved[-1])
+    ]
+    if later:  # They may be whole: a kill left them unlisted, or a user set the list back.
+        logging.warning(
+            "%s: removing %s, which the file `checkpoint` does not list: the run goes on from %s",
+            directory,
+            ", ".join(map(os.path.basename, later)),
+            os.path.basename(saved[-1]),
+        )
+    for prefix in later:
+        _delete(prefix)
+    for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
+        tf.io.gfile.remove(path)
 
 
 def _delete(prefix: str) -> None:

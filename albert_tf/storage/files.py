@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, BinaryIO
 
+# --- what lies at a path -----------------------------------------------------------------------
+
+
 # Configs, vocabularies and indexes are far smaller; nothing larger is read into memory.
 SMALL_BYTES = 64 << 20
 
@@ -22,6 +25,48 @@ SMALL_BYTES = 64 << 20
 def is_remote(path: str | os.PathLike[str]) -> bool:
     """Returns whether a path has a scheme, such as gs://bucket/name."""
     return "://" in os.fspath(path)
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a file or directory."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a file."""
+    if is_remote(path):
+        return _gfile().exists(path) and not _gfile().isdir(path)
+    return os.path.isfile(path)
+
+
+def is_dir(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is such a directory."""
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def size(path: str | os.PathLike[str]) -> int:
+    """Returns the size of a file in bytes."""
+    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
+
+
+def directory_of(path: str) -> str:
+    """Returns a path that is a directory, or the directory in which it lies."""
+    return path if is_dir(path) else os.path.dirname(path)
+
+
+def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Returns the errors of unreadable files, with or without a scheme, and the given others."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
+
+
+def _gfile() -> ModuleType:
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+# --- checks of a user's paths ------------------------------------------------------------------
 
 
 def check_not_url(path: str) -> None:
@@ -43,46 +88,8 @@ def check_expanded(path: str) -> None:
         )
 
 
-def is_file(path: str | os.PathLike[str]) -> bool:
-    """Returns whether there is such a file."""
-    if is_remote(path):
-        return _gfile().exists(path) and not _gfile().isdir(path)
-    return os.path.isfile(path)
-
-
-def exists(path: str | os.PathLike[str]) -> bool:
-    """Returns whether there is such a file or directory."""
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
-
-
-def size(path: str | os.PathLike[str]) -> int:
-    """Returns the size of a file in bytes."""
-    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
-
-
-def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Returns the errors of unreadable files, with or without a scheme, and the given others."""
-    tensorflow = sys.modules.get("tensorflow")
-    return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
-
-
-def is_dir(path: str | os.PathLike[str]) -> bool:
-    """Returns whether there is such a directory."""
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
-
-
-def directory_of(path: str) -> str:
-    """Returns a path that is a directory, or the directory in which it lies."""
-    return path if is_dir(path) else os.path.dirname(path)
-
-
 def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
-    """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end.
-
-    Args:
-      path: The file.
-      name: What messages call it; by default the path.
-    """
+    """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end."""
     if is_remote(path) or not os.path.exists(path):
         return
     mode = os.stat(path).st_mode
@@ -92,12 +99,7 @@ def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
 
 
 def check_file(path: str | os.PathLike[str], name: str = "") -> None:
-    """Checks that there is such a file.
-
-    Args:
-      path: The file.
-      name: See `check_regular`.
-    """
+    """Checks that there is such a file, which messages call `name`."""
     name = name or os.fspath(path)
     if is_dir(path):
         raise IsADirectoryError(f"{name} is a directory: name the file in it")
@@ -106,65 +108,7 @@ def check_file(path: str | os.PathLike[str], name: str = "") -> None:
         raise FileNotFoundError(f"{name} does not exist")
 
 
-def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a file for reading bytes."""
-    check_regular(path)
-    return io.BufferedReader(_RemoteFile(path)) if is_remote(path) else open(path, "rb")
-
-
-def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """Returns the content of a file.
-
-    Args:
-      path: The file.
-      most: Maximum size in bytes; None for any.
-    """
-    with open_bytes(path) as file:
-        content = file.read() if most is None else file.read(most + 1)
-    if most is not None and len(content) > most:
-        raise ValueError(
-            f"{os.fspath(path)} has more than {most:,} bytes, too many for such a file: check "
-            "that it is the right one"
-        )
-    return content
-
-
-def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
-    """Writes a file in one rename: a reader sees either the old or the new content, complete.
-
-    If it can't be written, for example on a full disk, nothing is left behind.
-
-    Args:
-      path: The file.
-      content: The new content; text is written in UTF-8.
-      several_writers: Whether other processes may write the same file at the same time. If not,
-        what a killed process leaves behind is overwritten by the next.
-    """
-    gfile = _gfile()
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
-    try:
-        with gfile.GFile(temporary, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        gfile.rename(temporary, path, overwrite=True)
-    except BaseException:
-        if gfile.exists(temporary):
-            gfile.remove(temporary)
-        raise
-
-
-def flush(*paths: str) -> None:
-    """Waits until local files have reached the disk; those of a bucket are there once written."""
-    for path in paths:
-        if not is_remote(path):
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-
-
-def try_to_write(path: str) -> None:
-    """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
-    with _gfile().GFile(path, "w") as file:
-        file.write("")
-    _gfile().remove(path)
+# --- finding -----------------------------------------------------------------------------------
 
 
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
@@ -203,6 +147,27 @@ def list_files(patterns: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+# --- reading -----------------------------------------------------------------------------------
+
+
+def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file for reading bytes."""
+    check_regular(path)
+    return io.BufferedReader(_RemoteFile(path)) if is_remote(path) else open(path, "rb")
+
+
+def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Returns the content of a file of at most `most` bytes, if that is given."""
+    with open_bytes(path) as file:
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:
+        raise ValueError(
+            f"{os.fspath(path)} has more than {most:,} bytes, too many for such a file: check "
+            "that it is the right one"
+        )
+    return content
+
+
 class _RemoteFile(io.RawIOBase):
     """A tf.io.gfile file, open for reading, with the interface of Python's io."""
 
@@ -235,16 +200,54 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
-def _gfile() -> ModuleType:
-    import tensorflow as tf
+# --- writing one file --------------------------------------------------------------------------
 
-    return tf.io.gfile
+
+def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
+    """Writes a file in one rename: a reader sees either the old or the new content, complete.
+
+    If it can't be written, for example on a full disk, nothing is left behind.
+
+    Args:
+      path: The file.
+      content: The new content; text is written in UTF-8.
+      several_writers: Whether other processes may write the same file at the same time. If not,
+        what a killed process leaves behind is overwritten by the next.
+    """
+    gfile = _gfile()
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
+    try:
+        with gfile.GFile(temporary, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if gfile.exists(temporary):
+            gfile.remove(temporary)
+        raise
 
 
 def write_text(path: str, text: str) -> None:
     """Writes a new text file, in UTF-8."""
     with open(path, "x", encoding="utf-8") as file:
         file.write(text)
+
+
+def flush(*paths: str) -> None:
+    """Waits until local files have reached the disk; those of a bucket are there once written."""
+    for path in paths:
+        if not is_remote(path):
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
+def try_to_write(path: str) -> None:
+    """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
+    with _gfile().GFile(path, "w") as file:
+        file.write("")
+    _gfile().remove(path)
+
+
+# --- writing a whole directory -----------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -271,6 +274,7 @@ def whole_directory(path: str) -> Iterator[str]:
     temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
     try:
         yield temporary
+        # mkdtemp lets only the owner in; a new directory has what the umask leaves.
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o777 & ~umask)
@@ -306,6 +310,7 @@ def check_free(path: str) -> None:
         return
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise _exists(path)
+    # A rename onto these fails, which would lose the work done before it.
     path = os.path.abspath(path)
     if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
         raise ValueError(

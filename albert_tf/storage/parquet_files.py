@@ -71,7 +71,8 @@ class ParquetFile:
         """Yields row numbers from 1, and cells by column, in JSON's types.
 
         Args:
-          columns: Columns to read; others cost nothing.
+          columns: Columns of texts, numbers, true or false, or lists and structs of them. Others
+            are not read.
           errors: "strict" requires UTF-8, "ignore" drops bytes of text that are not.
         """
         self.check(columns)
@@ -107,12 +108,9 @@ class ParquetFile:
             return self._is_json(kind.value_type)
         if types.is_list(kind) or types.is_large_list(kind) or types.is_struct(kind):
             return all(self._is_json(kind.field(i).type) for i in range(kind.num_fields))
-        plain = (types.is_integer, types.is_floating, types.is_boolean, types.is_null)
-        return self._is_text(kind) or any(holds(kind) for holds in plain)
-
-    def _is_text(self, kind: Any) -> bool:
-        types = self._pyarrow.types
-        return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        texts = (types.is_string, types.is_large_string, types.is_string_view)
+        others = (types.is_integer, types.is_floating, types.is_boolean, types.is_null)
+        return any(holds(kind) for holds in (*texts, *others))
 
     def _batch_rows(self) -> int:
         metadata = self._file.metadata
@@ -124,18 +122,14 @@ class ParquetFile:
         """Returns a batch's cells of a column; `before` rows came before."""
         if self._pyarrow.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        is_text = self._is_text(column.type)
-        if is_text:
-            # pyarrow checks no text; as bytes it is decoded, and a bad one named, here.
-            column = column.cast(self._pyarrow.large_binary())
         cells = []
         for number, cell in enumerate(column, start=before + 1):
             try:
-                value = cell.as_py()
-                is_bytes = is_text and value is not None
-                cells.append(value.decode("utf-8", errors) if is_bytes else value)
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{self.path}:{number}: not UTF-8 text") from error
+                cells.append(cell.as_py())
+            except UnicodeDecodeError as error:  # pyarrow checks no text before.
+                if errors == "strict":
+                    raise ValueError(f"{self.path}:{number}: not UTF-8 text") from error
+                cells.append(cell.as_buffer().to_pybytes().decode("utf-8", errors))
         return cells
 
     def _failed(self, error: Exception, number: int = 0) -> Exception:

@@ -264,16 +264,6 @@ def test_best_is_a_copy(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_checkpoint_without_a_meta_is_copied(tmp_path):
-    """As earlier versions wrote them."""
-    prefix = save(tmp_path, 3)
-    os.remove(prefix + META)
-    checkpoint.copy_to_best(prefix)
-    check(str(tmp_path / "model.ckpt-best"), values(3))
-    save(tmp_path, 5, keep_max=1)
-    assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-5"]
-
-
 @pytest.mark.parametrize("call", range(1, 8))
 def test_a_kill_while_copying_leaves_no_mixture(tmp_path, monkeypatch, call):
     checkpoint.copy_to_best(save(tmp_path, 3))

@@ -194,9 +194,7 @@ def test_a_lost_worker_is_named(message, tf_config, monkeypatch):
     devices = tensorflow_devices.TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
     monkeypatch.setattr(tensorflow_devices.TensorFlowDevices, "num_processes", 2)
     tf_config({"cluster": {"worker": ["a:1", "b:2"]}, "task": PLACE})
-    found = (
-        r"^worker 1 \(b:2\) was lost \(Collective ops is aborted by: .*\): see its log, and"
-    )
+    found = r"^worker 1 \(b:2\) was lost \(Collective ops is aborted by: .*\): see its log, and"
     with pytest.raises(ConnectionError, match=found) as caught, devices:
         raise tf.errors.UnavailableError(None, None, message)
     assert "\n" not in str(caught.value)
