@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,74 +12,6 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.model import layers
 from albert_tf.types import Array
-
-Step = Callable[[Any, Any], Any]
-
-
-def loop(blocks: Sequence[Step], x: Array, times: int) -> list[Array]:
-    """Applies blocks in sequence, and the whole sequence `times` times.
-
-    A block is traced once, whatever `times` is: neither the size of the program nor the time to
-    trace and compile it grows.
-
-    Args:
-      blocks: Each maps `<float>[...]` and the iteration `<int32>[]` to `<float>[...]` of the same
-        shape and dtype.
-      x: `<float>[...]`, the input of the first block.
-      times: Number of iterations.
-
-    Returns:
-      The outputs of all blocks, `times * len(blocks)`, in order.
-    """
-    if times == 1:
-        return unroll(blocks, x, times)
-    run = _run_tensorflow if keras.backend.backend() == "tensorflow" else _run
-    last, by_block = run(blocks, x, times)
-    by_block = [ops.unstack(results, times) for results in by_block]
-    results = [result for turn in zip(*by_block, strict=True) for result in turn]
-    # The same as results[-1], whose gradient would be one of all iterations.
-    return [*results[:-1], last]
-
-
-def unroll(blocks: Sequence[Step], x: Array, times: int) -> list[Array]:
-    """Like `loop`, but unrolled: each block is traced again in each iteration."""
-    results = [x]
-    for number in range(times):
-        results += _in_turn(blocks, results[-1], number)
-    return results[1:]
-
-
-def _run(blocks: Sequence[Step], x: Array, times: int) -> tuple[Array, list[Array]]:
-    def turn(x: Array, number: Array) -> tuple[Array, list[Array]]:
-        results = _in_turn(blocks, x, number)
-        return results[-1], results
-
-    return ops.scan(turn, x, ops.arange(times))
-
-
-def _run_tensorflow(blocks: Sequence[Step], x: Array, times: int) -> tuple[Array, list[Array]]:
-    # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
-    import tensorflow as tf
-
-    def turn(number: Array, x: Array, arrays: list[Any]) -> tuple[Array, Array, list[Any]]:
-        results = [tf.ensure_shape(y, x.shape) for y in _in_turn(blocks, x, number)]
-        written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
-        return number + 1, results[-1], written
-
-    arrays = [tf.TensorArray(x.dtype, times, element_shape=x.shape) for _ in blocks]
-    _, last, arrays = tf.while_loop(
-        lambda number, *_: number < times, turn, (0, x, arrays), maximum_iterations=times
-    )
-    return last, [array.stack() for array in arrays]
-
-
-def _in_turn(blocks: Sequence[Step], x: Array, number: Array) -> list[Array]:
-    results = []
-    for block in blocks:
-        x = block(x, number)
-        results.append(x)
-    return results
-
 
 # Deeper models apply their layers in a loop, whose compile time does not grow with their number. Up
 # to this depth, the paper's largest, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
@@ -170,12 +101,35 @@ class Encoder(layers.AlbertLayer):
           num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, in order, and the last
           of them at `positions`, `<float>[B, P, H]`.
         """
-        apply_block = _BlockCaller(self, layers.masked_scores(input_mask, starts), seed)
+        # Outside a loop XLA would merge a recomputed block with its first computation.
+        in_a_loop = self.recompute or self.config.num_hidden_layers > MOST_UNROLLED_LAYERS
+        repeat = loop if in_a_loop else unroll
+
+        # A weight is read, and cast, once per forward pass, however many layers share it.
+        masked_scores = layers.masked_scores(input_mask, starts)
+        attention_weights = [sublayer.read() for sublayer in self.attention]
+        ffn_weights = [sublayer.read() for sublayer in self.ffn]
+
+        def apply(block: Block, x: Array, number: Array, only_at: Array = None) -> Array:
+            """Attends, then transforms each position; `number` blocks were applied before."""
+            attention, ffn = self.attention[block.attention], self.ffn[block.ffn]
+            own_seed = layers.fold_in(seed, 1 + layers.SITES_PER_BLOCK * number)
+
+            # Seed and positions are no arguments: those must be differentiable if it is recomputed.
+            def sublayers(x: Array, of_attention: Any, of_ffn: Any, masked_scores: Array) -> Array:
+                x = attention(x, of_attention, masked_scores, own_seed, only_at)
+                return ffn(x, of_ffn, own_seed)
+
+            if self.recompute:
+                sublayers = keras.remat(sublayers)
+            weights = attention_weights[block.attention], ffn_weights[block.ffn]
+            return sublayers(x, *weights, masked_scores)
+
+        # The paper's idea: the same layer again and again; only with groups there are several.
         outputs = [self.to_hidden_size(embeddings)]
         for layer, times in self.schedule():
-            outputs += self._apply_layer(apply_block, layer, times, outputs)
-        last_block, its_number = layer[-1], len(outputs) - 2
-        at_positions = apply_block(last_block, its_number, outputs[-2], positions)
+            outputs += repeat(apply, layer, outputs[-1], len(outputs) - 1, times)
+        at_positions = apply(layer[-1], outputs[-2], len(outputs) - 2, only_at=positions)
         return outputs[1:], at_positions
 
     def schedule(self) -> list[tuple[list[Block], int]]:
@@ -202,52 +156,75 @@ class Encoder(layers.AlbertLayer):
         kernel = ops.cast(self.mapping_kernel, x.dtype)
         return ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
 
-    def _apply_layer(
-        self, apply_block: _BlockCaller, layer: list[Block], times: int, outputs: list[Array]
-    ) -> list[Array]:
-        """Returns the outputs of the layer's blocks for each time it is applied."""
 
-        def step(x: Array, turn: Array, block: Block, first: int) -> Array:
-            return apply_block(block, first + len(layer) * turn, x)
+def unroll(
+    apply: Callable[[Any, Array, Array], Array],
+    blocks: Sequence[Any],
+    x: Array,
+    first: Array,
+    times: int,
+) -> list[Array]:
+    """Applies blocks in sequence, and the whole sequence `times` times.
 
-        steps = [
-            functools.partial(step, block=block, first=len(outputs) - 1 + i)
-            for i, block in enumerate(layer)
-        ]
-        # Outside a loop XLA would merge a recomputed block with its first computation.
-        in_a_loop = self.recompute or self.config.num_hidden_layers > MOST_UNROLLED_LAYERS
-        return (loop if in_a_loop else unroll)(steps, outputs[-1], times)
+    Args:
+      apply: Maps a block, `<float>[...]` and the block's number to `<float>[...]` of the same shape
+        and dtype.
+      blocks: What `apply` takes.
+      x: `<float>[...]`, the input of the first block.
+      first: Number of the first block, an int or `<int32>[]`.
+      times: Number of repetitions.
 
-
-class _BlockCaller:
-    """Applies an encoder's blocks in one forward pass.
-
-    Each weight is read once, however many layers share it.
+    Returns:
+      The outputs of all blocks, `times * len(blocks)`, in order.
     """
+    results = [x]
+    for i, block in enumerate([*blocks] * times):
+        results.append(apply(block, results[-1], first + i))
+    return results[1:]
 
-    def __init__(self, encoder: Encoder, masked_scores: Array, seed: Array) -> None:
-        self._attention = [(sublayer, sublayer.read()) for sublayer in encoder.attention]
-        self._ffn = [(sublayer, sublayer.read()) for sublayer in encoder.ffn]
-        self._recompute = encoder.recompute
-        self._masked_scores = masked_scores
-        self._seed = seed
 
-    def __call__(self, block: Block, number: Array, x: Array, positions: Array = None) -> Array:
-        """Applies a block to x; `number` is its place in the order of application."""
-        attention, attention_weights = self._attention[block.attention]
-        ffn, ffn_weights = self._ffn[block.ffn]
-        seed = layers.fold_in(self._seed, 1 + layers.SITES_PER_BLOCK * number)
+def loop(
+    apply: Callable[[Any, Array, Array], Array],
+    blocks: Sequence[Any],
+    x: Array,
+    first: int,
+    times: int,
+) -> list[Array]:
+    """Like `unroll`, but as a loop of the compiled program.
 
-        # Seed and positions are captured: recomputation takes only differentiable tensors as
-        # arguments.
-        def apply(
-            x: Array,
-            attention_weights: layers.SublayerWeights,
-            ffn_weights: layers.SublayerWeights,
-            masked_scores: Array,
-        ) -> Array:
-            x = attention(x, attention_weights, masked_scores, seed, positions)
-            return ffn(x, ffn_weights, seed)
+    A block is traced once, whatever `times` is: neither the size of the program nor the time to
+    trace and compile it grows.
+    """
+    if times == 1:
+        return unroll(apply, blocks, x, first, times)
 
-        apply = keras.remat(apply) if self._recompute else apply
-        return apply(x, attention_weights, ffn_weights, self._masked_scores)
+    def turn(x: Array, number: Array) -> tuple[Array, list[Array]]:
+        results = unroll(apply, blocks, x, first + len(blocks) * number, 1)
+        return results[-1], results
+
+    if keras.backend.backend() == "tensorflow":
+        last, by_block = _scan_tensorflow(turn, x, times, len(blocks))
+    else:
+        last, by_block = ops.scan(turn, x, ops.arange(times))
+    by_block = [ops.unstack(results, times) for results in by_block]
+    results = [result for turn in zip(*by_block, strict=True) for result in turn]
+    # The same as results[-1], whose gradient would be one of all iterations.
+    return [*results[:-1], last]
+
+
+def _scan_tensorflow(
+    turn: Callable[[Array, Array], tuple[Array, list[Array]]], x: Array, times: int, width: int
+) -> tuple[Array, list[Array]]:
+    # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
+    import tensorflow as tf
+
+    def body(number: Array, x: Array, arrays: list[Any]) -> tuple[Array, Array, list[Any]]:
+        results = [tf.ensure_shape(y, x.shape) for y in turn(x, number)[1]]
+        written = [a.write(number, y) for a, y in zip(arrays, results, strict=True)]
+        return number + 1, results[-1], written
+
+    arrays = [tf.TensorArray(x.dtype, times, element_shape=x.shape) for _ in range(width)]
+    _, last, arrays = tf.while_loop(
+        lambda number, *_: number < times, body, (0, x, arrays), maximum_iterations=times
+    )
+    return last, [array.stack() for array in arrays]

@@ -20,17 +20,20 @@ W = np.random.default_rng(37).normal(size=(3, 3)).astype("float32")
 
 def _blocks(w):
     return [
-        lambda x, turn: ops.tanh(ops.matmul(x, w)) + ops.cast(turn, "float32"),
-        lambda x, turn: ops.sin(x * w[0]),
+        lambda x, number: ops.tanh(ops.matmul(x, w)) + ops.cast(number, "float32") / 3,
+        lambda x, number: ops.sin(x * w[0]),
     ]
 
 
-def _plain(blocks, x, turns):
+def _call(block, x, number):
+    return block(x, number)
+
+
+def _plain(apply, blocks, x, first, times):
     results = []
-    for turn in range(turns):
-        for block in blocks:
-            x = block(x, turn)
-            results.append(x)
+    for number in range(times * len(blocks)):
+        x = apply(blocks[number % len(blocks)], x, first + number)
+        results.append(x)
     return results
 
 
@@ -38,7 +41,7 @@ def _results_and_gradients(function, mode, turns):
     def run(x, w):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([x, w])
-            results = function(_blocks(w), x, turns)
+            results = function(_call, _blocks(w), x, 3, turns)
             last, all_of_them = tf.reduce_sum(results[-1]), tf.add_n(results)
         return results, tape.gradient(last, [x, w]), tape.gradient(all_of_them, [x, w])
 
@@ -64,7 +67,7 @@ def test_results_keep_the_shape_that_is_known():
     @tf.function
     def shapes(x):
         forget = tf.function(lambda x: x, input_signature=[tf.TensorSpec([None, None], tf.float32)])
-        return [result.shape.as_list() for result in loop([lambda x, _: forget(x)], x, 3)]
+        return [result.shape.as_list() for result in loop(_call, [lambda x, _: forget(x)], x, 0, 3)]
 
     assert [[int(n) for n in shape] for shape in shapes(tf.constant(X))] == [[2, 3]] * 3
 
