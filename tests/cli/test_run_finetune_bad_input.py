@@ -13,43 +13,26 @@ from albert_tf.storage import checkpoint
 from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
-from tests import goldens
+from tests import goldens, tiny
 
 VOCABULARY = ("spiece.model", "tokenizer_config.json")
 NO_WEIGHTS = {"from_scratch": None}
 V2_DEV = str(runs.GOLDEN / "features/squad_v2_dev.json")
-WITHOUT_TRAINING = {"do_train": None, "from_scratch": None, "init_checkpoint": "x"}
 
 
-def squad(answer: dict[str, Any], *ids: str) -> str:
-    questions = [{"id": name, "question": "Who?", "answers": [answer]} for name in ids]
-    paragraph = {"context": "The cat sat.", "qas": questions}
-    return json.dumps({"data": [{"paragraphs": [paragraph]}]})
-
-
-FILES: dict[str, str | bytes] = {
-    "outside.json": squad({"text": "cat", "answer_start": 90}, "a"),
-    "twice.json": squad({"text": "cat", "answer_start": 4}, "a", "a"),
+QUESTION = {"id": "a", "question": "Who?", "answers": []}
+PARAGRAPHS = [{"context": "The cat sat.", "qas": [QUESTION]}]
+FILES = {
     "text.json": "Who has a cat?",
-    "unlabelled.json": squad({"text": "cat", "answer_start": 4}, "a").replace(
-        '[{"text": "cat", "answer_start": 4}]', "[]"
-    ),
-    "latin.json": b'{"data": "\xff"}',
+    "unlabelled.json": json.dumps({"data": [{"paragraphs": PARAGRAPHS}]}),
     "MRPC/train.tsv": "Quality\t#1 String\n1\ta\n",
-    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\ta\tb\tmaybe\n",
-    "RTE/dev.tsv": b"index\tsentence1\tsentence2\tlabel\n0\ta\xff\tb\tentailment\n",
-    "RTE/test.tsv": "index\tsentence1\tsentence2\n4\ta\tb\n4\tc\td\n",
     "model.ckpt-1.index": "text",
 }
 # Task, flags ({tmp} is a folder with FILES), and the error.
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no weights": ("mrpc", NO_WEIGHTS, "no weights to start from: .*set --init_checkpoint, or --f"),
     "noise": ("mrpc", {"do_train": None, "do_eval": True}, "--from_scratch without --do_train"),
-    "both": (
-        "mrpc",
-        {"init_checkpoint": "{tmp}"},
-        "--from_scratch and --init_checkpoint exclude each other",
-    ),
+    "both": ("mrpc", {"init_checkpoint": "{tmp}"}, "--from_scratch and --init_checkpoint exclude"),
     "two": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": "a", "albert_hub_module_handle": "b"},
@@ -73,11 +56,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}/MRPC"}, "already exists: give a"),
-    "an export elsewhere": (
-        "mrpc",
-        {"export_dir": "nowhere://b"},
-        "nowhere://b can't be written: File system scheme 'nowhere' not implemented",
-    ),
+    "an export elsewhere": ("mrpc", {"export_dir": "nowhere://b"}, "nowhere://b can't be written:"),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
     "task": ("mrcp", {}, "--task_name must be one of cola, mnli, .*, not 'mrcp'"),
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),
@@ -85,23 +64,14 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no train_file": ("squad_v1", {"train_file": None}, "is in --train_file: set that too"),
     "no file": ("squad_v1", {"train_file": "{tmp}/none"}, "none does not exist"),
     "no config": ("mrpc", {"albert_config_file": None}, "no config: set --albert_config_file"),
-    "config is a directory": (
-        "mrpc",
-        {"albert_config_file": "{tmp}"},
-        "is a directory: name the file",
-    ),
+    "config is a directory": ("mrpc", {"albert_config_file": "{tmp}"}, "is a directory: name the"),
     "no place for features": (
         "mrpc",
         {"cached_dir": "{tmp}/text.json/new"},
         "text.json is not a directory$",
     ),
     "no vocabulary": ("mrpc", {"spm_model_file": None}, "no vocabulary: set --spm_model_file"),
-    "vocabulary": (
-        "mrpc",
-        {"albert_config_file": "{tmp}/small.json"},
-        "en_small.model has 6000 pieces, but the model's vocab_size is 53: give the vocabulary "
-        "that",
-    ),
+    "vocabulary": ("mrpc", {"albert_config_file": "{tmp}/small.json"}, "en_small.model has 6000"),
     "positions": ("mrpc", {"max_seq_length": 71}, "--max_seq_length 71 exceeds the config's"),
     "init_checkpoint": (
         "mrpc",
@@ -113,11 +83,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {**NO_WEIGHTS, "albert_hub_module_handle": "https://tfhub.dev/google/albert_base/1"},
         "https://tfhub.dev/google/albert_base/1 is a web address, .*: download it, unpack it",
     ),
-    "a model on the web": (
-        "mrpc",
-        {**WITHOUT_TRAINING, "do_eval": True, "init_checkpoint": "https://x.org/albert.tar.gz"},
-        "https://x.org/albert.tar.gz is a web address, and nothing is downloaded",
-    ),
     "damaged": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": "{tmp}/model.ckpt-1"},
@@ -128,74 +93,21 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {**NO_WEIGHTS, "init_checkpoint": goldens.checkpoint("base")},
         "has other shapes than the model",
     ),
-    "steps": ("mrpc", {"train_step": 0}, "--train_step=0: 0 is not a positive integer"),
-    "rate": (
-        "mrpc",
-        {"learning_rate": "nan"},
-        r"--learning_rate=nan: nan is not a number in \(0, in",
-    ),
-    "too many steps": (
-        "mrpc",
-        {"train_step": 10**9},
-        "1000000000 steps of .* examples exceed .* maximum of 100000000 .*: lower --train_step",
-    ),
-    "steps twice": (
-        "mrpc",
-        {"num_train_epochs": 2},
-        "--num_train_epochs and --train_step exclude each",
-    ),
-    "epochs": (
-        "mrpc",
-        {"num_train_epochs": 0, "train_step": None},
-        r"--num_train_epochs=0: 0.0 is not a number in \(0, inf\)",
-    ),
-    "warm-up": (
-        "mrpc",
-        {"warmup_proportion": 2, "warmup_step": None},
-        r"--warmup_proportion=2: 2.0 is not a number in \[0, 1\]",
-    ),
-    "dropout": ("mrpc", {"dropout_prob": 1}, r"--dropout_prob=1: 1.0 is not a number in \[0, 1\)"),
+    "rate": ("mrpc", {"learning_rate": "nan"}, r"--learning_rate=nan: nan is not a number in \(0,"),
+    "too many steps": ("mrpc", {"train_step": 10**9}, "1000000000 steps of .* examples exceed .*"),
+    "steps twice": ("mrpc", {"num_train_epochs": 2}, "--num_train_epochs and --train_step exclude"),
     "ensemble": ("mrpc", {"ensemble_dirs": "a,b"}, "--ensemble_dirs averages .*leave --do_train"),
     "ensemble of itself": (
         "race",
         {"do_train": None, "do_predict": True, "output_dir": "x", "ensemble_dirs": "y,./x/"},
         "--output_dir is one of --ensemble_dirs, .*: give another directory",
     ),
-    "levels": (
-        "race",
-        {"high_only": True, "middle_only": True},
-        "--high_only and --middle_only exclude each other",
-    ),
+    "levels": ("race", {"high_only": True, "middle_only": True}, "--high_only and --middle_only"),
     "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be split"),
     "fewer than a batch": ("mrpc", {"train_batch_size": 9}, "fewer than a batch of 9: lower"),
     "output_dir": ("mrpc", {"output_dir": "{tmp}/text.json"}, "--output_dir .* can't be written"),
     "no output_dir": ("mrpc", {"output_dir": ""}, "--output_dir is empty"),
     "column": ("mrpc", {"data_dir": "{tmp}"}, "MRPC/train.tsv:1: expected a header with"),
-    "label": ("rte", {"data_dir": "{tmp}"}, "RTE/train.tsv:3: label 'maybe' is not one of"),
-    "not UTF-8": (
-        "rte",
-        {
-            "data_dir": "{tmp}",
-            "do_train": None,
-            "do_eval": True,
-            **NO_WEIGHTS,
-            "init_checkpoint": "x",
-        },
-        "RTE/dev.tsv:2: not UTF-8 text",
-    ),
-    "id twice": (
-        "rte",
-        {"data_dir": "{tmp}", **WITHOUT_TRAINING, "do_predict": True},
-        "RTE/test.tsv:3: id '4' is already used in line 2",
-    ),
-    "answer outside": (
-        "squad_v1",
-        {"train_file": "{tmp}/outside.json"},
-        "outside.json: question a: the answer 'cat' at character 90 is not within its paragraph",
-    ),
-    "question twice": ("squad_v2", {"train_file": "{tmp}/twice.json"}, "question a occurs twice"),
-    "not JSON": ("squad_v2", {"train_file": "{tmp}/text.json"}, "text.json is not JSON"),
-    "latin": ("squad_v2", {"train_file": "{tmp}/latin.json"}, "latin.json: not UTF-8 text"),
     "window": ("squad_v1", {"max_query_length": 60}, "max_seq_length >= --max_query_length . 4"),
     "no answers": (
         "squad_v2",
@@ -207,16 +119,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"train_file": V2_DEV},
         "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
     ),
-    "an unanswered question to evaluate": (
-        "squad_v1",
-        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_eval": True},
-        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
-    ),
-    "an unanswered question to predict": (
-        "squad_v1",
-        {"predict_file": V2_DEV, **WITHOUT_TRAINING, "do_predict": True, "do_eval": False},
-        "squad_v2_dev.json: question .* has no answer, .*: set --task_name=squad_v2",
-    ),
     "a choice": ("choice", {"choice_columns": "a"}, "at least two columns, not only a"),
     "choices": ("choice", {"train_file": "x.csv"}, "--task_name choice reads --choice_columns"),
 }
@@ -226,9 +128,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_bad_input_is_one_line_before_any_training(tmp_path, case, monkeypatch):
     task, changes, message = BAD[case]
     for name, content in FILES.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        tiny.write(tmp_path / name, content)
     small = runs.write_config(tmp_path, vocab_size=53)
     small.rename(tmp_path / "small.json")
     monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("it trains"))

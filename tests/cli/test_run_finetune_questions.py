@@ -64,10 +64,7 @@ GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": CAT}
         ({"question": 5}, "question 2: expected an object whose 'question' is a string, got 5"),
         ({"context": None}, "t.jsonl:2: expected an object whose 'context' is a string, got not"),
         ({"answers": ["cat"]}, "t.jsonl:2: expected an object whose 'text' is a list, got"),
-        (
-            {"answers": {"text": ["a"], "answer_start": []}},
-            ":2: expected as many answer_start as text, got 0 and 1",
-        ),
+        ({"answers": {"text": ["a"], "answer_start": []}}, ":2: expected as many answer_start as"),
         ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is an integer"),
         ({"answers": {"text": ["cat"], "answer_start": [4]}}, "the answer 'cat' at character 4 is"),
     ],
@@ -81,14 +78,8 @@ def test_bad_questions_are_named(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            [{"answers": CAT}, {"answers": NONE}, {}],
-            "t.jsonl:3: the question lacks answers, unlike the first:",
-        ),
-        (
-            [{"answers": None}, {}, {"answers": NONE}],
-            "t.jsonl:3: the question has answers, unlike the first:",
-        ),
+        ([{"answers": CAT}, {"answers": NONE}, {}], "t.jsonl:3: the question lacks answers,"),
+        ([{"answers": None}, {}, {"answers": NONE}], "t.jsonl:3: the question has answers, unlike"),
         ([{}, {"is_impossible": True}], "t.jsonl:2: .*: label all questions or none "),
         ([{"answers": CAT}, {"answers": None, "is_impossible": True}], None),
         ([{"answers": None}, {}, {"is_impossible": False}], None),
@@ -121,9 +112,7 @@ def test_questions_of_a_table_train_either_model(tmp_path):
     ]
     assert not (out / "eval_results.txt").exists()  # The file to predict chooses no checkpoint.
     assert "best_f1_thresh = " in (out / "test_scores.txt").read_text()
-    with pytest.raises(
-        SystemExit, match="--allow_no_answer applies only to --task_name=question_ans"
-    ):
+    with pytest.raises(SystemExit, match="--allow_no_answer applies only to"):
         runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
 
 

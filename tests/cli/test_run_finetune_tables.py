@@ -113,58 +113,26 @@ def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        (
-            "classification",
-            {"key_metric": "f2", "do_eval": True},
-            "--key_metric of class.* must be one of eval_accuracy, macro_f1, f1, matthew_",
-        ),
-        (
-            "squad_v2",
-            {"key_metric": "x", "do_eval": True},
-            "--key_metric of squad_v2 must be one of exact, f1, best_exact, bes",
-        ),
-        (
-            "classification",
-            {"key_metric": "macro_f1"},
-            "--key_metric chooses among evaluated checkpoints: set --do_eval too",
-        ),
+        ("classification", {"key_metric": "f2", "do_eval": True}, "--key_metric of class.* must"),
+        ("squad_v2", {"key_metric": "x", "do_eval": True}, "--key_metric of squad_v2 must be one"),
+        ("classification", {"key_metric": "macro_f1"}, "--key_metric chooses among evaluated"),
         ("classification", {"class_weights": "c=1"}, "--class_weights must be .* each of a, b"),
-        (
-            "regression",
-            {"class_weights": "balanced"},
-            "class_weights applies only to one class per text",
-        ),
-        (
-            "multilabel",
-            {"class_weights": "balanced"},
-            "class_weights applies only to one class per text",
-        ),
+        ("regression", {"class_weights": "balanced"}, "class_weights applies only to one class"),
+        ("multilabel", {"class_weights": "balanced"}, "class_weights applies only to one class"),
         (
             "classification",
             {"class_weights": "a=1", "do_train": None},
             "training loss: set --do_train too",
         ),
-        (
-            "classification",
-            {"early_stopping_patience": 2},
-            "evaluations during training: set --do_train and --do_e",
-        ),
+        ("classification", {"early_stopping_patience": 2}, "evaluations during training: set"),
         ("classification", {"early_stopping_patience": 0}, "0 is not a positive integer"),
-        (
-            "classification",
-            {"windows": "median"},
-            "value should be one of <mean|max>",
-        ),
+        ("classification", {"windows": "median"}, "value should be one of <mean|max>"),
         (
             "classification",
             {"windows": "max", "text_pair_column": "b"},
             "of single texts: leave it",
         ),
-        (
-            "squad_v2",
-            {"windows": "max"},
-            "--windows applies only to classification, multilabel and regre",
-        ),
+        ("squad_v2", {"windows": "max"}, "--windows applies only to classification, multilabel"),
     ],
 )
 def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):

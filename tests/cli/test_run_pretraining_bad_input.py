@@ -200,15 +200,8 @@ TWO_WORKERS = types.SimpleNamespace(num_replicas=2, num_processes=2)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"train_batch_size": 9, "gradient_accumulation_steps": 3},
-            "`train_batch_size` 9 can't be split evenly over 2 .* with 3 .*: make it a multiple "
-            "of 6",
-        ),
-        (
-            {"eval_batch_size": 7, "do_eval": True},
-            "`eval_batch_size` 7 can't be split evenly over 2 replica.s.: make it a multiple of 2",
-        ),
+        ({"train_batch_size": 9, "gradient_accumulation_steps": 3}, "`train_batch_size` 9 can't"),
+        ({"eval_batch_size": 7, "do_eval": True}, "`eval_batch_size` 7 can't be split evenly over"),
     ],
 )
 def test_what_two_workers_cannot_do(folder, changes, message):
