@@ -28,7 +28,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def write(served: ServedModel, directory: str) -> None:
     """Writes a model's task, config and options, and its labels in their own file."""
-    options = {name: getattr(served, name) for name in _option_names(served.task)}
+    options = {name: getattr(served, name, None) for name in _option_names(served.task)}
     description = {
         "task": served.task,
         "options": {name: value for name, value in options.items() if value is not None},

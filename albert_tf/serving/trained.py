@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.conversion import kinds, labels
-from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
+from albert_tf.conversion import kinds, labels, layouts
+from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD, SPAN_HEAD
 from albert_tf.conversion.stored import Stored
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
@@ -62,6 +62,9 @@ def serve(
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
     model_class, served_class = TASKS[task]
     trained = kinds.find(stored.path)
+    if task == "answer_v2" and _is_linear(stored.path, trained):
+        model_class = AlbertForQuestionAnswering
+        options = {"null_threshold": 0.0, **options}
     _check_task(task, stored.path, trained)
     config, words = stored.config(), stored.vocabulary()
     given, options = options, {**_as_trained(task, stored.path, trained), **options}
@@ -91,6 +94,14 @@ def serve(
     return served_class(model, words, **options)
 
 
+def _is_linear(path: str, trained: TaskRecord | None) -> bool:
+    """Whether a model for questions has BERT's head, where no answer is the span of [CLS]."""
+    if trained:
+        return trained.architecture == AlbertForQuestionAnswering.__name__
+    weights = layouts.find(path).read_weights(path)
+    return any(name.startswith(SPAN_HEAD) for name in weights)
+
+
 def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, Any]:
     """Returns the options of a task that the run's record knows.
 
@@ -114,7 +125,9 @@ def _check_task(task: str, path: str, trained: TaskRecord | None) -> None:
       ValueError: If the model was trained for another task.
     """
     of_class = {model_class.__name__: name for name, (model_class, _) in TASKS.items()}
-    right = of_class.get(trained.architecture, task) if trained else task
+    right = task
+    if trained:
+        right = trained.served_as or of_class.get(trained.architecture, task)
     if right != task:
         raise ValueError(f"{path} is trained for {right}, not for {task}: set `task` to {right}")
     outputs = labels.count(path) if task == "choose" else 1

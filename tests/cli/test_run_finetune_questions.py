@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
-from albert_tf.storage import eval_results
+from albert_tf.conversion import layouts
+from albert_tf.conversion.convert import convert
+from albert_tf.conversion.stored import Stored
+from albert_tf.serving import predict, trained
+from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
+from tests import tolerances
 
 
 def flat(version: str, split: str) -> list[dict]:
@@ -114,6 +120,46 @@ def test_questions_of_a_table_train_either_model(tmp_path):
     assert "best_f1_thresh = " in (out / "test_scores.txt").read_text()
     with pytest.raises(SystemExit, match="--allow_no_answer applies only to"):
         runs.main(runs.command("squad_v1", tmp_path, do_train=True, allow_no_answer=True))
+
+
+def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_and_back(tmp_path):
+    changes = {"train_step": 2, "warmup_step": None, "span_head": "linear", "do_train": True}
+    changes |= {"do_predict": True, "export_dir": tmp_path / "1", "threshold_to_export": 0.5}
+    runs.main(runs.command("squad_v2", tmp_path, **changes))
+    out = tmp_path / "out"
+    examples = read_squad(runs.GOLDEN / "features/squad_v2_dev.json")
+    scores = eval_results.read(str(out), 2)
+    assert {"HasAns_f1", "NoAns_f1", "best_f1_thresh"} < scores.keys()
+    answers, nbest, odds = (
+        json.loads((out / f"{name}.json").read_text())
+        for name in ("predictions", "nbest_predictions", "null_odds")
+    )
+    assert list(odds) == [example.qas_id for example in examples]
+    for qas_id, text in answers.items():
+        is_answered = odds[qas_id] < scores["best_f1_thresh"]
+        assert text == (nbest[qas_id][0]["text"] if is_answered else ""), qas_id
+    # The export answers alike, but for its own threshold.
+    served = predict.load_exported(str(tmp_path / "1"))
+    kept = [each for each in examples if not each.qas_id.startswith("P-Mismatch")]
+    found = served.outputs([[each.question, each.paragraph] for each in kept])
+    expected = [odds[each.qas_id] for each in kept]
+    np.testing.assert_allclose(found["null_odds"], expected, atol=tolerances.OUTPUT)
+    assert not any(found["answer"][found["null_odds"] >= 0.5])
+    assert any(found["answer"]) or (found["null_odds"] >= 0.5).all()
+    # Bit for bit, and what serves it knows that there may be no answer.
+    convert(str(out), "huggingface", str(tmp_path / "there"))
+    convert(str(tmp_path / "there"), "tf1", str(tmp_path / "back"))
+    config = json.loads((tmp_path / "there" / "config.json").read_text())
+    assert config["architectures"] == ["AlbertForQuestionAnswering"]
+    before, after = (
+        layouts.find(path).read_weights(path)
+        for path in (checkpoint.best(str(out)), str(tmp_path / "back"))
+    )
+    assert "cls/squad/output_weights" in after
+    for name, value in after.items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    again = trained.serve("answer_v2", Stored(str(tmp_path / "there")), {})
+    assert again.task == "answer_v2" and again.null_threshold == 0
 
 
 def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path):
