@@ -9,6 +9,7 @@ an undisturbed run's, or a damaged file that was accepted though the damage is d
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import pathlib
 import shutil
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from tools.campaign import disk, kills, mutations, predictions, programs, workers
+from tools.campaign import disk, kills, mutations, predictions, programs
 from tools.campaign.outcomes import Tally
 from tools.campaign.processes import CONTEXT
 
@@ -34,10 +35,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--mutations", type=int, default=5000, help="Number of files to damage.")
     parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="Begin nothing after so many minutes: half of them for files, then the rest in the "
+        "order of --only's list. What was not reached is printed.",
+    )
+    parser.add_argument(
         "--only",
         nargs="+",
         metavar="NAME",
-        help=f"Parts to run: any of {', '.join(_PARTS)}; programs ({', '.join(_programs())}); "
+        help=f"Parts to run: any of {', '.join(_PARTS)}; programs ({'; '.join(_programs())}); "
         "kinds of files.",
     )
     return parser
@@ -57,22 +65,34 @@ def _chosen(part: str, names: list[str], only: list[str] | None) -> list[str]:
     return [name for name in names if name in only] if alone else []
 
 
-def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> None:
+def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[str]:
+    """Runs the chosen parts; returns what time was left for none of."""
+    start, left_out = time.monotonic(), []
+    end = start + 60 * args.minutes
     files = _chosen("mutations", list(mutations.KINDS), args.only)
+    killed, full = (_chosen(part, _programs(), args.only) for part in ("kills", "disk"))
     if files:
-        print(f"{args.mutations} damaged files", flush=True)
-        mutations.run(tally, files, args.mutations, args.seed, folder / "mutations")
-    killed = _chosen("kills", _programs(), args.only)
+        half = end if not (killed or full) else start + 30 * args.minutes
+        place = folder / "mutations"
+        done = mutations.run(tally, files, args.mutations, args.seed, place, half)
+        print(f"{done} of {args.mutations} damaged files", flush=True)
+        left_out += [name for name in files if name not in tally.subjects]
     if killed:
-        print(f"{args.kills} kills", flush=True)
-        kills.run(tally, killed, args.kills, args.seed, folder / "kills")
-    full = _chosen("disk", _programs(), args.only)
-    if full:
-        print(f"a full disk: {disk.run(tally, full, folder / 'disk')}", flush=True)
-    for name, module in (("workers", workers), ("predictions", predictions)):
-        if not args.only or name in args.only:
-            print(name, flush=True)
-            module.run(tally, folder / name)
+        done = kills.run(tally, killed, args.kills, args.seed, folder / "kills", end)
+        print(f"{done} of {args.kills} kills", flush=True)
+        left_out += [f"kills, {name}" for name in killed if f"kills, {name}" not in tally.subjects]
+    parts = {
+        "disk": lambda: disk.run(tally, full, folder / "disk"),
+        "workers": lambda: kills.lose_workers(tally, folder / "workers"),
+        "predictions": lambda: predictions.run(tally, folder / "predictions"),
+    }
+    for name, part in parts.items():
+        if full if name == "disk" else not args.only or name in args.only:
+            if time.monotonic() < end:
+                print(f"{name}: {part() or 'done'}", flush=True)
+            else:
+                left_out.append(name)
+    return left_out
 
 
 def main() -> None:
@@ -80,14 +100,16 @@ def main() -> None:
     args = _parser().parse_args()
     unknown = set(args.only or ()) - {*_PARTS, *_programs(), *mutations.KINDS}
     if unknown:
-        known = ", ".join((*_PARTS, *_programs(), *mutations.KINDS))
+        known = "; ".join((*_PARTS, *_programs(), *mutations.KINDS))
         sys.exit(f"error: --only must name any of {known}, not {', '.join(sorted(unknown))}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     CONTEXT.set_forkserver_preload(_PRELOADED)
     tally, since = Tally(), time.monotonic()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="campaign"))
-    _run(args, tally, folder)
+    left_out = _run(args, tally, folder)
     print(*tally.lines(), sep="\n")
+    if left_out:
+        print(f"not reached in {args.minutes:g} minutes: {'; '.join(left_out)}")
     print(f"{tally.total()} attempts in {time.monotonic() - since:.0f} s, seed {args.seed}")
     if tally.defects:
         print(*tally.defects, sep="\n")

@@ -1,4 +1,4 @@
-"""Programs on a full disk, and again once there is room.
+"""Programs on a full disk, or one that is read-only, and again once there is room.
 
 Root gets a small tmpfs. Others get a limit on the size of each file (RLIMIT_FSIZE), which tests
 less: not what becomes of many small files.
@@ -37,12 +37,13 @@ def run(tally: Tally, names: list[str], folder: pathlib.Path) -> str:
       What a full disk was.
     """
     mounts = _can_mount(folder)
+    kinds = ("read-only disk", "full disk")
     chosen = [program for program in programs.PROGRAMS if program.name in names]
     with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         tries = pool.map(lambda program: _on_disks(program, folder / program.name, mounts), chosen)
         for program, attempts in zip(chosen, tries, strict=True):
             for size, outcome in attempts:
-                tally.add(f"full disk, {program.name}", outcome, f"({size:,} bytes)")
+                tally.add(f"{kinds[size > 0]}, {program.name}", outcome, f"({size:,} bytes)")
     return "a tmpfs" if mounts else "a limit on file sizes (a tmpfs needs root)"
 
 
@@ -52,7 +53,8 @@ def _on_disks(program: Program, folder: pathlib.Path, mounts: bool) -> list[tupl
     out = folder / "undisturbed"
     files = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
     attempt = _on_small_disk if mounts else _with_small_files
-    found = []
+    # Root may write to any folder, but to no disk that is mounted so.
+    found = [(0, _on_small_disk(one, folder / "readonly", 0))] if mounts else []
     for share in _SHARES:
         size = max(4096, int((sum(files) if mounts else max(files)) * share))
         found.append((size, attempt(one, folder / f"disk{share}", size)))
@@ -84,12 +86,15 @@ def _quietly(*command: str) -> None:
 
 
 def _on_small_disk(one: kills.Undisturbed, place: pathlib.Path, size: int) -> Outcome:
+    """Runs a program on a disk of a size, 0 for a read-only one, and then on a large one."""
     log = place.parent / f"{place.name}.log"
-    with _disk(place, size):
+    with _disk(place, size or _ROOM):
+        if not size:
+            _quietly("mount", "-o", "remount,ro", str(place))
         first = _run(one.program, one, place, log)
         if first.what != outcomes.REFUSED:
             return first
-        _quietly("mount", "-o", f"remount,size={_ROOM}", str(place))
+        _quietly("mount", "-o", f"remount,rw,size={_ROOM}", str(place))
         return _again(one, place, log, first)
 
 

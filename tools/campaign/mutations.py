@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import queue
 import re
 import resource
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from multiprocessing.connection import Connection
 
@@ -19,7 +21,6 @@ from tools.campaign import (
     outcomes,
     record_kinds,
     state_kinds,
-    tag_kinds,
     text_kinds,
 )
 from tools.campaign.kinds import Bench, Kind
@@ -33,7 +34,6 @@ KINDS: Mapping[str, Kind] = {
         *model_kinds.KINDS,
         *state_kinds.KINDS,
         *text_kinds.KINDS,
-        *tag_kinds.KINDS,
         *export_kinds.KINDS,
     )
 }
@@ -41,11 +41,18 @@ KINDS: Mapping[str, Kind] = {
 _SECONDS, _SECONDS_TO_BEGIN = 30, 120
 # Memory on top of what the process starts with; allocating more fails.
 _MOST_BYTES = 6 << 30
-_BATCH = 25
+_BATCH = 10
 
 
-def run(tally: Tally, names: Sequence[str], count: int, seed: int, folder: pathlib.Path) -> None:
-    """Damages `count` files of the named kinds; slow kinds get fewer.
+def run(
+    tally: Tally,
+    names: Sequence[str],
+    count: int,
+    seed: int,
+    folder: pathlib.Path,
+    until: float = math.inf,
+) -> int:
+    """Damages `count` files of the named kinds; slow kinds get fewer. Returns how many it did.
 
     Args:
       tally: Receives the outcomes.
@@ -53,15 +60,17 @@ def run(tally: Tally, names: Sequence[str], count: int, seed: int, folder: pathl
       count: Number of attempts.
       seed: Seed of all draws.
       folder: Where the files are.
+      until: When to begin no more, by time.monotonic().
     """
-    batches = list(_shares(names, count))
+    batches = _batches(names, count)
+    done = 0
     idle: queue.SimpleQueue[Watched] = queue.SimpleQueue()
 
     def attempt(batch: tuple[str, range]) -> list[tuple[str, Outcome]]:
         name, numbers = batch
         watched = idle.get()
         try:
-            return [watched.attempt(name, number) for number in numbers]
+            return [watched.attempt(name, n) for n in numbers if time.monotonic() < until]
         finally:
             idle.put(watched)
 
@@ -71,19 +80,21 @@ def run(tally: Tally, names: Sequence[str], count: int, seed: int, folder: pathl
             idle.put(processes.enter_context(contextlib.closing(Watched(folder / str(i), seed))))
         with futures.ThreadPoolExecutor(workers) as pool:
             for (name, _), found in zip(batches, pool.map(attempt, batches), strict=True):
+                done += len(found)
                 for how, outcome in found:
                     tally.add(name, outcome, f"({how})")
+    return done
 
 
-def _shares(names: Sequence[str], count: int) -> Iterator[tuple[str, range]]:
+def _batches(names: Sequence[str], count: int) -> list[tuple[str, range]]:
+    """Returns numbers of attempts, kind by kind in turn: whenever it ends, each had its share."""
     weights = {name: 1 if KINDS[name].slow else 10 for name in names}
-    total, done, passed = sum(weights.values()), 0, 0
+    found = []
     for name in names:
-        passed += weights[name]
-        until = count * passed // total
-        for begin in range(done, until, _BATCH):
-            yield name, range(begin, min(begin + _BATCH, until))
-        done = until
+        share = max(1, round(count * weights[name] / sum(weights.values())))
+        for begin in range(0, share, _BATCH):
+            found.append((begin / share, name, range(begin, min(begin + _BATCH, share))))
+    return [(name, numbers) for _, name, numbers in sorted(found, key=lambda batch: batch[0])]
 
 
 class Watched:

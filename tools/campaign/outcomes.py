@@ -46,6 +46,11 @@ class Tally:
         if outcome.what in DEFECTS:
             self.defects.append(f"{outcome.what}: {subject} {attempt}: {outcome.detail}")
 
+    @property
+    def subjects(self) -> set[str]:
+        """What there are outcomes of."""
+        return set(self._counts)
+
     def total(self) -> int:
         """Number of outcomes."""
         return sum(counts.total() for counts in self._counts.values())

@@ -9,7 +9,10 @@ import dataclasses
 import multiprocessing
 import os
 import pathlib
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +23,13 @@ from tools.campaign.outcomes import Outcome
 
 # Far more than any run takes: beyond it, a run hangs.
 TIMEOUT_SECONDS = 240
-_BEGUN = "begun by the campaign"
+_BEGUN, _ENDED = "begun by the campaign", "ended, says the campaign"
+# Python tells so of a Ctrl-C in a callback of its garbage collector, and goes on.
+_IGNORED = re.compile(
+    r"^Exception ignored in.*\nTraceback \(most recent call last\):\n(?:[ ].*\n)*"
+    r"KeyboardInterrupt.*$",
+    re.MULTILINE,
+)
 _LEFT_BEHIND = ("*.tmp", "*tempstate*", "*.unfinished*", ".write_test", "*.part")
 CONTEXT = multiprocessing.get_context("forkserver")
 # Starting a process also polls the others, which only one thread may do at a time: an exit code
@@ -39,6 +48,9 @@ class Program:
       arguments: Makes the command line from the folders of inputs and outputs.
       results: What in the output folder must be bitwise reproducible.
       resumes: Whether it resumes after a kill; else its output is complete or absent.
+      saving: Glob of files that its output folder has only while a checkpoint is written.
+      environment: Additions to the environment of a Python of its own, for what the server has
+        imported otherwise. By default processes are forked from the server.
     """
 
     name: str
@@ -47,6 +59,8 @@ class Program:
     arguments: Callable[[pathlib.Path, pathlib.Path], list[str]]
     results: Callable[[pathlib.Path], Mapping[str, bytes]]
     resumes: bool = True
+    saving: str = ""
+    environment: Mapping[str, str] | None = None
 
 
 class Running:
@@ -68,24 +82,43 @@ class Running:
     ) -> None:
         log_file.write_text("")
         self._log_file = log_file
+        if program.environment is not None:
+            self._process = self._start_python(program, arguments)
+            return
         self._process = CONTEXT.Process(
             target=_main, args=(program.main, arguments, log_file, dict(env or {}))
         )
         with _ASKING:
             self._process.start()
 
+    def _start_python(self, program: Program, arguments: list[str]) -> subprocess.Popen:
+        name = f"{program.main.__module__}:{program.main.__qualname__}"
+        code = (
+            "import pkgutil, sys; from tools.campaign import processes; "
+            "processes.run_main(pkgutil.resolve_name(sys.argv[1]), sys.argv[2:])"
+        )
+        with open(self._log_file, "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", code, name, *arguments],
+                env={**os.environ, **program.environment},
+                stdout=log,
+                stderr=log,
+            )
+
     @property
     def log(self) -> str:
         """What it has printed."""
         return self._log_file.read_text(errors="replace").partition(_BEGUN)[2]
 
-    def wait_until(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
+    def wait_until(
+        self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS, pause: float = 0.01
+    ) -> bool:
         """Waits for a condition or the process's end; returns whether it came in time."""
         end = time.monotonic() + seconds
         while not condition() and self._is_alive():
             if time.monotonic() > end:
                 return False
-            time.sleep(0.01)
+            time.sleep(pause)
         return True
 
     def wait_until_begun(self) -> None:
@@ -102,14 +135,19 @@ class Running:
     def end(self, seconds: float = TIMEOUT_SECONDS) -> int | None:
         """Waits for the end; returns the exit code, or None if it had to be killed."""
         if self.wait_until(lambda: False, seconds):
-            return self._process.exitcode
+            return self._exit_code()
         self._process.kill()
         self.wait_until(lambda: False)
         return None
 
     def _is_alive(self) -> bool:
+        return self._exit_code() is None
+
+    def _exit_code(self) -> int | None:
+        if isinstance(self._process, subprocess.Popen):
+            return self._process.poll()
         with _ASKING:
-            return self._process.is_alive()
+            return self._process.exitcode
 
 
 def _main(
@@ -123,8 +161,14 @@ def _main(
     os.dup2(log, 2)
     os.environ.update(env)
     runs.split_cpu(1)
+    run_main(main, arguments)
+
+
+def run_main(main: Callable[[list[str]], None], arguments: list[str]) -> None:
+    """Runs a script's main between two marks in the log."""
     print(_BEGUN, flush=True)
     main(arguments)
+    print(_ENDED, flush=True)
 
 
 def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outcome:
@@ -135,17 +179,22 @@ def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outco
       exit_code: Its exit code; None is a hang.
       sent: The signal that was sent to it, if any.
     """
-    last = (run.log.strip().splitlines() or [""])[-1]
+    log, ended, _ = run.log.partition(_ENDED)
+    last = (log.strip().splitlines() or [""])[-1]
     if exit_code is None:
         return Outcome(outcomes.HANG, last)
-    if "Traceback (most recent call last)" in run.log:
+    if sent == signal.SIGINT:
+        log = _IGNORED.sub("", log)
+        # What Python does after the script's end is not the script's.
+        exit_code = 0 if ended else exit_code
+    if "Traceback (most recent call last)" in log:
         return Outcome(outcomes.TRACEBACK, last)
     if exit_code < 0 and -exit_code != sent:
         return Outcome(outcomes.CRASH, f"signal {-exit_code}: {last}")
-    errors = [line for line in run.log.splitlines() if line.startswith("error: ")]
+    errors = [line for line in log.splitlines() if line.startswith("error: ")]
     if exit_code > 0 and len(errors) != 1:
         return Outcome(outcomes.TRACEBACK, f"exit code {exit_code}, {len(errors)} errors: {last}")
-    if sent and (exit_code or "stopped at step" in run.log):
+    if sent and (exit_code or "stopped " in log):
         return Outcome(outcomes.STOPPED, signal.Signals(sent).name)
     return Outcome(outcomes.REFUSED, errors[0]) if exit_code else Outcome(outcomes.FINISHED)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -21,10 +23,16 @@ def _make_records(folder: pathlib.Path) -> None:
     runs.write_config(folder / "albert_config.json", hidden_dropout_prob=0.1)
 
 
-def _pretraining(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
-    return runs.command(
-        folder, output_dir=out, num_train_steps=24, save_checkpoints_steps=4, keep_checkpoint_max=2
-    )
+def _make_compact_records(folder: pathlib.Path) -> None:
+    for number, count in enumerate((41, 29)):
+        rows = runs.compact_examples(count, seed=number)
+        runs.write_compact_records(folder / f"{number}.tfrecord", rows)
+    runs.write_config(folder / "albert_config.json", hidden_dropout_prob=0.1)
+
+
+def _pretraining(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> list[str]:
+    sizes = {"num_train_steps": 24, "save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
+    return runs.command(folder, output_dir=out, **sizes, **changes)
 
 
 def _checkpoint(out: pathlib.Path, name: str) -> dict[str, bytes]:
@@ -78,7 +86,7 @@ def _make_text(folder: pathlib.Path) -> None:
         (folder / f"{number}.txt").write_text((text + "\n") * 6)
 
 
-def _generation(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+def _generation(folder: pathlib.Path, out: pathlib.Path, num_processes: int = 1) -> list[str]:
     values = {
         "input_file": folder / "*.txt",
         "output_file": out / "records",
@@ -86,7 +94,7 @@ def _generation(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
         "num_output_shards": 6,
         "max_seq_length": 128,
         "dupe_factor": 3,
-        "num_processes": 1,
+        "num_processes": num_processes,
         "block_megabytes": 0.05,
     }
     return [f"--{name}={value}" for name, value in values.items()]
@@ -132,10 +140,36 @@ def _pretrained(out: pathlib.Path) -> dict[str, Any]:
     return _checkpoint(out, "model.ckpt-24")
 
 
-PRETRAINING = Program("pre-training", runs.main, _make_records, _pretraining, _pretrained)
-FINETUNING = Program(
-    "fine-tuning", finetune_runs.main, _make_finetuning, finetuning_arguments, _finetuned
+_SAVING = "model.ckpt-*.tempstate*"
+PRETRAINING = Program(
+    "pre-training", runs.main, _make_records, _pretraining, _pretrained, saving=_SAVING
 )
 GENERATION = Program("generation", _generate, _make_text, _generation, _shards)
+FINETUNING = Program(
+    *("fine-tuning", finetune_runs.main, _make_finetuning, finetuning_arguments, _finetuned),
+    saving=_SAVING,
+)
 EXPORT = Program("export", export_script.main, _make_trained, _export, _exported, resumes=False)
-PROGRAMS = (PRETRAINING, FINETUNING, GENERATION, EXPORT)
+PROGRAMS = (
+    PRETRAINING,
+    GENERATION,
+    FINETUNING,
+    EXPORT,
+    dataclasses.replace(
+        PRETRAINING,
+        name="pre-training, dynamic masks",
+        make=_make_compact_records,
+        arguments=functools.partial(_pretraining, masking="dynamic"),
+    ),
+    dataclasses.replace(
+        PRETRAINING,
+        name="pre-training on JAX",
+        arguments=functools.partial(_pretraining, backend="jax"),
+        environment={"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+    ),
+    dataclasses.replace(
+        GENERATION,
+        name="generation by two processes",
+        arguments=functools.partial(_generation, num_processes=2),
+    ),
+)

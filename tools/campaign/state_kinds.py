@@ -150,7 +150,8 @@ def _make_unfinished(folder: pathlib.Path) -> None:
             path = folder / f"{shard}.part"
             path.write_bytes(bytes(50 + shard))
             end = documents.Place(0, shard + 1, shard + 1, 100 * (shard + 1))
-            run.append(workers.Part(str(path), shard, end, report.Report()))
+            counts = report.Report(rows=7)  # A shard without records ends the run.
+            run.append(workers.Part(str(path), shard, end, counts))
         raise _KilledError
 
 

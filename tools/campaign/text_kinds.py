@@ -15,7 +15,7 @@ from typing import Any
 from albert_tf.generator import documents
 from albert_tf.generator.documents import TextSettings
 from albert_tf.storage import files
-from albert_tf.tasks import glue, race, squad_text, table
+from albert_tf.tasks import conll, glue, race, squad_text, table
 from tests import goldens
 from tools.campaign import mutators
 from tools.campaign.kinds import Evidence, Kind
@@ -168,6 +168,43 @@ def _judge_race(evidence: Evidence) -> str | None:
     return None
 
 
+# --- words with tags ----------------------------------------------------------------------------
+
+_TAGS = ("O", "B-PER", "I-PER")
+_TAGGED = [[("Anna", "B-PER"), ("Smith", "I-PER"), ("met", "O")], [("\u00fcber", "O")]] * 3
+
+
+def _make_tags(ending: str, folder: pathlib.Path) -> None:
+    if ending == "jsonl":
+        columns = (zip(*each, strict=True) for each in _TAGGED)
+        rows = ({"tokens": words, "labels": tags} for words, tags in columns)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    else:
+        text = "\n".join("".join(f"{word} NN {tag}\n" for word, tag in each) for each in _TAGGED)
+    (folder / f"train.{ending}").write_text(text, encoding="utf-8")
+
+
+def _read_tags(ending: str, folder: pathlib.Path) -> list[conll.TokenExample]:
+    return conll.read_sentences(str(folder / f"train.{ending}"), _TAGS)
+
+
+def _judge_tags(evidence: Evidence) -> str | None:
+    """Counts sentences, or words and cells, on its own."""
+    if bad_text(evidence.result):
+        return "an unpaired surrogate"
+    lines = evidence.after.decode("utf-8-sig").split("\n")
+    rows = [line.strip(" \t\r") for line in lines]
+    if evidence.suffix.endswith("jsonl"):
+        expected, found = sum(map(bool, rows)), len(evidence.result)
+    else:
+        expected, found = sum(map(bool, rows)), sum(len(each.words) for each in evidence.result)
+        if len({len(row.replace("\t", " ").split()) for row in rows if row}) > 1:
+            return "rows with a different number of cells"
+    if expected != found:
+        return f"{found} of {expected} read"
+    return None if all(each.labels for each in evidence.result) else "a word without a tag"
+
+
 # --- the generator's text -----------------------------------------------------------------------
 
 # Ends with a blank line: twice the text is twice the documents.
@@ -291,4 +328,15 @@ KINDS = (
     _text("text.txt", mutators.TEXT),
     _text("text.txt.gz", mutators.BINARY),
     _text("text.jsonl", mutators.JSON),
+    *(
+        Kind(
+            f"tags, .{ending}",
+            functools.partial(_make_tags, ending),
+            ("train.*",),
+            mutators.JSON if ending == "jsonl" else mutators.TEXT,
+            functools.partial(_read_tags, ending),
+            _judge_tags,
+        )
+        for ending in ("conll", "jsonl")
+    ),
 )
