@@ -54,19 +54,29 @@ def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) 
     return lambda: float(run([(iter([batch]), 1)])[0, 0])
 
 
-def hugging_face(shape: Shape, dtype: str, compiled: bool) -> Step:
-    """Hugging Face's AlbertForPreTraining on torch, with its own loss, under CPU autocast."""
+def hugging_face(
+    shape: Shape, dtype: str, compiled: bool, device: str = "cpu", **options: Any
+) -> Step:
+    """Hugging Face's AlbertForPreTraining on torch, with its own loss, under autocast.
+
+    Args:
+      shape, dtype: Of a step.
+      compiled: Whether torch.compile compiles it.
+      device: torch's.
+      **options: See hugging_face_config.
+    """
     import torch
     import transformers
 
-    model = transformers.AlbertForPreTraining(hugging_face_config()).train()
+    config = hugging_face_config(**options)
+    model = transformers.AlbertForPreTraining(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
-    inputs = hugging_face_inputs(synthetic_batch(shape, VOCAB_SIZE))
+    inputs = hugging_face_inputs(synthetic_batch(shape, config.vocab_size), device)
     forward = torch.compile(model) if compiled else model
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
             loss = forward(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)

@@ -19,18 +19,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from base_model import CONFIGS, hugging_face_config
-from contestants import (
-    CLIP_NORM,
-    LEARNING_RATE,
-    albert_tf_on_jax,
-    hugging_face_inputs,
-    step_gflop,
-)
+import contestants
+from base_model import CONFIGS
 from workers import in_process
 
 from albert_tf.costs import Shape
-from albert_tf.tasks.step_time import synthetic_batch
 
 MODELS = ("base_v2", "large_v2", "xxlarge_v2")
 SHAPES = ("64x128x20", "16x512x77")
@@ -45,7 +38,7 @@ def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
     """This project on JAX: a step, its peak memory in bytes, the device's name."""
     import jax
 
-    step = albert_tf_on_jax(shape, "bfloat16", CONFIGS / f"albert_{model}.json")
+    step = contestants.albert_tf_on_jax(shape, "bfloat16", CONFIGS / f"albert_{model}.json")
     device = jax.devices()[0]
 
     def peak() -> int:
@@ -57,24 +50,10 @@ def albert_tf(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
 def hugging_face(model: str, shape: Shape) -> tuple[Step, Callable[[], int], str]:
     """Hugging Face's model with its own loss; returns the same as albert_tf()."""
     import torch
-    import transformers
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = hugging_face_config(CONFIGS / f"albert_{model}.json", attn_implementation="sdpa")
-    network = transformers.AlbertForPreTraining(config).to(device).train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, fused=True)
-    inputs = hugging_face_inputs(synthetic_batch(shape, config.vocab_size), device)
-    compiled = torch.compile(network)
-
-    def step() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, torch.bfloat16):
-            loss = compiled(**inputs).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP_NORM)
-        optimizer.step()
-        return loss.item()
-
+    options = {"config_file": CONFIGS / f"albert_{model}.json", "attn_implementation": "sdpa"}
+    step = contestants.hugging_face(shape, "bfloat16", True, device, **options)
     if device == "cpu":
         return step, lambda: 0, "cpu"
     return step, torch.cuda.max_memory_allocated, torch.cuda.get_device_name()
@@ -130,7 +109,7 @@ def _shape(size: str) -> Shape:
 def _row(model: str, shape: Shape, figures: dict[str, Any]) -> str:
     seconds, device = figures["seconds"], figures["device"]
     peak = next((value for key, value in PEAKS.items() if key in device), None)
-    rate = step_gflop(shape, CONFIGS / f"albert_{model}.json") / seconds / 1000
+    rate = contestants.step_gflop(shape, CONFIGS / f"albert_{model}.json") / seconds / 1000
     mfu = f"{rate / peak:5.0%}" if peak else f"{'':>5}"
     return (
         f"{shape.batch / seconds:7.1f} {shape.tokens / seconds:9.0f} {mfu}"

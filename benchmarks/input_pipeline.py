@@ -15,31 +15,25 @@ import math
 import multiprocessing
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-GENERATOR = Path(__file__).parents[1] / "data" / "create_pretraining_data.py"
+from workers import generate
+
 KINDS = ("static", "dynamic")
 TURN_SECONDS = 4.0
 # The release's dupe_factor: passes over the text in the records with masks.
 PASSES = 40
 
 
-def generate(kind: str, args: argparse.Namespace, folder: str) -> list[str]:
+def write_records(kind: str, args: argparse.Namespace, folder: str) -> list[str]:
     """Writes records of one pass over the text; returns the files."""
     output = os.path.join(folder, f"{kind}.tfrecord")
-    command = [sys.executable, str(GENERATOR), f"--output_file={output}", "--dupe_factor=1"]
-    command += [f"--{name}={getattr(args, name)}" for name in ("input_file", "spm_model_file")]
-    command += [f"--max_seq_length={args.max_seq_length}", f"--masking={kind}"]
+    sizes = {"max_seq_length": args.max_seq_length, "masking": kind, "dupe_factor": 1}
     if kind == "static":
-        command.append(f"--max_predictions_per_seq={predictions(args)}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
+        sizes["max_predictions_per_seq"] = predictions(args)
+    generate(args.input_file, output, spm_model_file=args.spm_model_file, **sizes)
     return [output]
 
 
@@ -104,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     core_counts = sorted({1, all_cores})
     rates: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        files = {kind: generate(kind, args, folder) for kind in KINDS}
+        files = {kind: write_records(kind, args, folder) for kind in KINDS}
         sizes = {kind: sum(map(os.path.getsize, files[kind])) for kind in KINDS}
         for _ in range(args.rounds):
             for kind in KINDS:

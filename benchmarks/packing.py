@@ -19,15 +19,13 @@ import math
 import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from workers import ROOT, generate
 
 from albert_tf import AlbertConfig, Tokenizer
 from albert_tf.records import input_files, input_pipeline
@@ -36,7 +34,6 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import optimizers
 from albert_tf.training.tensorflow_devices import TrainStep
 
-ROOT = Path(__file__).parents[1]
 # Sentences per document when the text is cut, drawn uniformly.
 SHORT_DOCUMENT = (2, 9)
 
@@ -104,25 +101,6 @@ def cut_documents(text: str, short: str) -> None:
                 left = rng.randint(*SHORT_DOCUMENT)
 
 
-def generate(text: str, records: Records, args: argparse.Namespace, short_seq_prob: float) -> None:
-    """Runs the generator."""
-    flags = {
-        "input_file": text,
-        "output_file": records.pattern,
-        "spm_model_file": args.spm_model_file,
-        "max_seq_length": records.length,
-        "max_predictions_per_seq": records.predictions,
-        "max_examples_per_row": records.max_examples_per_row,
-        "short_seq_prob": short_seq_prob,
-        "dupe_factor": 1,
-    }
-    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
-    command += [f"--{name}={value}" for name, value in flags.items()]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        sys.exit(f"error: the generator failed: {finished.stderr[-500:]}")
-
-
 def compare(text: str, title: str, length: int, args: argparse.Namespace, **flags: float) -> None:
     """Prints two rows of the table: the same examples alone and packed."""
     config = AlbertConfig.from_json_file(ROOT / "configs" / "albert_tiny.json")
@@ -134,7 +112,9 @@ def compare(text: str, title: str, length: int, args: argparse.Namespace, **flag
         for max_examples in (1, args.max_examples_per_row):
             path = os.path.join(folder, f"{max_examples}.tfrecord")
             records = Records(path, length, predictions, max_examples)
-            generate(text, records, args, **flags)
+            sizes = {"max_seq_length": length, "max_predictions_per_seq": predictions}
+            flags |= {**sizes, "max_examples_per_row": max_examples, "dupe_factor": 1}
+            generate(text, path, spm_model_file=args.spm_model_file, **flags)
             trainings.append(Training(config, records, args.tokens // length, args.precision))
     for _ in range(args.rounds):
         for training in trainings:

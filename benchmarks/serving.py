@@ -5,37 +5,212 @@
 Each contestant has its own process. All are alive together and answer each request one after the
 other, in a random order, so that other load on the machine affects all alike. A request is a batch
 of id sequences of mixed lengths, padded to the longest; contestants for raw text split it first.
-See serving_contestants.py for what they are.
+All run an ALBERT-base v2 classifier with random weights, in float32 unless their name says
+otherwise, and are used as their documentation says.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
+import os
 import platform
 import random
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from serving_contestants import CONTESTANTS
-from workers import Worker
+import numpy as np
+from base_model import CONFIG_FILE, hugging_face_config
+from workers import Worker, in_process
 
-WORKER = "serving_worker.py"
 BATCHES = (1, 8, 32)
 # Before each request: threads of the one that answered before may wait for more work, and keep
 # the cores busy.
 PAUSE_SECONDS = 0.3
+LENGTHS = (8, 256)
+NUM_LABELS = 2
+ONNX_FORMATS = ("onnx", "onnx_int8")
+
+Features = dict[str, np.ndarray]
+# Contestants whose name ends so take texts, the others features.
+FROM_TEXT = ", text"
+Answer = Callable[[Any], np.ndarray]
+
+
+def request(batch: int, number: int) -> Features:
+    """Returns a batch with lengths spread evenly on a logarithmic scale."""
+    rng = np.random.default_rng([batch, number])
+    lengths = np.exp(rng.uniform(*np.log(LENGTHS), batch)).astype(int)
+    mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int32)
+    return {
+        "input_ids": rng.integers(5, 30_000, mask.shape, np.int32) * mask,
+        "input_mask": mask,
+        "segment_ids": np.zeros_like(mask),
+    }
+
+
+def texts_of(features: Features) -> list[str]:
+    """Returns texts with these pieces, but for [CLS] and [SEP]."""
+    rows = zip(features["input_ids"], features["input_mask"].sum(axis=1), strict=True)
+    return [" ".join(f"w{i - 5}" for i in ids[1 : n - 1]) for ids, n in rows]
+
+
+def build_model():
+    """Returns this project's model."""
+    import albert_tf
+
+    config = albert_tf.AlbertConfig.from_json_file(str(CONFIG_FILE))
+    model = albert_tf.AlbertForSequenceClassification(config, NUM_LABELS)
+    # As trained: with biases of zero a converter would leave out their addition.
+    noise = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign_add(noise.normal(0, 0.01, weight.shape))
+    return model
+
+
+def prepare(folder: str) -> None:
+    """Writes the model as a SavedModel and, if installed, for onnxruntime, also in 8 bits."""
+    from albert_tf import export
+    from albert_tf.serving import other_formats
+    from albert_tf.text.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary.read(_vocabulary(folder), is_word_piece=True)
+    served = export.Classifier(build_model(), vocabulary, ("no", "yes"))
+    export.save(served, os.path.join(folder, "saved_model"))
+    try:
+        for name in ONNX_FORMATS:
+            other_formats.save(served, os.path.join(folder, name), name)
+    except ValueError as error:
+        print(f"no ONNX: {error}")
+
+
+def _vocabulary(folder: str) -> str:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(29_995))]
+    path = os.path.join(folder, "vocab.txt")
+    Path(path).write_text("\n".join(pieces) + "\n")
+    return path
+
+
+def _signature(folder: str, name: str) -> Callable[..., dict[str, Any]]:
+    import tensorflow as tf
+
+    importlib.import_module("tensorflow_text")  # Registers its text operations.
+    loaded = tf.saved_model.load(os.path.join(folder, "saved_model"))
+    # A signature doesn't keep the model's weights alive.
+    return lambda **inputs: loaded.signatures[name](
+        **{key: tf.constant(value) for key, value in inputs.items()}
+    )
+
+
+def saved_model(folder: str) -> Answer:
+    """This project's SavedModel, loaded without this project."""
+    signature = _signature(folder, "features")
+    return lambda features: signature(**features)["logits"].numpy()
+
+
+def saved_model_from_text(folder: str) -> Answer:
+    """The same, from raw text with as many pieces."""
+    signature = _signature(folder, "serving_default")
+    return lambda texts: signature(text=texts)["logits"].numpy()
+
+
+def keras_predict(folder: str) -> Answer:
+    """keras.Model.predict_on_batch of this project's model."""
+    model = build_model()
+    return lambda features: model.predict_on_batch(features)
+
+
+def onnxruntime(folder: str, file_format: str) -> Answer:
+    """The ONNX file."""
+    import onnxruntime
+
+    (path,) = Path(folder, file_format).glob("*.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda features: session.run(["logits"], features)[0]
+
+
+def onnxruntime_from_text(folder: str, file_format: str) -> Answer:
+    """The same, from raw text that this project's Preprocessor splits."""
+    import albert_tf
+    from albert_tf.text import vocabulary
+
+    preprocess = albert_tf.Preprocessor(vocabulary.find(os.path.join(folder, file_format)))
+    run = onnxruntime(folder, file_format)
+    return lambda texts: run(preprocess(texts))
+
+
+def hugging_face(folder: str, compiled: bool) -> Answer:
+    """Hugging Face's AlbertForSequenceClassification on torch."""
+    import torch
+    import transformers
+
+    config = hugging_face_config(num_labels=NUM_LABELS)
+    model = transformers.AlbertForSequenceClassification(config).eval()
+    forward = torch.compile(model, dynamic=True) if compiled else model
+
+    def answer(features: Features) -> np.ndarray:
+        ids, mask, types = (torch.from_numpy(value).long() for value in features.values())
+        with torch.inference_mode():
+            return forward(input_ids=ids, attention_mask=mask, token_type_ids=types).logits.numpy()
+
+    return answer
+
+
+def hugging_face_from_text(folder: str) -> Answer:
+    """The compiled one, from raw text that Hugging Face's fast tokenizer splits."""
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+    run = hugging_face(folder, compiled=True)
+
+    def answer(texts: list[str]) -> np.ndarray:
+        rows = tokenizer(texts, padding=True, return_tensors="np")
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        return run({name: rows[name] for name in names})
+
+    return answer
+
+
+CONTESTANTS: dict[str, Callable[[str], Answer]] = {
+    "albert_tf SavedModel": saved_model,
+    "albert_tf SavedModel, text": saved_model_from_text,
+    "albert_tf keras predict": keras_predict,
+    "Hugging Face, eager": lambda folder: hugging_face(folder, compiled=False),
+    "Hugging Face, torch.compile": lambda folder: hugging_face(folder, compiled=True),
+    "torch.compile, text": hugging_face_from_text,
+    "onnxruntime": lambda folder: onnxruntime(folder, "onnx"),
+    "onnxruntime, int8": lambda folder: onnxruntime(folder, "onnx_int8"),
+    "onnxruntime, text": lambda folder: onnxruntime_from_text(folder, "onnx"),
+    "onnxruntime, int8, text": lambda folder: onnxruntime_from_text(folder, "onnx_int8"),
+}
+
+
+def answers(name: str, folder: str) -> Callable[..., dict[str, float]]:
+    """Returns what answers a request with the seconds that the contestant takes for it."""
+    answer = None
+
+    def respond(**wanted: int) -> dict[str, float]:
+        nonlocal answer
+        answer = answer or CONTESTANTS[name](folder)
+        given = request(**wanted)
+        if name.endswith(FROM_TEXT):
+            given = texts_of(given)
+        start = time.perf_counter()
+        answer(given)
+        return {"seconds": time.perf_counter() - start}
+
+    return respond
 
 
 class Contestant(Worker):
     """A contestant, and its answer times in seconds."""
 
     def __init__(self, name: str, folder: str) -> None:
-        super().__init__(name, WORKER, name, folder)
+        super().__init__(name, "serving.answers", name, folder)
         self.seconds: list[float] = []
 
 
@@ -83,10 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = args.folder or temporary
         Path(folder).mkdir(parents=True, exist_ok=True)
         if not Path(folder, "saved_model").exists():
-            subprocess.run(
-                [sys.executable, str(Path(__file__).with_name(WORKER)), "prepare", folder],
-                check=True,
-            )
+            in_process("serving.prepare", folder, backend="tensorflow")
         if args.sequences == 0:
             return
         workers = []

@@ -5,7 +5,9 @@
 Each contestant has its own process. All of one batch size and dtype are alive together and take
 turns, a few steps at a time, so that other load on the machine affects all alike; a figure is the
 median of the rounds. A dtype's limit is the best matrix product that any framework reaches here,
-measured in the same turns. See contestants.py for what a step is and how its FLOPs are counted.
+measured in the same turns. The products are the
+model's own: batches of 1,024 and 2,048 tokens times the kernels of ALBERT-base, and the gradient of
+a kernel. See contestants.py for what a step is and how its FLOPs are counted.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ import argparse
 import importlib.util
 import os
 import platform
+import re
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from contestants import CONTESTANTS, step_gflop
-from limits import LIMITS
 from workers import Worker
 
 from albert_tf.costs import Shape
@@ -30,6 +37,106 @@ SHAPES = ("8x128", "4x512")
 DTYPES = ("float32", "bfloat16")
 # A turn makes as many steps as fit, at least one.
 TURN_SECONDS = 3.0
+PACKAGES = ("tensorflow", "keras", "jax", "keras-hub", "torch", "transformers", "numpy")
+# (M, K, N) of [M, K] x [K, N].
+PRODUCTS = (
+    (1024, 768, 768),
+    (1024, 768, 2304),
+    (1024, 768, 3072),
+    (1024, 3072, 768),
+    (3072, 1024, 768),
+    (2048, 768, 3072),
+)
+SECONDS_PER_PRODUCT = 0.3
+
+
+def tensorflow(dtype: str) -> Callable[[], float]:
+    """Returns a function that measures tf.matmul in GFLOP/s."""
+    import tensorflow as tf
+
+    product = tf.function(tf.matmul)
+    return partial(_best, lambda x: tf.cast(tf.constant(x), dtype), product)
+
+
+def torch(dtype: str) -> Callable[[], float]:
+    """Returns a function that measures torch's product in GFLOP/s."""
+    import torch
+
+    return partial(_best, lambda x: torch.tensor(x).to(getattr(torch, dtype)), torch.matmul)
+
+
+def numpy(dtype: str) -> Callable[[], float]:
+    """Returns a function that measures NumPy's product in GFLOP/s; it has no bfloat16."""
+    del dtype
+    return partial(_best, np.asarray, np.matmul)
+
+
+LIMITS: dict[tuple[str, str], Callable[[], Callable[[], float]]] = {
+    (dtype, framework.__name__): partial(framework, dtype)
+    for dtype, frameworks in (
+        ("float32", (tensorflow, torch, numpy)),
+        ("bfloat16", (tensorflow, torch)),
+    )
+    for framework in frameworks
+}
+
+
+def _best(convert: Callable[[np.ndarray], Any], product: Callable[[Any, Any], Any]) -> float:
+    rng = np.random.default_rng(0)
+    rates = []
+    for m, k, n in PRODUCTS:
+        a = convert(rng.standard_normal((m, k), np.float32))
+        b = convert(rng.standard_normal((k, n), np.float32))
+        rates.append(2e-9 * m * k * n / np.median(list(_times(product, a, b))))
+    return float(max(rates))
+
+
+def _times(product: Callable[[Any, Any], Any], a: Any, b: Any) -> Iterable[float]:
+    product(a, b)
+    end = time.perf_counter() + SECONDS_PER_PRODUCT
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        product(a, b)
+        yield time.perf_counter() - start
+
+
+def answers(dtype: str, name: str, *shape: str) -> Callable[..., dict[str, Any]]:
+    """Returns what a contestant answers; without a batch's sequences and tokens it is a limit.
+
+    start              builds the contestant and makes the first step: seconds, versions
+    steps, a count     makes steps (a limit: measures once): seconds of one step, or gflops
+    memory             the process's peak memory in bytes
+    """
+    step: Any = None
+
+    def respond(do: str, count: int = 1) -> dict[str, Any]:
+        nonlocal step
+        if do == "memory":
+            status = Path("/proc/self/status").read_text()
+            return {"bytes": 1024 * int(re.search(r"VmHWM:\s*(\d+)", status)[1])}
+        if do == "start":
+            step = (
+                CONTESTANTS[dtype, name](Shape(*map(int, shape)))
+                if shape
+                else LIMITS[dtype, name]()
+            )
+            seconds = _seconds(step, 1) if shape else 0.0
+            return {"seconds": seconds, "versions": _versions()}
+        return {"seconds": _seconds(step, count)} if shape else {"gflops": step()}
+
+    return respond
+
+
+def _seconds(step: Any, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    return (time.perf_counter() - start) / count
+
+
+def _versions() -> dict[str, str]:
+    imported = {name.replace("_", "-") for name in sys.modules}
+    return {name: metadata.version(name) for name in PACKAGES if name in imported}
 
 
 class Contestant(Worker):
@@ -37,7 +144,8 @@ class Contestant(Worker):
 
     def __init__(self, dtype: str, name: str, shape: Shape | None = None) -> None:
         size = [str(shape.batch), str(shape.seq)] if shape else []
-        super().__init__(name, "train_step_worker.py", dtype, name, *size)
+        backend = "jax" if name.endswith("JAX") else "tensorflow"
+        super().__init__(name, "train_step.answers", dtype, name, *size, backend=backend)
         self.seconds: list[float] = []
         self.gflops: list[float] = []
 

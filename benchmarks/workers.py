@@ -10,20 +10,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parent.parent
+_ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT)]),
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    # As the scripts set it; here for all on TensorFlow alike.
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+}
+
+
+def _code(function: str) -> str:
+    return f"import json, sys, workers, {function.partition('.')[0]}; "
+
 
 class Worker:
-    """A process that runs `serve`.
+    """A process on the CPU that answers requests.
 
     Args:
       name: Its name in tables and errors.
-      script: A file in this folder.
-      *arguments: Its command line.
+      function: Called with the arguments, it returns what `serve` takes: "finetune.answers".
+      *arguments: Texts.
+      backend: Keras's there.
     """
 
-    def __init__(self, name: str, script: str, *arguments: str) -> None:
+    def __init__(
+        self, name: str, function: str, *arguments: str, backend: str = "tensorflow"
+    ) -> None:
         self.name = name
+        code = _code(function) + f"workers.serve({function}(*sys.argv[1:]))"
+        environment = {**_ENVIRONMENT, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": ""}
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name(script)), *arguments],
+            [sys.executable, "-c", code, *arguments],
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -32,11 +50,7 @@ class Worker:
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Sends a request and returns the answer.
-
-        Raises:
-          RuntimeError: If the contestant fails.
-        """
+        """Sends a request and returns the answer; raises RuntimeError if the contestant fails."""
         self._process.stdin.write(json.dumps(request) + "\n")
         line = self._process.stdout.readline()
         answer = json.loads(line) if line else {"error": "its process ended"}
@@ -65,7 +79,7 @@ def serve(answer: Callable[..., dict[str, Any]]) -> None:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers)
 
 
-def in_process(function: str, *arguments: Any, backend: str) -> dict[str, Any]:
+def in_process(function: str, *arguments: Any, backend: str) -> Any:
     """Calls a function in a new process and returns what it returns; ends this one if it fails.
 
     Args:
@@ -73,14 +87,10 @@ def in_process(function: str, *arguments: Any, backend: str) -> dict[str, Any]:
       *arguments: Numbers and texts.
       backend: Keras's there.
     """
-    module = function.partition(".")[0]
-    folder = Path(__file__).resolve().parent
-    environment = {"PYTHONPATH": str(folder.parent), **os.environ}
-    code = f"import json, {module}; print(json.dumps({function}(*{arguments!r})))"
+    code = _code(function) + f"print(json.dumps({function}(*{arguments!r})))"
     process = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=folder,
-        env={**environment, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": backend},
+        env={**os.environ, **_ENVIRONMENT, "KERAS_BACKEND": backend},
         capture_output=True,
         text=True,
         check=False,
@@ -88,3 +98,15 @@ def in_process(function: str, *arguments: Any, backend: str) -> dict[str, Any]:
     if process.returncode:
         sys.exit(f"{function}{arguments}: {process.stderr[-3000:]}")
     return json.loads(process.stdout.splitlines()[-1])
+
+
+def generate(text: str | Path, output: str | Path, **flags: Any) -> str:
+    """Runs data/create_pretraining_data.py in a process of its own; returns its log."""
+    flags = {"input_file": text, "output_file": output, **flags}
+    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    environment = {**os.environ, **_ENVIRONMENT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return done.stderr

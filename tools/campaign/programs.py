@@ -157,7 +157,7 @@ PROGRAMS = (
     EXPORT,
     dataclasses.replace(
         PRETRAINING,
-        name="pre-training, dynamic masks",
+        name="pre-training with dynamic masks",
         make=_make_compact_records,
         arguments=functools.partial(_pretraining, masking="dynamic"),
     ),
