@@ -52,7 +52,8 @@ bench-finetune: $(PEERS)
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py
 
-# About twenty minutes on two cores; ARGS='--seed 2', '--only kills', '--only squad_v1'...
+# Half an hour on two cores; ARGS='--minutes 3' for as much as that allows, '--seed 2',
+# '--only kills', '--only squad_v1'...
 campaign: $(INSTALLED)
 	$(BIN)/python -m tools.campaign $(ARGS)
 

@@ -3,13 +3,26 @@
 Can't see: what the campaign itself finds; `make campaign` does, in minutes.
 """
 
+import argparse
 import os
 import random
 import time
 
 import pytest
 
-from tools.campaign import kills, kinds, mutations, mutators, outcomes, processes, record_kinds
+from tools.campaign import (
+    __main__ as campaign,
+)
+from tools.campaign import (
+    kills,
+    kinds,
+    mutations,
+    mutators,
+    outcomes,
+    processes,
+    programs,
+    record_kinds,
+)
 from tools.campaign.kinds import Bench, Evidence, Kind
 from tools.campaign.outcomes import Outcome, Tally
 
@@ -115,6 +128,28 @@ def test_an_exception_in_a_thread_ends_it(tmp_path, monkeypatch):
         kills.run(Tally(), ["generation"], 60, 1, tmp_path)
 
 
+def test_what_time_is_left_for_none_of_is_told(tmp_path):
+    args = argparse.Namespace(minutes=0, only=None, mutations=50, kills=8, seed=1)
+    tally = Tally()
+    left_out = campaign._run(args, tally, tmp_path)
+    assert tally.total() == 0
+    names = [program.name for program in programs.PROGRAMS]
+    kinds_of_files = [*mutations.KINDS]
+    expected = [*kinds_of_files, *(f"kills, {name}" for name in names)]
+    assert left_out == [*expected, "disk", "workers", "predictions"]
+
+
+def test_each_kind_has_its_share_whenever_it_ends():
+    batches = mutations._batches([*mutations.KINDS], 5000)
+    assert {name for name, _ in batches[: len(mutations.KINDS)]} == set(mutations.KINDS)
+    numbers = {}
+    for name, batch in batches:
+        assert list(batch) and batch.start == numbers.get(name, 0)
+        numbers[name] = batch.stop
+    assert abs(sum(numbers.values()) - 5000) < len(numbers)
+    assert numbers["exported model"] == pytest.approx(numbers["squad_v1"] / 10, rel=0.1)
+
+
 @pytest.mark.parametrize(
     "mutate", sorted({*mutators.JSON, *mutators.BINARY}, key=lambda m: m.__name__)
 )
@@ -144,6 +179,10 @@ def test_records_with_impossible_values_are_known(tmp_path):
     )
 
 
+INTERRUPTED = 'Traceback (most recent call last):\n  File "x.py", line 3\nKeyboardInterrupt\n'
+IGNORED = f"Exception ignored in: <function f>\n{INTERRUPTED}"
+
+
 class Ended:
     """A process that has ended, as far as a judge looks."""
 
@@ -165,6 +204,10 @@ class Ended:
         ("", -6, None, outcomes.CRASH),
         ("stopped at step 3", 0, 15, outcomes.STOPPED),
         ("done", 0, 15, outcomes.FINISHED),
+        (IGNORED + "done", 0, 2, outcomes.FINISHED),
+        (IGNORED + "done", 0, 15, outcomes.TRACEBACK),
+        (f"done\n{processes._ENDED}\n{INTERRUPTED}", 130, 2, outcomes.FINISHED),
+        (INTERRUPTED, 130, 2, outcomes.TRACEBACK),
     ],
 )
 def test_each_outcome_of_a_process(log, exit_code, sent, expected):
