@@ -1,14 +1,16 @@
-"""The release's tiny pre-training models and what it computed with them."""
+"""The release's tiny models and small SQuAD files, and what it computed of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
 import numpy as np
 
 import albert_tf
+from albert_tf.tasks.squad_text import SquadSpan
 
 FOLDER = pathlib.Path(__file__).parent / "golden" / "encoder"
 VARIANTS = ("base", "groups2", "groups2_inner2", "groups3", "inner2", "same_width_relu")
@@ -91,3 +93,32 @@ def pretrained(variant: str, recompute: bool = False, dtype: str = "float32", **
     )
     model.set_weights(released.get_weights())
     return model
+
+
+def squad_settings(golden: pathlib.Path) -> dict[str, int]:
+    stored = json.loads((golden / "features/squad_settings.json").read_text())
+    return {name: stored[name] for name in ("max_seq_length", "doc_stride", "max_query_length")}
+
+
+def squad_rows(golden: pathlib.Path, version: str, split: str) -> list[dict]:
+    path = golden / f"features/squad_{version}_{split}_features.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def squad_windows(golden: pathlib.Path, version: str) -> list[SquadSpan]:
+    """Returns what the stored windows of a dev set show of their paragraphs."""
+    return [
+        SquadSpan(
+            example_index=row["example_index"],
+            doc_offset=row["tokens"].index("[SEP]") + 1,
+            char_starts=np.array(row["tok_start_to_orig_index"]),
+            char_ends=np.array(row["tok_end_to_orig_index"]),
+            is_max_context=np.array([best for _, best in row["token_is_max_context"]]),
+        )
+        for row in squad_rows(golden, version, "dev")
+    ]
+
+
+def squad_answers(golden: pathlib.Path, name: str) -> Any:
+    """Returns one of the files of answers and scores."""
+    return json.loads((golden / f"squad_eval/{name}.json").read_text())

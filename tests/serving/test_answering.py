@@ -12,7 +12,7 @@ import albert_tf
 from albert_tf import export
 from albert_tf.serving import answering, classifying, graph_tokenizer, served_models
 from albert_tf.tasks import question_answering, sequence_features, squad_text
-from tests import squad_goldens, tolerances
+from tests import goldens, tolerances
 from tests.tiny import randomise
 
 N_BEST, MAX_ANSWER = 6, 12
@@ -38,7 +38,7 @@ def serve(model, vocabulary, settings, **arguments):
 
 @pytest.mark.parametrize("version", ["v1", "v2", "linear_v2"])
 def test_answers_are_those_of_the_evaluation(golden, vocabulary, config, version):
-    settings = squad_goldens.settings(golden)
+    settings = goldens.squad_settings(golden)
     examples = squad_text.read_squad(golden / f"features/squad_{version[-2:]}_dev.json")
     predict, threshold = getattr(question_answering, f"predict_{version}"), {}
     if version != "v2":

@@ -18,8 +18,7 @@ from albert_tf.tasks.question_answering import (
 )
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.text.tokenization import Tokenizer
-from tests import goldens, squad_goldens, tolerances
-from tests.squad_goldens import stored
+from tests import goldens, tolerances
 
 EXAMPLES = [
     SquadExample("x", "Who?", "The cat sat.", (Answer("cat", 4),), False),
@@ -56,22 +55,22 @@ def table_of(windows, lengths) -> FeatureTable:
 def test_files_are_the_releases(golden, tmp_path, version, file):
     """Answers below the best threshold too; where "f1" differs, see scores."""
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
-    windows = squad_goldens.windows(golden, version)
-    lengths = [row["paragraph_len"] for row in squad_goldens.rows(golden, version, "dev")]
+    windows = goldens.squad_windows(golden, version)
+    lengths = [row["paragraph_len"] for row in goldens.squad_rows(golden, version, "dev")]
     outputs = goldens.arrays(golden / "squad_eval" / file)
     task = task_of(version)
     predictions = task.predictions(examples, table_of(windows, lengths), outputs)
     task.write(str(tmp_path), "test", examples, predictions)
     written = json.loads((tmp_path / "predictions.json").read_text())
-    assert written == stored(golden, f"{version}_predictions")
+    assert written == goldens.squad_answers(golden, f"{version}_predictions")
     scores = task.scores(examples, predictions)
     if version == "v1":
-        assert scores == pytest.approx(stored(golden, "results")["v1"])
+        assert scores == pytest.approx(goldens.squad_answers(golden, "results")["v1"])
         assert not (tmp_path / "null_odds.json").exists()
         return
     odds = json.loads((tmp_path / "null_odds.json").read_text())
-    assert odds == stored(golden, "v2_null_odds")
-    expected = stored(golden, "results")
+    assert odds == goldens.squad_answers(golden, "v2_null_odds")
+    expected = goldens.squad_answers(golden, "results")
     threshold = expected["v2"]["null_score_diff_threshold"]
     assert scores["best_f1_thresh"] == pytest.approx(threshold)
     best = expected["v2_before_threshold"]["best"]
@@ -190,11 +189,11 @@ def test_an_ensemble_averages_spans_and_null_odds(tmp_path):
 
 
 def predict(golden, version: str, file: str):
-    results = stored(golden, "results")
+    results = goldens.squad_answers(golden, "results")
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
-    windows = squad_goldens.windows(golden, version)
+    windows = goldens.squad_windows(golden, version)
     outputs = goldens.arrays(golden / "squad_eval" / file)
-    rows = squad_goldens.rows(golden, version, "dev")
+    rows = goldens.squad_rows(golden, version, "dev")
     assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
     function = getattr(question_answering, f"predict_{version}")
     limits = results["n_best_size"], results["max_answer_length"]
@@ -211,8 +210,8 @@ def check_nbest(actual: dict, expected: dict) -> None:
 
 def test_v1_answers_are_the_releases(golden):
     examples, predictions, results = predict(golden, "v1", "v1_logits.npz")
-    assert predictions.texts == stored(golden, "v1_predictions")
-    check_nbest(predictions.nbest, stored(golden, "v1_nbest_predictions"))
+    assert predictions.texts == goldens.squad_answers(golden, "v1_predictions")
+    check_nbest(predictions.nbest, goldens.squad_answers(golden, "v1_nbest_predictions"))
     assert predictions.null_odds == {}
     scores = metrics.squad_v1_scores(predictions.texts, answer_texts(examples))
     assert scores == pytest.approx(results["v1"])
@@ -251,9 +250,9 @@ def test_of_many_windows_only_the_best_answers_are_kept(version):
 
 def test_v2_answers_are_the_releases(golden):
     examples, predictions, results = predict(golden, "v2", "v2_results.npz")
-    assert predictions.texts == stored(golden, "v2_predictions_no_threshold")
-    check_nbest(predictions.nbest, stored(golden, "v2_nbest_predictions"))
-    assert predictions.null_odds == stored(golden, "v2_null_odds")
+    assert predictions.texts == goldens.squad_answers(golden, "v2_predictions_no_threshold")
+    check_nbest(predictions.nbest, goldens.squad_answers(golden, "v2_nbest_predictions"))
+    assert predictions.null_odds == goldens.squad_answers(golden, "v2_null_odds")
 
     before, gold = results["v2_before_threshold"], answer_texts(examples)
     exact, f1s = metrics.squad_v2_raw_scores(predictions.texts, gold)
@@ -265,7 +264,7 @@ def test_v2_answers_are_the_releases(golden):
     threshold = scores["best_f1_thresh"]
     assert threshold == results["v2"]["null_score_diff_threshold"]
     texts = question_answering.apply_null_threshold(predictions, threshold)
-    assert texts == stored(golden, "v2_predictions")
+    assert texts == goldens.squad_answers(golden, "v2_predictions")
     final = metrics.squad_v2_scores(texts, predictions.null_odds, gold, 1.0)
     for name in ("exact", "f1", "total"):
         assert final[name] == pytest.approx(results["v2"][name])

@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf.tasks import sequence_features, squad_text
 from albert_tf.text.tokenization import Tokenizer
-from tests import squad_goldens
+from tests import goldens
 
 KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "dev")]
 
@@ -34,11 +34,11 @@ def check(window: squad_text.SquadWindow, row: dict, is_training: bool) -> None:
 @pytest.mark.parametrize(("version", "split"), KINDS)
 def test_windows_are_the_releases(golden, spm_30k, version, split):
     examples = squad_text.read_squad(golden / f"features/squad_{version}_{split}.json")
-    settings = squad_goldens.settings(golden)
+    settings = goldens.squad_settings(golden)
     windows = squad_text.squad_windows(
         examples, Tokenizer(spm_30k), **settings, is_training=split == "train"
     )
-    rows = squad_goldens.rows(golden, version, split)
+    rows = goldens.squad_rows(golden, version, split)
     for window, row in zip(windows, rows, strict=True):
         assert row["example_index"] in (None, window.example_index)
         check(window, row, split == "train")
@@ -91,8 +91,8 @@ class StoredTokenizer:
 def test_windows_of_stored_pieces_are_the_releases(golden, version):
     """The same without a vocabulary: paragraphs whose pieces are all stored, a third of them."""
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
-    rows = squad_goldens.rows(golden, version, "dev")
-    settings = squad_goldens.settings(golden)
+    rows = goldens.squad_rows(golden, version, "dev")
+    settings = goldens.squad_settings(golden)
     tokenizer = StoredTokenizer(examples, rows, settings["doc_stride"])
     unknown = {examples[row["example_index"]].paragraph for row in rows if "<unk>" in row["tokens"]}
     mismatched = {example.paragraph for example in examples} - set(tokenizer._tokens)
