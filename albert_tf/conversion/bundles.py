@@ -18,10 +18,13 @@ LOOKED_FOR = (
     "saved_model.pb (SavedModel, TF-Hub), checkpoint or model.ckpt-best.index (the release's, ours)"
 )
 _SAVED_MODEL = os.path.join("variables", "variables")
-_GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # As in albert_zh's archives.
 _SIZED_CONFIG = "albert_config_*.json"
+_GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
+_ZH_NAMES = names.Renaming(names.ALBERT_ZH_NAMES)
+_TABLE = names.WORD_EMBEDDINGS
+_PROJECTION = f"{_TABLE}_2"
 
 
 def matches(path: str) -> bool:
@@ -39,14 +42,13 @@ def _prefix(path: str) -> str:
 
 
 def read_config(path: str) -> AlbertConfig:
-    """Reads the config of the model that `read_weights` gives.
+    """Reads the albert_config.json beside a bundle or among a module's assets.
 
-    It is the albert_config.json beside a bundle, or among a module's assets, or else the only file
-    beside it that is called like albert_config_tiny.json.
+    Without one, it is the only file beside the bundle that is called like albert_config_tiny.json.
     """
     config = AlbertConfig.from_json_file(_config_file(path))
-    if is_albert_zh(checkpoint.tensor_names(_prefix(path))):
-        return fold_albert_zh_config(config)
+    if _is_albert_zh(checkpoint.tensor_names(_prefix(path))):
+        return dataclasses.replace(config, embedding_size=config.hidden_size)
     return config
 
 
@@ -68,24 +70,15 @@ def _config_file(path: str) -> str:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads a bundle's weights; the optimizer's slots, the step and non-float tensors are ignored.
+    """Returns `<float32>` arrays by the release's names; weights unknown there keep their own.
 
-    Args:
-      path: The prefix of a checkpoint, one of its files, or a directory.
-
-    Returns:
-      `<float32>` arrays by the release's names; weights unknown there keep their own.
+    The optimizer's slots, the step and tensors that are not floating-point are left out.
     """
     return weights_of(checkpoint.read(_prefix(path)), path)
 
 
 def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Returns the weights among a bundle's tensors; see `read_weights`.
-
-    Args:
-      tensors: Arrays by name.
-      path: Their source, for messages.
-    """
+    """Returns the weights among a bundle's tensors, which are already read from `path`."""
     if _OBJECT_GRAPH in tensors:
         tensors = _by_variable_name(tensors, path)
     weights = {
@@ -97,7 +90,10 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
         and not name.startswith(names.OPTIMIZER)
     }
     weights = values.as_float32(weights, path)
-    return fold_albert_zh(weights, path) if is_albert_zh(weights) else weights
+    return _fold_albert_zh(weights, path) if _is_albert_zh(weights) else weights
+
+
+# --- TensorFlow 2: TF-Hub, SavedModels ---------------------------------------------------------
 
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
@@ -134,6 +130,41 @@ def _variables(graph: Any) -> Iterator[tuple[str, str]]:
                 yield stored.get(2, b"").decode(), stored.get(3, b"").decode()
 
 
+# --- albert_zh ---------------------------------------------------------------------------------
+
+
+def _is_albert_zh(tensors: Iterable[str]) -> bool:
+    return any(name.startswith(names.ALBERT_ZH_LAYER) for name in tensors)
+
+
+def _fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Renames weights, and multiplies the embedding's factors [V, E] and [E, H] to [V, H]."""
+    renamed = {_ZH_NAMES.backward(name) or name: value for name, value in weights.items()}
+    if len(renamed) != len(weights):
+        raise ValueError(
+            f"{path} contains weights under albert_zh's names and under the release's: keep one set"
+        )
+    none = np.empty(0)
+    table, projection = renamed.get(_TABLE, none), renamed.pop(_PROJECTION, none)
+    shapes = [*table.shape, *projection.shape]
+    if len(shapes) != 4 or shapes[1] != shapes[2]:
+        raise ValueError(
+            f"{path} is damaged: {_TABLE} {list(table.shape)} can't be multiplied by {_PROJECTION} "
+            f"{list(projection.shape)}"
+        )
+    vocab_size, _, _, hidden = shapes
+    product = table.astype(np.float64) @ projection.astype(np.float64)
+    logging.info(
+        "%s: word_embeddings @ word_embeddings_2 is loaded as one table (E = H = %d): training "
+        "updates all of its %d x %d numbers, whereas albert_zh trains %d x %d and %d x %d",
+        *(path, hidden, vocab_size, hidden, *shapes),
+    )
+    return {**renamed, _TABLE: product.astype(np.float32)}
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
     """Writes model.ckpt-best and albert_config.json, as in the release's tar files.
 
@@ -147,58 +178,3 @@ def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
     files.replace(os.path.join(directory, CONFIG_FILE), config.to_json())
-
-
-_NAMES = names.Renaming(names.ALBERT_ZH_NAMES)
-_TABLE = names.WORD_EMBEDDINGS
-_PROJECTION = f"{_TABLE}_2"
-# The released models have at most 32. A larger product than this could exhaust memory.
-_MOST_HIDDEN_PER_EMBEDDING = 64
-
-
-def is_albert_zh(tensors: Iterable[str]) -> bool:
-    """Returns whether tensors with these names come from such a checkpoint."""
-    return any(name.startswith(names.ALBERT_ZH_LAYER) for name in tensors)
-
-
-def fold_albert_zh_config(config: AlbertConfig) -> AlbertConfig:
-    """Returns the config of the model that `fold` makes."""
-    return dataclasses.replace(config, embedding_size=config.hidden_size)
-
-
-def fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Renames weights, and multiplies the two factors of the embedding.
-
-    Args:
-      weights: `<float32>` arrays by their names.
-      path: Their source, for messages.
-
-    Returns:
-      The same by the release's names, with one table `<float32>[V, H]`.
-    """
-    renamed = {_NAMES.backward(name) or name: value for name, value in weights.items()}
-    if len(renamed) != len(weights):
-        raise ValueError(
-            f"{path} contains weights under albert_zh's names and under the release's: keep one set"
-        )
-    none = np.empty(0)
-    table, projection = renamed.get(_TABLE, none), renamed.pop(_PROJECTION, none)
-    shapes = [*table.shape, *projection.shape]
-    if len(shapes) != 4 or shapes[1] != shapes[2]:
-        raise ValueError(
-            f"{path} is damaged: {_TABLE} {list(table.shape)} can't be multiplied by {_PROJECTION} "
-            f"{list(projection.shape)}"
-        )
-    vocab_size, width, _, hidden = shapes
-    if hidden > _MOST_HIDDEN_PER_EMBEDDING * width:
-        raise ValueError(
-            f"{path} is damaged: it maps embeddings of size {width} to size {hidden}, which is "
-            "implausible"
-        )
-    product = table.astype(np.float64) @ projection.astype(np.float64)
-    logging.info(
-        "%s: word_embeddings @ word_embeddings_2 is loaded as one table (E = H = %d): training "
-        "updates all of its %d x %d numbers, whereas albert_zh trains %d x %d and %d x %d",
-        *(path, hidden, vocab_size, hidden, *shapes),
-    )
-    return {**renamed, _TABLE: product.astype(np.float32)}

@@ -18,7 +18,6 @@ from albert_tf.conversion import (
     kinds,
     labels,
     layouts,
-    model_card,
 )
 from albert_tf.conversion.layouts import LAYOUTS
 from albert_tf.conversion.names import (
@@ -71,11 +70,6 @@ def convert(
     """
     if layout not in LAYOUTS:
         raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, not {layout!r}")
-    if architecture and layout != "huggingface":
-        raise ValueError(
-            "`architecture` applies only to a conversion to Hugging Face's layout: leave it out, "
-            "or convert to that"
-        )
     files.check_free(output_dir)
     source = read(path, config_file, spm_model_file, vocab_file, do_lower_case, drop)
     if source.vocabulary is None:
@@ -170,8 +164,9 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     if source.vocabulary:
         longest = source.config.max_position_embeddings
         vocabulary.write_hugging_face(source.vocabulary, directory, longest)
-    card = model_card.text(source.path, source.run, architecture, source.config, source.labels)
-    files.write_text(os.path.join(directory, "README.md"), card)
+    huggingface.write_card(
+        directory, source.path, source.run, architecture, source.config, source.labels
+    )
     if source.run and source.run.task.architecture in ("", architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"

@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json and model.safetensors in one file or in shards."""
+"""Hugging Face directories: config.json, model.safetensors, also in shards, and the model card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from absl import logging
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.conversion import names, values
-from albert_tf.storage import files, text_files
+from albert_tf.storage import eval_results, files, hub, text_files
+from albert_tf.storage.run_record import RunRecord
 from albert_tf.text.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
@@ -26,7 +27,6 @@ _COPIES = {
     "predictions.decoder.bias": "predictions.bias",
 }
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-
 # Theirs -> ours. Their "gelu" is the exact one. Of two names for one, we write the first.
 _ACTIVATIONS = {
     "gelu_new": "gelu",
@@ -71,6 +71,15 @@ ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
     "AlbertForQuestionAnswering": (False, (names.SPAN_HEAD,)),
     "AlbertModel": (True, ()),
 }
+# Their name of a class's task.
+_PIPELINES = {
+    "AlbertForMaskedLM": "fill-mask",
+    "AlbertForSequenceClassification": "text-classification",
+    "AlbertForTokenClassification": "token-classification",
+    "AlbertForMultipleChoice": "multiple-choice",
+    "AlbertForQuestionAnswering": "question-answering",
+    "AlbertModel": "feature-extraction",
+}
 
 
 def matches(path: str) -> bool:
@@ -79,15 +88,11 @@ def matches(path: str) -> bool:
     return os.path.isfile(config) and "model_type" in text_files.read_json_object(config)
 
 
+# --- reading -----------------------------------------------------------------------------------
+
+
 def read_config(path: str) -> AlbertConfig:
-    """Reads a directory's config.
-
-    Args:
-      path: The directory.
-
-    Returns:
-      The equivalent AlbertConfig.
-    """
+    """Reads a directory's config."""
     file = os.path.join(path, _CONFIG)
     theirs = text_files.read_json_object(file)
     if theirs.get("model_type") != "albert":
@@ -108,35 +113,11 @@ def read_config(path: str) -> AlbertConfig:
         )
     ours = {key: theirs[key] for key in _SAME_KEYS if key in theirs}
     config = AlbertConfig.from_dict({**ours, "hidden_act": _ACTIVATIONS[activation]}, file)
-    check_schedule(config, file)
+    _check_schedule(config, file)
     return config
 
 
-def read_labels(path: str) -> tuple[str, ...]:
-    """Reads a directory's class names by id; () if it has none of its own."""
-    file = os.path.join(path, _CONFIG)
-    by_id = text_files.read_json_object(file).get("id2label") or {}
-    if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
-        raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
-    labels = tuple(by_id[str(i)] for i in range(len(by_id)))
-    if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
-        raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
-    return () if labels == _default_labels(len(labels)) else labels
-
-
-def read_kind(path: str) -> tuple[str, str]:
-    """Returns a directory's first architecture and its problem_type; "" for what it doesn't say."""
-    theirs = text_files.read_json_object(os.path.join(path, _CONFIG))
-    architectures = theirs.get("architectures")
-    first = architectures[0] if isinstance(architectures, list) and architectures else ""
-    return str(first), str(theirs.get("problem_type") or "")
-
-
-def _default_labels(count: int) -> tuple[str, ...]:
-    return tuple(f"LABEL_{i}" for i in range(count))
-
-
-def check_schedule(config: AlbertConfig, path: str) -> None:
+def _check_schedule(config: AlbertConfig, path: str) -> None:
     """Checks that Hugging Face applies the same group at each layer."""
     if config.parameter_sharing != "all":
         raise ValueError(
@@ -154,15 +135,32 @@ def check_schedule(config: AlbertConfig, path: str) -> None:
             )
 
 
+def read_labels(path: str) -> tuple[str, ...]:
+    """Reads a directory's class names by id; () if it has none of its own."""
+    file = os.path.join(path, _CONFIG)
+    by_id = text_files.read_json_object(file).get("id2label") or {}
+    if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
+        raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
+    labels = tuple(by_id[str(i)] for i in range(len(by_id)))
+    if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
+        raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
+    return () if labels == _default_labels(len(labels)) else labels
+
+
+def _default_labels(count: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{i}" for i in range(count))
+
+
+def read_kind(path: str) -> tuple[str, str]:
+    """Returns a directory's first architecture and its problem_type; "" for what it doesn't say."""
+    theirs = text_files.read_json_object(os.path.join(path, _CONFIG))
+    architectures = theirs.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else ""
+    return str(first), str(theirs.get("problem_type") or "")
+
+
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads a directory's weights.
-
-    Args:
-      path: The directory.
-
-    Returns:
-      `<float32>` arrays by the release's names; weights unknown there keep their own.
-    """
+    """Returns `<float32>` arrays by the release's names; weights unknown there keep their own."""
     tensors = _read_tensors(path)
     if not any(name.startswith("albert.") for name in tensors):  # An AlbertModel, without heads.
         tensors = {f"albert.{name}": value for name, value in tensors.items()}
@@ -200,18 +198,16 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
             )
     tensors: dict[str, np.ndarray] = {}
     for shard in sorted(set(weight_map.values())):
-        file = os.path.join(path, shard)
-        if not os.path.isfile(file):
-            raise FileNotFoundError(
-                f"{file}, which {_INDEX} names, does not exist: copy the whole directory"
-            )
-        tensors.update(values.read_safetensors(file))
+        tensors.update(values.read_safetensors(os.path.join(path, shard)))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(
             f"{path} lacks {', '.join(absent)}, which {_INDEX} names: copy the whole directory"
         )
     return tensors
+
+
+# --- writing -----------------------------------------------------------------------------------
 
 
 def write(
@@ -234,7 +230,7 @@ def write(
       labels: A classifier's class names by id; Hugging Face's defaults if empty.
       problem_type: Of a classifier of texts.
     """
-    check_schedule(config, "the config")
+    _check_schedule(config, "the config")
     weights = values.with_identity(weights, config.hidden_size)
     tensors = {}
     for release, value in weights.items():
@@ -271,3 +267,60 @@ def _their_config(config: AlbertConfig, architecture: str) -> dict[str, Any]:
         "classifier_dropout_prob": 0.1,  # Fixed in the release's code.
         "tie_word_embeddings": True,
     }
+
+
+def write_card(
+    directory: str,
+    path: str,
+    run: RunRecord | None,
+    architecture: str,
+    config: AlbertConfig,
+    labels: Sequence[str],
+) -> None:
+    """Writes README.md, the model card: what is known about a stored model.
+
+    Args:
+      directory: An existing one.
+      path: Where it is stored: its metrics may lie there.
+      run: What it was fine-tuned for, and how, if it is known.
+      architecture: The class of Hugging Face that it becomes.
+      config: Its config.
+      labels: Names of its classes, if there are any.
+    """
+    pieces = f"{config.vocab_size:,} pieces"
+    size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
+    sections = [
+        _card_header(architecture, run),
+        f"# ALBERT for {run.task.name}" if run and run.task else "# ALBERT",
+        f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {pieces}, for transformers' "
+        f"{architecture}.",
+    ]
+    if labels:
+        sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
+    if run and run.task and run.command:
+        initial = _initial_weights(run)
+        start = f"from {initial}" if initial else "from random initialisation"
+        sections += ["## Training", f"On {run.task.name}, {start}, with albert_tf:"]
+        sections.append(f"```\n{run.command}\n```")
+    metrics = eval_results.of_checkpoint(path)
+    if metrics:
+        rows = [f"| {name} | {value:.4f} |" for name, value in sorted(metrics.items())]
+        sections.append("## Scores on the evaluation set")
+        sections.append("\n".join(["| metric | value |", "| --- | --- |", *rows]))
+    files.write_text(os.path.join(directory, "README.md"), "\n\n".join(sections) + "\n")
+
+
+def _card_header(architecture: str, run: RunRecord | None) -> str:
+    lines = ["---", "library_name: transformers", "tags: [albert]"]
+    if architecture in _PIPELINES:
+        lines.append(f"pipeline_tag: {_PIPELINES[architecture]}")
+    initial = _initial_weights(run) if run else ""
+    if initial.startswith(hub.SCHEME):
+        name = initial.removeprefix(hub.SCHEME).partition("@")[0]
+        lines.append(f"base_model: {json.dumps(name)}")
+    return "\n".join([*lines, "---"])
+
+
+def _initial_weights(run: RunRecord) -> str:
+    named = (run.settings.get(name) for name in ("init_checkpoint", "albert_hub_module_handle"))
+    return next(filter(None, named), "")

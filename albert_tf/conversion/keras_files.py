@@ -61,7 +61,7 @@ def read_config(path: str) -> AlbertConfig:
     file = _file(path)
     if file.endswith(_WEIGHTS):
         return AlbertConfig.from_json_file(os.path.join(os.path.dirname(file), CONFIG_FILE))
-    found = [arguments["config"] for _, arguments in _models(_read_description(file), file)]
+    found = [arguments["config"] for _, arguments in _models(_read_description(file))]
     if not found or any(other != found[0] for other in found):
         raise ValueError(
             f"{file} must contain one model of albert_tf, not {len(found)}: of a class of your own "
@@ -73,9 +73,6 @@ def read_config(path: str) -> AlbertConfig:
 def read_kind(path: str) -> tuple[str, bool]:
     """Returns the class of the model in a .keras file, and whether its loss is for several labels.
 
-    Args:
-      path: A file, or a directory with one.
-
     Returns:
       Our class, "" if there is no such file or not one class in it; and whether the model has
       several outputs and was compiled with a binary cross-entropy.
@@ -84,35 +81,24 @@ def read_kind(path: str) -> tuple[str, bool]:
     if file is None or not file.endswith(_ARCHIVE):
         return "", False
     description = _read_description(file)
-    models = _models(description, file)
+    models = list(_models(description))
     if len({name for name, _ in models}) != 1:
         return "", False
     name, arguments = models[0]
-    return name, arguments.get("num_labels") != 1 and _is_of_several(description)
-
-
-def _is_of_several(description: dict[str, Any]) -> bool:
     compiled = description.get("compile_config")
     loss = compiled.get("loss") if isinstance(compiled, dict) else None
     if isinstance(loss, dict):  # A function's name is its config.
         loss = loss.get("config" if loss.get("class_name") == "function" else "class_name")
-    return isinstance(loss, str) and loss in _LOSSES_OF_SEVERAL
+    is_of_several = isinstance(loss, str) and loss in _LOSSES_OF_SEVERAL
+    return name, arguments.get("num_labels") != 1 and is_of_several
 
 
 def _read_description(file: str) -> dict[str, Any]:
     return parse_json_object(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
 
 
-def _models(description: dict[str, Any], file: str) -> list[tuple[str, dict[str, Any]]]:
-    """Returns our classes in Keras' description of a model, each with its arguments."""
-    try:
-        return list(_find_models(description))
-    except RecursionError:
-        raise ValueError(f"{file} is nested too deeply: it is not a model of albert_tf") from None
-
-
-def _find_models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Finds them without building anything."""
+def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Finds our classes in Keras' description of a model, each with its arguments."""
     if isinstance(node, dict):
         arguments, registered = node.get("config"), str(node.get("registered_name", ""))
         is_ours = registered.startswith(_REGISTERED)
@@ -122,17 +108,13 @@ def _find_models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         node = list(node.values())
     if isinstance(node, list):
         for child in node:
-            yield from _find_models(child)
+            yield from _models(child)
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads the weights of our layers, whatever model contains them.
+    """Returns the weights of our layers by the release's names, whatever model contains them.
 
-    Args:
-      path: A file, or a directory with one.
-
-    Returns:
-      Arrays by the release's names; weights of other layers are called <layer>/<number>.
+    Weights of other layers are called <layer>/<number>.
     """
     file = _file(path)
     stored: Any = (

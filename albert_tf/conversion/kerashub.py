@@ -66,14 +66,7 @@ def matches(path: str) -> bool:
 
 
 def read_config(path: str) -> AlbertConfig:
-    """Reads a preset's config.
-
-    Args:
-      path: The directory.
-
-    Returns:
-      The equivalent AlbertConfig.
-    """
+    """Reads a preset's config."""
     file = os.path.join(path, _CONFIG)
     preset = text_files.read_json_object(file)
     if preset["registered_name"] not in _BACKBONE:
@@ -89,11 +82,11 @@ def read_config(path: str) -> AlbertConfig:
     ours = {our_key: theirs[key] for key, our_key in _KEYS.items()}
     ours |= {"attention_probs_dropout_prob": theirs["dropout"], "hidden_act": "gelu"}
     config = AlbertConfig.from_dict(ours, file)
-    check_expressible(config, file)
+    _check_expressible(config, file)
     return config
 
 
-def check_expressible(config: AlbertConfig, path: str) -> None:
+def _check_expressible(config: AlbertConfig, path: str) -> None:
     """Checks that KerasHub can build this model."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
@@ -116,9 +109,6 @@ def check_expressible(config: AlbertConfig, path: str) -> None:
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Reads a preset's weights, with those of its task if it has one.
-
-    Args:
-      path: The directory.
 
     Returns:
       `<float32>` arrays by the release's names; weights unknown there keep their own.
@@ -179,7 +169,7 @@ def write(
       task: A key of TASKS, or None.
       has_tokenizer: Whether a vocabulary is added to the directory.
     """
-    check_expressible(config, "the config")
+    _check_expressible(config, "the config")
     backbone, head = {}, {}
     for name, value in values.with_identity(weights, config.hidden_size).items():
         dataset = _BACKBONE_NAMES.forward(name)

@@ -1,4 +1,4 @@
-"""Detects how a model is stored, and reads it: config, weights and vocabulary."""
+"""Finds out in which layout a model is stored, and reads its config."""
 
 from __future__ import annotations
 
@@ -21,22 +21,12 @@ _READERS = (huggingface, kerashub, bundles, keras_files)
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
 # OWNER/NAME, perhaps after a mistyped scheme.
 _HUB_NAME = re.compile(r"(?:hf:/*)?([\w-][\w.-]*/[\w.-]+)")
-_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
 def find(path: str | os.PathLike[str]) -> ModuleType:
-    """Returns the module that reads what is at a path.
-
-    Args:
-      path: A directory, a file, or a checkpoint's prefix.
-
-    Returns:
-      The module, with `read_config` and `read_weights`.
-    """
+    """Returns the module whose `read_config` and `read_weights` read what is at a path."""
     path = os.fspath(path)
     files.check_not_url(path)
-    if path.endswith(_ARCHIVES) and os.path.isfile(path):
-        raise ValueError(f"{path} is an archive: unpack it, and give the directory in it")
     found = [layout for layout in _READERS if layout.matches(path)]
     if len(found) == 1:
         return found[0]
@@ -57,8 +47,6 @@ def _missing(path: str) -> str:
             return f"{path} contains several models of Keras ({names}): give one of its files"
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _READERS)
         return f"{path} contains no checkpoint: expected one of {looked_for}"
-    if path.endswith((".safetensors", ".json")) and files.is_file(path):
-        return f"{path} is a part of a model: give its directory, {os.path.dirname(path) or '.'}"
     named = _HUB_NAME.fullmatch(path)
     hint = ""
     if named and not os.path.isdir(os.path.dirname(path)):
@@ -92,23 +80,18 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
     """
     path = hub.local(path)
     config = find(path).read_config(path)
-    # Before anyone builds the model. A number takes at least two bytes.
-    held = _held_bytes(path)
+    # Before anyone builds the model, a config of any size. A number takes at least two bytes.
+    if files.is_dir(path):
+        found = files.walk(path)
+    else:
+        found = files.find(os.path.dirname(path) or ".", "*")
+    held = sum(files.size(name) for name in found if files.is_file(name))
     if config.num_weights > held:
         raise ValueError(
             f"the config beside the weights of {path} declares at least {config.num_weights:,} "
             f"numbers, but they have {held:,} bytes: use the config that belongs to them"
         )
     return config
-
-
-def _held_bytes(path: str) -> int:
-    """Returns the size of all files in a directory, or beside a file or prefix."""
-    if files.is_dir(path):
-        found = files.walk(path)
-    else:
-        found = files.find(os.path.dirname(path) or ".", "*")
-    return sum(files.size(name) for name in found if files.is_file(name))
 
 
 def check_config(

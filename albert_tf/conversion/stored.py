@@ -1,28 +1,26 @@
-"""A stored model as the user names it, checked against the models that we have."""
+"""A stored model: where it is (`Stored`), and all of it, read and checked (`Source`)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
-
-from albert_tf import conversion
-from albert_tf.config import AlbertConfig
-from albert_tf.storage import hub
-from albert_tf.storage.run_record import RunRecord, TaskRecord
-from albert_tf.text import vocabulary
-
-if TYPE_CHECKING:
-    from albert_tf.model.albert import ConfiguredModel
-from collections.abc import Mapping
 
 import numpy as np
 from absl import logging
 
+from albert_tf import conversion
+from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
 from albert_tf.model import finetuning, heads
+from albert_tf.storage import hub
+from albert_tf.storage.run_record import RunRecord, TaskRecord
+from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from albert_tf.model.albert import ConfiguredModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,25 +42,20 @@ class Stored:
     do_lower_case: bool | None = None
 
     def config(self) -> AlbertConfig:
-        """Returns the model's config; raises what load_config raises."""
+        """Returns the model's config."""
         if self.albert_config_file:
             return AlbertConfig.from_json_file(self.albert_config_file)
         return conversion.load_config(self.path)
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        """Returns the model's vocabulary; raises what vocabulary.need raises."""
+        """Returns the model's vocabulary."""
         path = hub.local(self.path)
         return vocabulary.need(path, self.spm_model_file, self.vocab_file, self.do_lower_case)
 
     def fill(self, model: ConfiguredModel, classes: Sequence[str] = ()) -> list[str]:
-        """Fills a model of the stored config; raises what load_weights raises.
+        """Fills a model of the stored config; `classes` are load_weights'.
 
-        Args:
-          model: The model.
-          classes: See load_weights.
-
-        Returns:
-          The release's names of what is not stored and the model's outputs depend on.
+        Returns the release's names of what is not stored and the model's outputs depend on.
         """
         replace = bool(self.albert_config_file)
         report = conversion.load_weights(model, self.path, replace_config=replace, classes=classes)
@@ -110,24 +103,6 @@ class Source:
         return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
 
 
-def add_pieces(source: Source, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]) -> Source:
-    """Returns the model with more pieces: a new row is the mean of rows that it had.
-
-    Args:
-      source: The model.
-      vocabulary: Of all pieces, the new ones last.
-      replaced: For each new piece, the ids whose rows it gets the mean of.
-    """
-    weights = dict(source.weights)
-    for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
-        if name in weights:
-            rows = [weights[name][list(ids)].mean(axis=0) for ids in replaced]
-            weights[name] = np.concatenate([weights[name], rows])
-    size = source.config.vocab_size + len(replaced)
-    config = dataclasses.replace(source.config, vocab_size=size)
-    return dataclasses.replace(source, config=config, weights=weights, vocabulary=vocabulary)
-
-
 def read(
     path: str,
     config_file: str | None = None,
@@ -136,18 +111,22 @@ def read(
     do_lower_case: bool | None = None,
     drop: Sequence[str] = (),
 ) -> Source:
-    """Reads a stored model with all that belongs to it.
-
-    See convert.convert for arguments and errors.
-    """
+    """Reads a stored model with all that belongs to it; see convert.convert for the arguments."""
     path = hub.local(path)
     layout = layouts.find(path)
+    weights = layout.read_weights(path)
     if config_file:
         config = AlbertConfig.from_json_file(config_file)
         layouts.check_config(config, layout, path, replace=True)
     else:
-        config = layout.read_config(path)
-    source = Source(path, config, _without(layout.read_weights(path), drop, path))
+        config = conversion.load_config(path)
+    for prefix in drop:
+        dropped = sorted(name for name in weights if name.startswith(prefix))
+        if not dropped:
+            raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
+        logging.warning("dropped: %s", ", ".join(dropped))
+        weights = {name: value for name, value in weights.items() if name not in dropped}
+    source = Source(path, config, weights)
     _check(source)
     words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
     if words:
@@ -156,21 +135,8 @@ def read(
     return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
 
 
-def _without(
-    weights: Mapping[str, np.ndarray], drop: Sequence[str], path: str
-) -> Mapping[str, np.ndarray]:
-    for prefix in drop:
-        dropped = sorted(name for name in weights if name.startswith(prefix))
-        if not dropped:
-            raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
-        logging.warning("dropped: %s", ", ".join(dropped))
-        weights = {name: value for name, value in weights.items() if name not in dropped}
-    return weights
-
-
 def _check(source: Source) -> None:
-    """Compares the stored weights with those of our models."""
-    _check_size(source)
+    """Compares names and shapes of the stored weights with those of our models."""
     expected = {
         name: tuple(variable.shape)
         for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
@@ -201,12 +167,19 @@ def _check(source: Source) -> None:
             )
 
 
-def _check_size(source: Source) -> None:
-    # Before any memory is allocated: another model's config may declare any size.
-    declared = source.config.num_weights
-    held = sum(value.size for value in source.weights.values())
-    if declared > 10 * held:
-        raise ValueError(
-            f"{source.path} does not fit its config, which declares more than {declared:,} "
-            f"numbers, while there are {held:,}: use the config that belongs to them"
-        )
+def add_pieces(source: Source, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]) -> Source:
+    """Returns the model with more pieces: a new row is the mean of rows that it had.
+
+    Args:
+      source: The model.
+      vocabulary: Of all pieces, the new ones last.
+      replaced: For each new piece, the ids whose rows it gets the mean of.
+    """
+    weights = dict(source.weights)
+    for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
+        if name in weights:
+            rows = [weights[name][list(ids)].mean(axis=0) for ids in replaced]
+            weights[name] = np.concatenate([weights[name], rows])
+    size = source.config.vocab_size + len(replaced)
+    config = dataclasses.replace(source.config, vocab_size=size)
+    return dataclasses.replace(source, config=config, weights=weights, vocabulary=vocabulary)

@@ -245,7 +245,6 @@ def test_a_model_that_is_not_folded_is_told_its_width(folder):
         ({TABLE: None}, r"word_embeddings \[0\] can't be multiplied by .* \[8, 24\]"),
         ({f"{TABLE}_2": (9, 24)}, r"\[44, 8\] can't be multiplied by .* \[9, 24\]"),
         ({f"{TABLE}_2": (8, 24, 1)}, r"can't be multiplied by .* \[8, 24, 1\]"),
-        ({f"{TABLE}_2": (8, 513)}, "embeddings of size 8 to size 513"),
         (
             {"bert/encoder/transformer/group_0/inner_group_0/LayerNorm/beta": (24,)},
             "contains weights under albert_zh's names and under the release's: keep one",

@@ -107,10 +107,8 @@ def enlarge(folder: pathlib.Path, layout: str, key: str, value: int) -> None:
 def test_a_config_of_a_giant_asks_for_no_memory(layout, key, copy_of):
     folder = copy_of(layout)
     enlarge(folder, layout, key, 1 << 30)
-    with pytest.raises(ValueError, match="declares more than .* numbers, while there are"):
-        convert(str(folder), "keras", str(folder.with_name("target")))
     with pytest.raises(ValueError, match="declares at least [0-9,]* numbers, but they have .*"):
-        albert_tf.load_config(folder)
+        convert(str(folder), "keras", str(folder.with_name("target")))
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "inner_group_num"])
@@ -293,7 +291,7 @@ def test_an_archive_that_declares_more_than_it_holds(copy_of):
 def test_deep_json_in_a_keras_file(copy_of):
     folder = copy_of("keras")
     keras_archive(folder, lambda members: members.update({"config.json": f'{{"a": {DEEP}}}'}))
-    with pytest.raises(ValueError, match="model.keras is (not JSON|nested too deeply)"):
+    with pytest.raises(ValueError, match="model.keras is not JSON"):
         albert_tf.load_config(folder)
 
 
