@@ -114,7 +114,7 @@ class QuestionAnswerer(ServedModel):
                 "question: use answer_v2"
             )
         task_class = SquadV2Task if self.may_be_impossible else SquadV1Task
-        task = task_class(SquadSettings(), None, None, self.max_seq_length)
+        task = task_class(None, None, self.max_seq_length, SquadSettings())
         ids = [each.qas_id for each in examples]
 
         def score(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:

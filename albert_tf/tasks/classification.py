@@ -25,6 +25,11 @@ from albert_tf.tasks.table import LABEL_SEPARATOR
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
 
+Example = TypeVar("Example", bound=TextExample | ChoiceExample)
+# The probability from which on a text has a label.
+THRESHOLD = 0.5
+BALANCED = "balanced"
+
 
 @dataclasses.dataclass(frozen=True)
 class TextWindows:
@@ -62,9 +67,6 @@ class TextWindows:
         return np.add.reduceat(predictions, starts) / counts[:, None]
 
 
-BALANCED = "balanced"
-
-
 def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[int]) -> np.ndarray:
     """Returns the weights that a text asks for, `<float32>[C]`.
 
@@ -97,9 +99,6 @@ def _weight(text: str, name: str) -> float:
     if not 0 < weight < math.inf:
         raise ValueError(f"`class_weights`: the weight of {name} must be positive, got {text!r}")
     return weight
-
-
-Example = TypeVar("Example", bound=TextExample | ChoiceExample)
 
 
 class ScoringTask(SupervisedTask[Example, np.ndarray]):
@@ -146,31 +145,17 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         self.metric_names = (*names, "eval_loss")
 
     @classmethod
-    def of_row(
-        cls,
-        row: TaskRow,
-        settings: TaskSettings,
-        options: ModelOptions | None,
-        tokenizer: Tokenizer | None,
-        classes: tuple[str, ...],
-    ) -> ScoringTask:
+    def arguments_of(
+        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
+    ) -> dict[str, Any]:
         """See SupervisedTask."""
-        return cls(
-            options,
-            tokenizer,
-            settings.max_seq_length,
-            classes,
-            row.key_metric or "eval_accuracy",
-            row.results_file,
-            row.number_range,
-            row.prefix,
-            **cls.arguments_of(row, settings),
-        )
-
-    @classmethod
-    def arguments_of(cls, row: TaskRow, settings: TaskSettings) -> dict[str, Any]:
-        """Returns the subclass's own arguments."""
-        return {}
+        return {
+            "classes": classes,
+            "key_metric": row.key_metric or "eval_accuracy",
+            "results_file": row.results_file,
+            "number_range": row.number_range,
+            "prefix": row.prefix,
+        }
 
     def label(self, example: Any) -> np.generic | np.ndarray:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
@@ -306,14 +291,18 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         self.can_learn_from_teacher = bool(self.classes) and not windows
 
     @classmethod
-    def arguments_of(cls, row: TaskRow, settings: TaskSettings) -> dict[str, Any]:
-        """See ScoringTask."""
-        pairs = bool(settings.text_pair_column) if row.pairs is None else row.pairs
-        if row.pairs is not None or not settings.windows:
-            return {"pairs": pairs}
-        if pairs:  # The second texts would be left out.
+    def arguments_of(
+        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """See SupervisedTask."""
+        found = super().arguments_of(row, settings, classes)
+        if row.pairs is not None:  # GLUE's are read as the release reads them.
+            return {**found, "pairs": row.pairs}
+        if not settings.windows:
+            return {**found, "pairs": bool(settings.text_pair_column)}
+        if settings.text_pair_column:  # The second texts would be left out.
             raise ValueError("`windows` reads single texts, not pairs: leave it out")
-        return {"windows": TextWindows(settings.windows, settings.doc_stride)}
+        return {**found, "windows": TextWindows(settings.windows, settings.doc_stride)}
 
     @property
     def model_arguments(self) -> dict[str, Any]:
@@ -382,82 +371,6 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         if not self.windows:
             return shares
         return self.windows.combined(shares, features.scalars["example_index"])
-
-
-class MultipleChoiceTask(ScoringTask[ChoiceExample]):
-    """Chooses the right ending for a context (examples: ChoiceExample).
-
-    Args:
-      *args: See ScoringTask; the classes are the choices.
-      max_qa_length: Maximum number of pieces per ending.
-
-    Source: run_race.py.
-    """
-
-    model_class = finetuning.AlbertForMultipleChoice
-    served_as = "choose"
-    class_names = ()
-
-    def __init__(self, *args: Any, max_qa_length: int) -> None:
-        super().__init__(*args)
-        self.max_qa_length = max_qa_length
-
-    @classmethod
-    def arguments_of(cls, row: TaskRow, settings: TaskSettings) -> dict[str, Any]:
-        """See ScoringTask."""
-        return {"max_qa_length": settings.max_qa_length}
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """See SupervisedTask."""
-        # Longer endings are cut to this in training.
-        longest = sequence_features.longest_ending(self.max_seq_length, self.max_qa_length)
-        choices = {"num_choices": len(self.classes), "max_qa_length": longest}
-        return {**super().reading, **choices}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """See SupervisedTask."""
-        return {**super().settings, "max_qa_length": self.max_qa_length}
-
-    def rows(
-        self, examples: Sequence[ChoiceExample], is_training: bool
-    ) -> Iterator[Mapping[str, Any]]:
-        """Yields a row for each example."""
-        for example in examples:
-            features = sequence_features.choice_features(
-                self.tokenizer,
-                example.context,
-                example.endings,
-                self.max_seq_length,
-                self.max_qa_length,
-            )
-            yield {**features, "label_ids": self.label(example)}
-
-    def scores(
-        self, examples: Sequence[ChoiceExample], predictions: np.ndarray
-    ) -> dict[str, float]:
-        """Returns the metrics, and the accuracy on each level if there are several."""
-        result = super().scores(examples, predictions)
-        levels = sorted({example.level for example in examples})
-        for level in levels if result and len(levels) > 1 else ():
-            chosen = [i for i, example in enumerate(examples) if example.level == level]
-            labels = [examples[i].label for i in chosen]
-            found = predictions[chosen].argmax(axis=-1)
-            result[f"{level}_accuracy"] = metrics.accuracy(labels, found)
-        return result
-
-
-def _ids(examples: Sequence[Example]) -> list[str]:
-    return [example.guid for example in examples]
-
-
-def _write_lines(path: str, lines: Sequence[str]) -> None:
-    files.replace(path, "\n".join(lines) + "\n")
-
-
-# The probability from which on a text has a label.
-THRESHOLD = 0.5
 
 
 class MultiLabelTask(SequenceClassificationTask):
@@ -529,3 +442,79 @@ class MultiLabelTask(SequenceClassificationTask):
             )
             for row in predictions
         ]
+
+
+class MultipleChoiceTask(ScoringTask[ChoiceExample]):
+    """Chooses the right ending for a context (examples: ChoiceExample).
+
+    Args:
+      *args: See ScoringTask; the classes are the choices.
+      max_qa_length: Maximum number of pieces per ending.
+      **kwargs: See ScoringTask.
+
+    Source: run_race.py.
+    """
+
+    model_class = finetuning.AlbertForMultipleChoice
+    served_as = "choose"
+    class_names = ()
+
+    def __init__(self, *args: Any, max_qa_length: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_qa_length = max_qa_length
+
+    @classmethod
+    def arguments_of(
+        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """See SupervisedTask."""
+        found = super().arguments_of(row, settings, classes)
+        return {**found, "max_qa_length": settings.max_qa_length}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        # Longer endings are cut to this in training.
+        longest = sequence_features.longest_ending(self.max_seq_length, self.max_qa_length)
+        choices = {"num_choices": len(self.classes), "max_qa_length": longest}
+        return {**super().reading, **choices}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """See SupervisedTask."""
+        return {**super().settings, "max_qa_length": self.max_qa_length}
+
+    def rows(
+        self, examples: Sequence[ChoiceExample], is_training: bool
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields a row for each example."""
+        for example in examples:
+            features = sequence_features.choice_features(
+                self.tokenizer,
+                example.context,
+                example.endings,
+                self.max_seq_length,
+                self.max_qa_length,
+            )
+            yield {**features, "label_ids": self.label(example)}
+
+    def scores(
+        self, examples: Sequence[ChoiceExample], predictions: np.ndarray
+    ) -> dict[str, float]:
+        """Returns the metrics, and the accuracy on each level if there are several."""
+        result = super().scores(examples, predictions)
+        levels = sorted({example.level for example in examples})
+        for level in levels if result and len(levels) > 1 else ():
+            chosen = [i for i, example in enumerate(examples) if example.level == level]
+            labels = [examples[i].label for i in chosen]
+            found = predictions[chosen].argmax(axis=-1)
+            result[f"{level}_accuracy"] = metrics.accuracy(labels, found)
+        return result
+
+
+def _ids(examples: Sequence[Example]) -> list[str]:
+    return [example.guid for example in examples]
+
+
+def _write_lines(path: str, lines: Sequence[str]) -> None:
+    files.replace(path, "\n".join(lines) + "\n")

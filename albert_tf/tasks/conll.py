@@ -21,7 +21,37 @@ from albert_tf.storage.text_files import (
 OUTSIDE = "O"
 # B begins an entity, I goes on with it; E ends one, S is a single word.
 _ENTITY = re.compile(r"([BIES])-(.+)", re.DOTALL)
+# A line that begins a document in CoNLL's files.
+_DOCUMENT = "-DOCSTART-"
+# Not all white space: a word may hold a no-break space.
+_SEPARATOR = re.compile("[ \t]+")
+# What no cell of a column can hold.
+_BETWEEN_CELLS = re.compile("[ \t\r\n]")
 _BILOU = re.compile(r"[BILU]-.+", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenExample:
+    """A sentence.
+
+    Attributes:
+      guid: The line of its file in which it begins.
+      words: Its words.
+      labels: The ids of their tags; None if unknown.
+    """
+
+    guid: str
+    words: tuple[str, ...]
+    labels: tuple[int, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sentence:
+    """A sentence of a file: its words, the lines they stand in, and their tags, if it has any."""
+
+    lines: list[int]
+    words: list[str]
+    tags: list[str] | None
 
 
 def are_entities(tags: Sequence[str]) -> bool:
@@ -65,38 +95,6 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
         raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")
     first = OUTSIDE if OUTSIDE in counts else Counter(counts).most_common(1)[0][0]
     return (first, *sorted(counts.keys() - {first}))
-
-
-# A line that begins a document in CoNLL's files.
-_DOCUMENT = "-DOCSTART-"
-# Not all white space: a word may hold a no-break space.
-_SEPARATOR = re.compile("[ \t]+")
-# What no cell of a column can hold.
-_BETWEEN_CELLS = re.compile("[ \t\r\n]")
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenExample:
-    """A sentence.
-
-    Attributes:
-      guid: The line of its file in which it begins.
-      words: Its words.
-      labels: The ids of their tags; None if unknown.
-    """
-
-    guid: str
-    words: tuple[str, ...]
-    labels: tuple[int, ...] | None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sentence:
-    """A sentence of a file: its words, the lines they stand in, and their tags, if it has any."""
-
-    lines: list[int]
-    words: list[str]
-    tags: list[str] | None
 
 
 def find_tags(path: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from albert_tf.training.devices import InputFn
 from albert_tf.training.length_buckets import LengthBatches
 from albert_tf.training.trainer import InputByLength
 
+# Increment this whenever the same examples and settings give other features than before.
+FORMAT = 4
 # Features that are a vector for each row, and not a value for each position.
 PER_ROW = ("label_targets",)
 # Batches of more positions gain by a static length, for which chains of operations are compiled
@@ -30,6 +32,9 @@ PER_ROW = ("label_targets",)
 SHORT_POSITIONS = 1024
 # Stands for the lengths of all short batches.
 ANY_LENGTH = 0
+_LOG_EVERY = 10_000
+
+Row = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +179,6 @@ def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarr
     size = batches.shape[1] // context.num_input_pipelines
     own = batches[:, context.input_pipeline_id * size :][:, :size]
     return own.reshape(-1, size // _replicas(context))
-
-
-# Increment this whenever the same examples and settings give other features than before.
-FORMAT = 4
-_LOG_EVERY = 10_000
-
-Row = Mapping[str, np.ndarray]
 
 
 def load_or_make_features(

@@ -22,6 +22,10 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import length_buckets
 
+Row = dict[str, np.ndarray]
+# Batches to prefetch.
+_BATCHES_AHEAD = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class TextColumns:
@@ -193,10 +197,6 @@ def _text(value: Any, place: int, name: str) -> str:
     return str(value)
 
 
-# Batches to prefetch.
-_BATCHES_AHEAD = 4
-
-
 class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, or in order; works on any backend.
 
@@ -274,9 +274,6 @@ class TextBatches(keras.utils.PyDataset):
         dataset = tf.data.Dataset.from_generator(self.epoch, output_signature=signature)
         counted = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
         return untuned(counted.prefetch(_BATCHES_AHEAD))
-
-
-Row = dict[str, np.ndarray]
 
 
 class Preprocessor:

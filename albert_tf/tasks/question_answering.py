@@ -29,6 +29,8 @@ from albert_tf.types import Array, Features
 NO_WINDOW_NULL_ODDS = 1_000_000.0
 
 _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+# Where a window's pieces are in the paragraph, stored per position like all sequences.
+_PLACES = ("char_starts", "char_ends", "is_max_context")
 # A position in a window and its score.
 _Scored = tuple[int, float]
 
@@ -292,18 +294,14 @@ def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-# Where a window's pieces are in the paragraph, stored per position like all sequences.
-_PLACES = ("char_starts", "char_ends", "is_max_context")
-
-
 class SquadTask(SupervisedTask[SquadExample, Predictions]):
     """Base class of both tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
     Args:
-      squad: How windows are cut and answers chosen.
       options: See SupervisedTask.
       tokenizer: See SupervisedTask.
       max_seq_length: See SupervisedTask.
+      squad: How windows are cut and answers chosen.
 
     Attributes:
       decode: The function of squad_predictions that turns the model's outputs into answers.
@@ -317,27 +315,21 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
 
     def __init__(
         self,
-        squad: SquadSettings,
         options: ModelOptions | None,
         tokenizer: Tokenizer | None,
         max_seq_length: int,
+        squad: SquadSettings,
     ) -> None:
         super().__init__(options, tokenizer, max_seq_length)
         self.squad = squad
 
     @classmethod
-    def of_row(
-        cls,
-        row: TaskRow,
-        settings: TaskSettings,
-        options: ModelOptions | None,
-        tokenizer: Tokenizer | None,
-        classes: tuple[str, ...],
-    ) -> SquadTask:
+    def arguments_of(
+        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
+    ) -> dict[str, Any]:
         """See SupervisedTask."""
         names = [field.name for field in dataclasses.fields(SquadSettings)]
-        squad = SquadSettings(**{name: getattr(settings, name) for name in names})
-        return cls(squad, options, tokenizer, settings.max_seq_length)
+        return {"squad": SquadSettings(**{name: getattr(settings, name) for name in names})}
 
     @property
     def reading(self) -> dict[str, Any]:

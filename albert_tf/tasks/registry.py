@@ -80,7 +80,8 @@ class TaskRow:
             classes = self.find_classes(settings) if self.find_classes else self.classes
         module, _, name = self.task_class.partition(".")
         task_class = getattr(importlib.import_module(f"albert_tf.tasks.{module}"), name)
-        return task_class.of_row(self, settings, options, tokenizer, tuple(classes))
+        own = task_class.arguments_of(self, settings, tuple(classes))
+        return task_class(options, tokenizer, settings.max_seq_length, **own)
 
     def defaults_for(self, settings: Any) -> dict[str, Any]:
         """Returns the values of `defaults`, given the settings of the script."""

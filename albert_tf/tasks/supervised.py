@@ -95,16 +95,11 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         self.max_seq_length = max_seq_length
 
     @classmethod
-    def of_row(
-        cls,
-        row: TaskRow,
-        settings: TaskSettings,
-        options: ModelOptions | None,
-        tokenizer: Tokenizer | None,
-        classes: tuple[str, ...],
-    ) -> SupervisedTask:
-        """Makes the task of a row of registry.TASKS; see TaskRow.make."""
-        raise NotImplementedError
+    def arguments_of(
+        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Returns the class's own arguments for a row of registry.TASKS; see TaskRow.make."""
+        return {}
 
     # --- what others need of it -------------------------------------------------------------
 
@@ -292,9 +287,8 @@ def _read(path: str, ids: list[str], texts: str) -> np.ndarray:
             f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
         )
     stored = parse_json(files.read_bytes(path), path)
-    # Earlier versions stored no digest.
     has_others = json_member(stored, "ids", path, list) != ids
-    if has_others or stored.get("texts", texts) != texts:
+    if has_others or stored.get("texts") != texts:
         raise ValueError(
             f"{path} has other examples than those to predict: predict these there first, or "
             "name the file and the columns that it was made of"

@@ -31,6 +31,8 @@ from albert_tf.types import Array, Features
 
 # Tags of sentences.
 Tags = Sequence[Sequence[str]]
+# Of probabilities stored for ensembles: a set has many words.
+_DIGITS = 7
 _OF_ENTITIES = ("f1", "precision", "recall")
 # In seqeval's report, beside the types.
 _MEANS = ("micro avg", "macro avg", "weighted avg")
@@ -126,10 +128,6 @@ def _lists(*tags: Tags) -> list[list[list[str]]]:
     return [[list(sentence) for sentence in each] for each in tags]
 
 
-# Of probabilities stored for ensembles: a set has many words.
-_DIGITS = 7
-
-
 class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     """Tags words. Examples are TokenExamples, a row is a window on a sentence.
 
@@ -166,16 +164,11 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         self.metric_names = (*tag_metric_names(classes), "eval_loss")
 
     @classmethod
-    def of_row(
-        cls,
-        row: TaskRow,
-        settings: TaskSettings,
-        options: ModelOptions | None,
-        tokenizer: Tokenizer | None,
-        classes: tuple[str, ...],
-    ) -> TokenClassificationTask:
+    def arguments_of(
+        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
+    ) -> dict[str, Any]:
         """See SupervisedTask."""
-        return cls(options, tokenizer, settings.max_seq_length, classes)
+        return {"classes": classes}
 
     @property
     def model_arguments(self) -> dict[str, Any]:

@@ -158,6 +158,6 @@ def test_every_metric_that_may_be_named_is_reported():
     questions = [SquadExample("1", "who?", "a cat", (answer,), False)]
     found = Predictions({"1": "cat"}, {"1": []}, {"1": -1.0})
     for squad in (SquadV1Task, SquadV2Task):
-        task = squad(SquadSettings(), None, None, 9)
+        task = squad(None, None, 9, SquadSettings())
         assert set(task.metric_names) <= set(task.scores(questions, found))
         assert task.key_metric in task.metric_names

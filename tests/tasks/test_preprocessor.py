@@ -78,7 +78,7 @@ def test_contexts_without_a_word_are_refused(preprocess):
 
 def test_questions_with_contexts_are_the_scripts(preprocess):
     settings = SquadSettings(doc_stride=5, max_query_length=6)
-    task = SquadV2Task(settings, None, preprocess.tokenizer, LENGTH)
+    task = SquadV2Task(None, preprocess.tokenizer, LENGTH, settings)
     contexts = [PAIRS[0], "light " * 60]
     questions = ["What was without form?", "What is it, and what is it not?"]
     pairs = zip(questions, contexts, strict=True)

@@ -35,7 +35,7 @@ def task_of(version: str, n_best_size: int = 6, max_answer_length: int = 12, tok
         start_n_top=4,
         end_n_top=3,
     )
-    return (SquadV1Task if version == "v1" else SquadV2Task)(squad, None, tokenizer, 64)
+    return (SquadV1Task if version == "v1" else SquadV2Task)(None, tokenizer, 64, squad)
 
 
 def table_of(windows, lengths) -> FeatureTable:
@@ -139,7 +139,7 @@ def test_other_windows_are_cached_under_other_settings(tokenizer):
 
     def settings(max_seq_length=64, **changes):
         squad = dataclasses.replace(task.squad, **changes)
-        return json.dumps(SquadV2Task(squad, None, tokenizer, max_seq_length).settings)
+        return json.dumps(SquadV2Task(None, tokenizer, max_seq_length, squad).settings)
 
     changes = ({}, {"doc_stride": 21}, {"max_query_length": 13}, {"max_seq_length": 65})
     assert len({settings(**change) for change in changes}) == len(changes)

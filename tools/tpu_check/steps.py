@@ -73,7 +73,7 @@ TASKS = {
     ),
     # Beams, windows and answers are run_finetune.py's defaults; a step reads the beams.
     "squad_v2": Row(
-        lambda options: SquadV2Task(SquadSettings(), options, None, 0),
+        lambda options: SquadV2Task(options, None, 0, SquadSettings()),
         lambda length: _shapes(length, p_mask=((length,), tf.float32), **_ANSWER),
     ),
 }
