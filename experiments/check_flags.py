@@ -63,22 +63,21 @@ def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:
 
 
 def _definitions() -> dict[str, Any]:
-    from albert_tf.cli import extend_vocabulary_flags, finetune_flags
+    from albert_tf.cli import finetune_flags
+    from albert_tf.cli.extend_vocabulary import ExtensionSettings
     from albert_tf.cli.pretraining_settings import PretrainingSettings
-    from albert_tf.console import settings
-    from albert_tf.generator import flags as generator_flags
-    from albert_tf.generator import sentencepiece
+    from albert_tf.console.settings import define_flags
+    from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
     from experiments import hits, measure, part
 
-    pretraining = functools.partial(settings.define_flags, PretrainingSettings)
-    return {
-        "part": part.define_flags,
-        "vocabulary": sentencepiece.define_flags,
-        "extend": extend_vocabulary_flags.define_flags,
-        "records": generator_flags.define_flags,
-        "pretrain": pretraining,
-        "evaluate": pretraining,
-        "measure": functools.partial(settings.define_flags, measure.MeasurementSettings),
-        "finetune": finetune_flags.define_flags,
-        "hits": hits.define_flags,
+    by_settings = {
+        "part": part.PartSettings,
+        "vocabulary": SentencePieceSettings,
+        "extend": ExtensionSettings,
+        "records": GeneratorSettings,
+        "pretrain": PretrainingSettings,
+        "evaluate": PretrainingSettings,
+        "measure": measure.MeasurementSettings,
     }
+    found = {kind: functools.partial(define_flags, cls) for kind, cls in by_settings.items()}
+    return {**found, "finetune": finetune_flags.define_flags, "hits": hits.define_flags}

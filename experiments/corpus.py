@@ -9,31 +9,35 @@ what white space separates: whatever the vocabulary, a text has the same number.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import pathlib
 import sys
 from collections.abc import Iterator
 
 import numpy as np
-from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import scripts
 from albert_tf.console import errors, quiet
+from albert_tf.console.settings import run_script, setting
 from albert_tf.generator import create, examples, workers
-from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.documents import Place, TextBlock
 from albert_tf.generator.examples import TokenBlock
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Adds the generator's flags, and the names of the files to write."""
-    generator_flags.define_flags(values)
-    group = scripts.FlagGroup(values, "Corpus")
-    group.string("documents_file", None, "JSON file for the document of each record.")
-    group.string("words_file", None, "JSON file for the numbers of pieces and words.")
+_corpus = functools.partial(setting, None, group="Corpus")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSettings(GeneratorSettings):
+    """The generator's settings, and the names of the files to write."""
+
+    documents_file: str | None = _corpus("JSON file for the document of each record.")
+    words_file: str | None = _corpus("JSON file for the numbers of pieces and words.")
 
 
 def _tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:
@@ -68,16 +72,16 @@ def count_words(plan: workers.Plan) -> dict[str, int]:
     return {"pieces": pieces, "words": words}
 
 
-def main(values: flags.FlagValues) -> None:
+def main(settings: CorpusSettings) -> None:
     """Writes the files whose names are given."""
     quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        plan, _ = create.make_plan(values)
-        if values.documents_file:
-            files.replace(values.documents_file, json.dumps(documents_of_records(plan)) + "\n")
-        if values.words_file:
-            files.replace(values.words_file, json.dumps(count_words(plan)) + "\n")
+    with errors.in_one_line(flags=settings.names()):
+        plan, _ = create.make_plan(settings)
+        if settings.documents_file:
+            files.replace(settings.documents_file, json.dumps(documents_of_records(plan)) + "\n")
+        if settings.words_file:
+            files.replace(settings.words_file, json.dumps(count_words(plan)) + "\n")
 
 
 if __name__ == "__main__":
-    scripts.run_script(main, define_flags, __doc__)
+    run_script(CorpusSettings, main, __doc__)

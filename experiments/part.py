@@ -8,34 +8,38 @@ a model is judged on: the held-out text, and the passages of both splits.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import scripts
 from albert_tf.console import errors, quiet
+from albert_tf.console.settings import REQUIRED, Settings, run_script, setting
 from albert_tf.generator import sotu
 from albert_tf.storage import files
 
+_text = functools.partial(setting, group="Text")
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Adds the flags of part.py."""
-    group = scripts.FlagGroup(values, "Text")
-    group.string(
-        "addresses_file", None, "The addresses.jsonl that prepare_sotu.py wrote.", required=True
-    )
-    group.string("output_dir", None, "Directory to write the files to.", required=True)
-    for judged, text in (("", "text to train on"), ("judged_", "held-out text and the passages")):
-        group.integer(f"{judged}first_year", 0, f"The first year of the {text}.")
-        group.integer(f"{judged}last_year", 9999, f"The last year of the {text}.")
-    group.number(
-        "share", 1.0, "Share of the addresses to train on that is kept, evenly spread.", "(0, 1]"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartSettings(Settings):
+    """The settings of part.py."""
+
+    addresses_file: str = _text(REQUIRED, "The addresses.jsonl that prepare_sotu.py wrote.")
+    output_dir: str = _text(REQUIRED, "Directory to write the files to.")
+    first_year: int = _text(0, "The first year of the text to train on.")
+    last_year: int = _text(9999, "The last year of the text to train on.")
+    judged_first_year: int = _text(0, "The first year of the held-out text and the passages.")
+    judged_last_year: int = _text(9999, "The last year of the held-out text and the passages.")
+    share: float = _text(
+        1.0,
+        "Share of the addresses to train on that is kept, evenly spread.",
+        interval="(0, 1]",
     )
 
 
@@ -57,20 +61,20 @@ def choose(
     return found
 
 
-def main(values: flags.FlagValues) -> None:
+def main(settings: PartSettings) -> None:
     """Writes the part."""
     quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        lines = files.read_bytes(values.addresses_file).decode().splitlines()
+    with errors.in_one_line(flags=settings.names()):
+        lines = files.read_bytes(settings.addresses_file).decode().splitlines()
         addresses = [json.loads(line) for line in lines]
-        judged_years = (values.judged_first_year, values.judged_last_year)
-        train = choose(addresses, "train", values.first_year, values.last_year, values.share)
+        judged_years = (settings.judged_first_year, settings.judged_last_year)
+        train = choose(addresses, "train", settings.first_year, settings.last_year, settings.share)
         judged = {split: choose(addresses, split, *judged_years) for split in ("train", "dev")}
         contents = sotu.make_files([*train, *judged["dev"]])
         passages = sotu.make_files([*judged["train"], *judged["dev"]])
         contents |= {name: passages[name] for name in passages if name.startswith("passages_")}
-        sotu.write_files(contents, values.output_dir)
+        sotu.write_files(contents, settings.output_dir)
 
 
 if __name__ == "__main__":
-    scripts.run_script(main, define_flags, __doc__)
+    run_script(PartSettings, main, __doc__)

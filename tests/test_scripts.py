@@ -12,11 +12,12 @@ import pytest
 from absl import app, flags
 
 from albert_tf import scripts
-from albert_tf.cli import extend_vocabulary_flags, finetune_flags
+from albert_tf.cli import finetune_flags
+from albert_tf.cli.extend_vocabulary import ExtensionSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
-from albert_tf.generator import flags as generator_flags
-from albert_tf.generator import sentencepiece, sotu
+from albert_tf.generator import sotu
+from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
 
 ROOT = pathlib.Path(__file__).parents[1]
 # File -> what defines its flags, how its --help begins, and the headings.
@@ -34,21 +35,21 @@ SCRIPTS = {
         + ["Evaluation and prediction", "Export", "SQuAD", "Speed and memory", "TPU"],
     ),
     "data/create_pretraining_data": (
-        generator_flags.define_flags,
+        GeneratorSettings,
         "Makes pre-training records",
         ["Text", "Vocabulary", "Examples", "Masking", "Output", "Processes and memory"],
     ),
     "data/train_sentencepiece": (
-        sentencepiece.define_flags,
+        SentencePieceSettings,
         "Trains a SentencePiece vocabulary",
         ["Text", "Vocabulary"],
     ),
     "data/extend_vocabulary": (
-        extend_vocabulary_flags.define_flags,
+        ExtensionSettings,
         "Adds the pieces of a domain",
         ["Text", "Model and output", "New pieces"],
     ),
-    "data/prepare_sotu": (sotu.define_flags, "Writes the State of the Union", ["Output"]),
+    "data/prepare_sotu": (sotu.SotuSettings, "Writes the State of the Union", ["Output"]),
 }
 
 

@@ -74,9 +74,9 @@ def extend_vocabulary() -> None:
     keep their ids, and texts without new pieces their ids and outputs. In a clone `python
     data/extend_vocabulary.py` is the same.
     """
-    from albert_tf.cli import extend_vocabulary_flags
+    from albert_tf.cli.extend_vocabulary import ExtensionSettings, main
 
-    _run(extend_vocabulary, extend_vocabulary_flags.define_flags)
+    settings.run_script(ExtensionSettings, main, inspect.getdoc(extend_vocabulary))
 
 
 def _run(
@@ -96,16 +96,16 @@ def _run(
 def create_pretraining_data() -> None:
     """`albert-create-pretraining-data`, and data/create_pretraining_data.py in a clone."""
     from albert_tf.generator import create
-    from albert_tf.generator.flags import define_flags
 
-    scripts.run_script(create.main, define_flags, create.__doc__)
+    settings.run_script(create.GeneratorSettings, create.main, create.__doc__)
 
 
 def train_sentencepiece() -> None:
     """`albert-train-sentencepiece`, and data/train_sentencepiece.py in a clone."""
     from albert_tf.generator import sentencepiece
 
-    scripts.run_script(sentencepiece.main, sentencepiece.define_flags, sentencepiece.__doc__)
+    doc = sentencepiece.__doc__
+    settings.run_script(sentencepiece.SentencePieceSettings, sentencepiece.main, doc)
 
 
 def convert() -> None:

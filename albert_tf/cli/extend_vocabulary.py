@@ -2,61 +2,109 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 
-from absl import flags
-
-from albert_tf.console import errors
-from albert_tf.conversion import convert
-from albert_tf.conversion.stored import add_pieces, read
-from albert_tf.generator import sentencepiece
-from albert_tf.generator.text_flags import read_text_settings
+from albert_tf.console import errors, quiet
+from albert_tf.console.settings import POSITIVE, REQUIRED, setting, with_default
+from albert_tf.generator.settings import PieceTrainingSettings
 from albert_tf.storage import files, hub
-from albert_tf.text import vocabulary
-from albert_tf.text.sentence_piece import ExtensibleModel
-from albert_tf.text.vocabulary import Vocabulary
+
+_MODEL, _PIECES = "Model and output", "New pieces"
 
 
-def main(values: flags.FlagValues) -> None:
-    """Writes the model that the flags ask for."""
-    with errors.in_one_line(flags=values):
-        print(_extend(values))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtensionSettings(PieceTrainingSettings):
+    """The settings of extend_vocabulary.py."""
+
+    headings = ("Text", _MODEL, _PIECES)
+
+    init_checkpoint: str = setting(
+        REQUIRED,
+        "Model to extend: stored weights of any layout, or hf://OWNER/NAME.",
+        group=_MODEL,
+    )
+    output_dir: str = setting(
+        REQUIRED,
+        "Directory to write vocabulary, config and checkpoint to; it must be new or empty.",
+        group=_MODEL,
+    )
+    albert_config_file: str | None = setting(
+        None, "Config of the model. Default: beside the weights.", group=_MODEL
+    )
+    spm_model_file: str | None = setting(
+        None, "SentencePiece model to extend. Default: beside the weights.", group=_MODEL
+    )
+    do_lower_case: bool | None = setting(
+        None,
+        "Lower-case the text: true for uncased models. Default: as stored with the weights, or "
+        "else true.",
+        group=_MODEL,
+    )
+    num_pieces: int = setting(
+        1000,
+        "Number of pieces to add: those that shorten the text most. 1000 make ALBERT-base 1 % "
+        "larger.",
+        group=_PIECES,
+        interval=POSITIVE,
+    )
+    character_coverage: float = with_default(
+        PieceTrainingSettings, "character_coverage", 0.99995, group=_PIECES
+    )
+    input_sentence_size: int = with_default(
+        PieceTrainingSettings, "input_sentence_size", 10_000_000, group=_PIECES
+    )
 
 
-def _extend(values: flags.FlagValues) -> str:
-    texts = files.list_files(values.input_file)
-    settings = read_text_settings(values)
-    files.check_free(values.output_dir)
-    path = hub.local(values.init_checkpoint)
-    old = vocabulary.need(path, values.spm_model_file, do_lower_case=values.do_lower_case)
+def main(settings: ExtensionSettings) -> None:
+    """Writes the model that the settings ask for."""
+    quiet.import_tensorflow(for_keras=True)
+    with errors.in_one_line(flags=settings.names()):
+        print(_extend(settings))
+
+
+def _extend(settings: ExtensionSettings) -> str:
+    from albert_tf.conversion import convert
+    from albert_tf.conversion.stored import add_pieces, read
+    from albert_tf.generator import sentencepiece
+    from albert_tf.text import vocabulary
+    from albert_tf.text.sentence_piece import ExtensibleModel
+    from albert_tf.text.vocabulary import Vocabulary
+
+    texts = files.list_files(settings.input_file)
+    text = settings.text_settings()
+    files.check_free(settings.output_dir)
+    path = hub.local(settings.init_checkpoint)
+    old = vocabulary.need(path, settings.spm_model_file, do_lower_case=settings.do_lower_case)
     if old.is_word_piece:
         raise ValueError(
             f"{old.path} is a WordPiece vocabulary: pieces can only be added to a SentencePiece "
-            "model; give one with --spm_model_file"
+            "model; give one with `spm_model_file`"
         )
     lower = old.tokenizer.do_lower_case
     model = ExtensibleModel(files.read_bytes(old.path), old.path)
-    source = read(path, values.albert_config_file, old.path, do_lower_case=lower)
+    source = read(path, settings.albert_config_file, old.path, do_lower_case=lower)
     domain = sentencepiece.train(
         texts,
-        settings,
-        vocab_size=len(model) + values.num_pieces,
-        character_coverage=values.character_coverage,
+        text,
+        vocab_size=len(model) + settings.num_pieces,
+        character_coverage=settings.character_coverage,
         do_lower_case=lower,
-        input_sentence_size=values.input_sentence_size,
+        input_sentence_size=settings.input_sentence_size,
         hard_vocab_limit=False,
     )
-    sentences = sentencepiece.read_sentences(texts, settings, lower)
-    pieces = model.choose(domain, sentences, values.num_pieces)
-    if len(pieces) < values.num_pieces:
+    sentences = sentencepiece.read_sentences(texts, text, lower)
+    pieces = model.choose(domain, sentences, settings.num_pieces)
+    if len(pieces) < settings.num_pieces:
         raise ValueError(
-            f"--num_pieces={values.num_pieces} is too many: {values.input_file} has {len(pieces)} "
-            f"useful pieces that {old.path} lacks; lower it to that, or give more text"
+            f"`num_pieces={settings.num_pieces}` is too many: {settings.input_file} has "
+            f"{len(pieces)} useful pieces that {old.path} lacks; lower it to that, or give more "
+            "text"
         )
     with (
         tempfile.TemporaryDirectory() as folder,
-        files.whole_directory(values.output_dir) as directory,
+        files.whole_directory(settings.output_dir) as directory,
     ):
         file = os.path.join(folder, os.path.basename(old.path))
         files.replace(file, model.add(pieces))
@@ -65,6 +113,6 @@ def _extend(values: flags.FlagValues) -> str:
         new.check(extended.config)
         convert.write_checkpoint(directory, extended)
     return (
-        f"{values.output_dir}: {new.tokenizer.vocab_size} pieces, {len(pieces)} of them new, from "
-        f"{len(texts)} file{'s' if len(texts) > 1 else ''}"
+        f"{settings.output_dir}: {new.tokenizer.vocab_size} pieces, {len(pieces)} of them new, "
+        f"from {len(texts)} file{'s' if len(texts) > 1 else ''}"
     )

@@ -71,11 +71,15 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def with_default(base: type[Settings], name: str, default: Any, help: str = "") -> Any:
+def with_default(
+    base: type[Settings], name: str, default: Any, help: str = "", group: str | None = None
+) -> Any:
     """Returns a base class's field with another default; `help` ends its help text."""
     (found,) = (field for field in base.flags() if field.name == name)
-    text = f"{found.metadata['help']} {help}".rstrip()
-    return dataclasses.field(default=default, metadata={**found.metadata, "help": text})
+    changes = {"help": f"{found.metadata['help']} {help}".rstrip()}
+    if group:
+        changes["group"] = group
+    return dataclasses.field(default=default, metadata={**found.metadata, **changes})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

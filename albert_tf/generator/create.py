@@ -23,39 +23,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from absl import flags, logging
+from absl import logging
 
 from albert_tf.console import errors, figures, quiet
-from albert_tf.generator import documents, plots, text_flags, workers
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator import documents, examples, plots, workers
 from albert_tf.generator.report import Report, report_path
+from albert_tf.generator.settings import GeneratorSettings
+from albert_tf.records import masking
 from albert_tf.storage import files
+from albert_tf.text.tokenization import Tokenizer
 
 
-def create_pretraining_data(values: flags.FlagValues) -> Report:
-    """Makes the records that the flags describe, and a report beside them.
+def create_pretraining_data(settings: GeneratorSettings) -> Report:
+    """Makes the records that the settings describe, and a report beside them.
 
     Raises:
-      ImportError: If a package that the flags need is not installed.
-      ValueError, OSError: If a flag, an input or an output is wrong. Where possible that is found
-        before the long work, and no output file is touched.
+      ImportError: If a package that they need is not installed.
+      ValueError, OSError: If a setting, an input or an output is wrong. Where possible that is
+        found before the long work, and no output file is touched.
     """
-    if values.plots:
+    if settings.plots:
         figures.check_installed("`plots`")
-    if values.beam_options and values.runner != "beam":
-        raise ValueError("`beam_options` applies only to `runner=beam`: set both, or leave it out")
-    if values.num_processes and values.runner != "local":
-        raise ValueError(
-            "`num_processes` applies only to `runner=local`: leave it out, and say in "
-            "`beam_options` how many workers there are"
-        )
-    beam = _import_beam() if values.runner == "beam" else None
-    plan, inputs = make_plan(values)
+    beam = _import_beam() if settings.runner == "beam" else None
+    plan, inputs = make_plan(settings)
     if beam:
-        report = beam.run(plan, values.beam_options)
+        report = beam.run(plan, settings.beam_options)
     else:
-        settings = generator_flags.list_settings(values)
-        settings |= {
+        shaping = settings.of_the_records()
+        shaping |= {
             "vocabulary": plan.vocabulary.sha256,
             "do_lower_case": plan.vocabulary.do_lower_case,
             "dupe_factor": plan.recipe.dupe_factor,
@@ -63,49 +58,93 @@ def create_pretraining_data(values: flags.FlagValues) -> Report:
         # Numbered: where a shard ends is a place in the files in their order.
         for number, (path, stat) in enumerate(inputs, start=1):
             of = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
-            settings[f"input file {number}"] = f"{path}: {of}"
+            shaping[f"input file {number}"] = f"{path}: {of}"
         size = sum(stat.length for _, stat in inputs)
-        report = run_locally(plan, settings, size, values.num_processes)
+        report = run_locally(plan, shaping, size, settings.num_processes)
     report.measure_memory()
-    report.save(report_path(values.output_file, ".json"))
-    if values.plots:
-        plots.write_plots(report, report_path(values.output_file, ".png"))
+    report.save(report_path(settings.output_file, ".json"))
+    if settings.plots:
+        plots.write_plots(report, report_path(settings.output_file, ".png"))
     return report
 
 
-def make_plan(values: flags.FlagValues) -> tuple[workers.Plan, list[tuple[str, Any]]]:
-    """Returns what the flags ask for, and the files to read, each with its `stat`.
+def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str, Any]]]:
+    """Returns what the settings ask for, and the files to read, each with its `stat`.
 
     Raises:
-      ValueError, OSError: If a flag, an input or an output is wrong.
+      ValueError, OSError: If a setting, an input or an output is wrong.
     """
     # Imported here and below, not at the top: workers may import this file, without TensorFlow.
     import tensorflow as tf
 
-    input_files = files.list_files(values.input_file)
-    output_files = name_shards(values.output_file, values.num_output_shards)
+    input_files = files.list_files(settings.input_file)
+    output_files = name_shards(settings.output_file, settings.num_output_shards)
     _check_output_files(output_files, input_files)
     vocabulary = workers.VocabularyFile.choose(
-        values.spm_model_file,
-        values.vocab_file,
-        values.do_lower_case if values["do_lower_case"].present else None,
+        settings.spm_model_file,
+        settings.vocab_file,
+        settings.do_lower_case if "do_lower_case" in settings.given else None,
     )
     tokenizer = workers.load_tokenizer(vocabulary)
-    recipe = generator_flags.read_recipe(values, tokenizer)
+    recipe = make_recipe(settings, tokenizer)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
         functools.partial(
             documents.read_documents,
-            settings=text_flags.read_text_settings(values),
+            settings=settings.text_settings(),
         ),
         input_files,
         [stat.length for stat in stats],
         len(output_files),
-        int(values.block_megabytes * 1e6),
+        int(settings.block_megabytes * 1e6),
     )
-    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, values.max_unknown_share)
+    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, settings.max_unknown_share)
     return plan, list(zip(input_files, stats, strict=True))
+
+
+def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.Recipe:
+    """Returns how examples are made; warns if tokens are left unmasked for want of room.
+
+    Raises:
+      ValueError: If a number is out of range.
+    """
+    is_dynamic = settings.masking == "dynamic"
+    one_pass = is_dynamic and "dupe_factor" not in settings.given
+    return examples.Recipe(
+        pairs=examples.PairSettings(
+            max_seq_length=settings.max_seq_length,
+            short_seq_prob=settings.short_seq_prob,
+            random_next_sentence=settings.random_next_sentence,
+            single_segment=settings.single_segment,
+        ),
+        masking=None if is_dynamic else _read_masking(settings, tokenizer),
+        dupe_factor=1 if one_pass else settings.dupe_factor,
+        random_seed=settings.random_seed,
+        word_starts=settings.word_starts,
+        word_separator=settings.word_separator,
+        max_examples_per_row=settings.max_examples_per_row,
+    )
+
+
+def _read_masking(settings: GeneratorSettings, tokenizer: Tokenizer) -> masking.MaskingSettings:
+    full_row = masking.count_full_row(settings.masked_lm_prob, settings.max_seq_length)
+    masks = masking.MaskingSettings(
+        tokenizer.vocab_size,
+        tokenizer.mask_id,
+        settings.masked_lm_prob,
+        settings.max_predictions_per_seq or full_row,
+        settings.ngram,
+        settings.favor_shorter_ngram,
+        settings.do_whole_word_mask,
+        settings.do_permutation,
+    )
+    shortfall = masks.shortfall(settings.max_seq_length)
+    if shortfall and settings.max_examples_per_row > 1:
+        shortfall += ", and let packing fill the rows: the examples of a row share them"
+    if shortfall:
+        logging.warning("%s", shortfall)
+    return masks
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
@@ -214,11 +253,11 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def main(values: flags.FlagValues) -> None:
-    """Writes the records that the flags describe, and logs what they are."""
+def main(settings: GeneratorSettings) -> None:
+    """Writes the records that the settings describe, and logs what they are."""
     quiet.import_tensorflow()
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    with errors.in_one_line(flags=values), _ended_by_sigterm():
-        report = create_pretraining_data(values)
+    with errors.in_one_line(flags=settings.names()), _ended_by_sigterm():
+        report = create_pretraining_data(settings)
     for line in report.lines():
         logging.info("%s", line)

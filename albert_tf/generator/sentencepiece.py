@@ -19,12 +19,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import sentencepiece
-from absl import flags
 
 from albert_tf.console import errors, quiet
 from albert_tf.generator import documents
-from albert_tf.generator.text_flags import define_text_flags, read_text_settings
-from albert_tf.scripts import FlagGroup
+from albert_tf.generator.settings import SentencePieceSettings
 from albert_tf.storage import files
 from albert_tf.text.sentence_piece import preprocess_text
 
@@ -40,44 +38,6 @@ RECIPE = {
     "shuffle_input_sentence": True,
 }
 RANDOM_SEED = 12345
-
-
-def define_flags(values: flags.FlagValues) -> None:
-    """Adds the flags of train_sentencepiece.py."""
-    define_text_flags(values)
-    group = FlagGroup(values, "Vocabulary")
-    group.string(
-        "model_prefix",
-        None,
-        "Path prefix of the files to write: PREFIX.model and PREFIX.vocab.",
-        required=True,
-    )
-    group.integer(
-        "vocab_size",
-        30000,
-        "Number of pieces in the vocabulary. 30000 is the release's.",
-        lower_bound=1,
-    )
-    group.boolean("do_lower_case", True, "Lower-case the text: true if the model is to be uncased.")
-    define_training_flags(group)
-
-
-def define_training_flags(group: FlagGroup) -> None:
-    """Adds the flags of how a vocabulary is trained, whatever it is for."""
-    group.number(
-        "character_coverage",
-        0.99995,
-        "Share of the text's characters that get a piece of their own; rarer ones become <unk>. "
-        "0.99995 is the release's.",
-        "[0.98, 1]",
-    )
-    group.integer(
-        "input_sentence_size",
-        10_000_000,
-        "Maximum number of sentences to train on; of a larger text, a random sample is used. "
-        "Memory use grows with it. 10,000,000 is the release's.",
-        lower_bound=101,  # SentencePiece's own, as is the share above.
-    )
 
 
 def read_sentences(
@@ -225,23 +185,22 @@ def write_model(model: bytes, model_prefix: str) -> None:
         files.replace(model_prefix + suffix, content)
 
 
-def main(values: flags.FlagValues) -> None:
-    """Trains and writes the model that the flags describe."""
+def main(settings: SentencePieceSettings) -> None:
+    """Trains and writes the model that the settings describe."""
     quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        texts = files.list_files(values.input_file)
-        settings = read_text_settings(values)
-        check_writable(values.model_prefix)
+    with errors.in_one_line(flags=settings.names()):
+        texts = files.list_files(settings.input_file)
+        check_writable(settings.model_prefix)
         model = train(
             texts,
-            settings,
-            vocab_size=values.vocab_size,
-            character_coverage=values.character_coverage,
-            do_lower_case=values.do_lower_case,
-            input_sentence_size=values.input_sentence_size,
+            settings.text_settings(),
+            vocab_size=settings.vocab_size,
+            character_coverage=settings.character_coverage,
+            do_lower_case=settings.do_lower_case,
+            input_sentence_size=settings.input_sentence_size,
         )
-        write_model(model, values.model_prefix)
+        write_model(model, settings.model_prefix)
     print(
-        f"{values.model_prefix}.model: {values.vocab_size} pieces from {len(texts)} "
+        f"{settings.model_prefix}.model: {settings.vocab_size} pieces from {len(texts)} "
         f"file{'s' if len(texts) > 1 else ''}"
     )

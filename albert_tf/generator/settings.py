@@ -4,12 +4,92 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
-from albert_tf.console.settings import POSITIVE, Settings, setting
+from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
+from albert_tf.generator.documents import TextSettings
+from albert_tf.records import masking
 
 MASKING = "Masking"
+_TEXT, _VOCABULARY, _EXAMPLES = "Text", "Vocabulary", "Examples"
+_OUTPUT, _PROCESSES = "Output", "Processes and memory"
 
+_text = functools.partial(setting, group=_TEXT)
+_vocabulary = functools.partial(setting, group=_VOCABULARY)
+_examples = functools.partial(setting, group=_EXAMPLES)
 _masking = functools.partial(setting, group=MASKING)
+_output = functools.partial(setting, group=_OUTPUT)
+_processes = functools.partial(setting, group=_PROCESSES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputTextSettings(Settings):
+    """Which text is read, and how it is stored."""
+
+    input_file: str = _text(
+        REQUIRED,
+        "Text files to read, in UTF-8: paths or glob patterns, separated by commas. Names that end "
+        "in .gz, .bz2 or .zst are decompressed.",
+    )
+    input_file_mode: str = _text(
+        "r",
+        "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
+    )
+    input_format: str = _text(
+        "lines",
+        "Format of the text. lines, the release's: one sentence per line, a blank line between "
+        "documents; paragraphs: one paragraph per line, a blank line between documents; jsonl: one "
+        "document per line, as a JSON object; wikipedia: the output of WikiExtractor; parquet: one "
+        "document per row.",
+    )
+    text_field: str = _text(
+        "text", "Name of the field, or column, with the text; for input_format=jsonl and parquet."
+    )
+    language: str = _text(
+        "en",
+        "ISO 639 code of the language whose rules split paragraphs into sentences. Not used for "
+        "input_format=lines.",
+    )
+
+    def __post_init__(self) -> None:
+        self.text_settings()
+
+    def text_settings(self) -> TextSettings:
+        """Returns how the text is stored."""
+        return TextSettings(self.input_format, self.input_file_mode, self.text_field, self.language)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PieceTrainingSettings(InputTextSettings):
+    """How the pieces of a vocabulary are chosen."""
+
+    character_coverage: float = _vocabulary(
+        0.99995,
+        "Share of the text's characters that get a piece of their own; rarer ones become <unk>. "
+        "0.99995 is the release's.",
+        interval="[0.98, 1]",
+    )
+    input_sentence_size: int = _vocabulary(
+        10_000_000,
+        "Maximum number of sentences to train on; of a larger text, a random sample is used. "
+        "Memory use grows with it. 10,000,000 is the release's.",
+        interval="[101, 2147483647]",  # SentencePiece's own, as is the share above.
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentencePieceSettings(PieceTrainingSettings):
+    """The settings of train_sentencepiece.py."""
+
+    model_prefix: str = _vocabulary(
+        REQUIRED, "Path prefix of the files to write: PREFIX.model and PREFIX.vocab."
+    )
+    vocab_size: int = _vocabulary(
+        30000, "Number of pieces in the vocabulary. 30000 is the release's.", interval=POSITIVE
+    )
+    do_lower_case: bool = _vocabulary(
+        True, "Lower-case the text: true if the model is to be uncased."
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,3 +112,148 @@ class NgramSettings(Settings):
         "Also permute as many tokens as are masked, and predict them too. Off by default, as in "
         "the release.",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorSettings(NgramSettings, InputTextSettings):
+    """The settings of create_pretraining_data.py: the release's 17 and a few more."""
+
+    headings = (_TEXT, _VOCABULARY, _EXAMPLES, MASKING, _OUTPUT, _PROCESSES)
+
+    # --- the vocabulary ---------------------------------------------------------------------
+
+    spm_model_file: str | None = _vocabulary(None, "SentencePiece model that splits the text.")
+    vocab_file: str | None = _vocabulary(
+        None, "WordPiece vocabulary; only used if spm_model_file is not set."
+    )
+    do_lower_case: bool = _vocabulary(
+        True,
+        "Lower-case the text: true for uncased models. If not given, as stored beside the "
+        "vocabulary, or else true.",
+    )
+    max_unknown_share: float = _vocabulary(
+        0.1,
+        "Maximum share of [UNK] among the text's tokens. A larger one is an error: the vocabulary "
+        "is probably for another language. With the right one the share is about 0.001.",
+        interval="[0, 1]",
+    )
+
+    # --- the examples -----------------------------------------------------------------------
+
+    max_seq_length: int = _examples(
+        512,
+        "Maximum length of an example in tokens, with [CLS] and [SEP]. 512 is the paper's.",
+        interval=f"(-inf, {masking.MAX_SEQ_LENGTH}]",
+    )
+    short_seq_prob: float = _examples(
+        0.1,
+        "Share of the documents that are cut into examples of a random shorter length, so that "
+        "the model also sees short ones. 0.1 is the paper's.",
+        interval="[0, 1]",
+    )
+    dupe_factor: int = _examples(
+        40,
+        "Number of passes over the text, each with different pairs and masks. 40 is the "
+        "release's; with --masking=dynamic the default is 1.",
+        interval=POSITIVE,
+    )
+    random_seed: int = _examples(
+        12345,
+        "Seed of all random choices. The same text, flags and seed give the same records.",
+        interval="(-inf, inf)",
+    )
+    random_next_sentence: bool = _examples(
+        False,
+        "Take the second segment of half of the pairs from a random document (BERT's next-sentence "
+        "prediction). If false, swap the segments of half of them (ALBERT's sentence order).",
+    )
+    single_segment: str = _examples(
+        "random",
+        "How to make a pair of a chunk that is a single sentence. random, as in the release: its "
+        "second segment comes from a random document, with the label of swapped pairs; split: the "
+        "sentence is cut between two words, and the pair is treated like any other.",
+        choices=["random", "split"],
+    )
+    max_examples_per_row: int = _examples(
+        1,
+        "Maximum number of short examples packed into one record, which saves padding; set "
+        "max_predictions_per_seq=0 as well. 1, as in the release, does not pack.",
+        interval=POSITIVE,
+    )
+
+    # --- the masks --------------------------------------------------------------------------
+
+    masking: str = _masking(
+        "static",
+        "static, as in the release: records hold masks. dynamic: they hold none, and "
+        "albert-pretrain --masking=dynamic draws new ones each time.",
+        choices=["static", "dynamic"],
+    )
+    masked_lm_prob: float = _masking(
+        0.15, "Share of the tokens to mask. 0.15 is the paper's.", interval="[0, 1]"
+    )
+    max_predictions_per_seq: int = _masking(
+        20,
+        "Maximum number of masked tokens per example, and of a record in all; 0 allows as many as "
+        "masked_lm_prob asks for. 20 is the release's.",
+        interval=NATURAL,
+    )
+    word_starts: str = _masking(
+        "latin",
+        "Which SentencePiece pieces without a leading space continue a word. latin, as in the "
+        "release: pieces of the letters a to z; unicode: pieces of letters of any script that "
+        "separates words by spaces.",
+        choices=["latin", "unicode"],
+    )
+    word_separator: str | None = _masking(
+        None,
+        "Separator between the words of text that is already segmented, such as a space; it is "
+        "removed from the text. Whole words are then those of the text, not those of the "
+        "vocabulary.",
+    )
+
+    # --- the records ------------------------------------------------------------------------
+
+    output_file: str = _output(REQUIRED, "TFRecord files to write, separated by commas.")
+    num_output_shards: int | None = _output(
+        None,
+        "Number of files to write instead: output_file-00000-of-00008 and so on. A block of text, "
+        "from which random documents come, never spans files: give many documents to each. A file "
+        "without any record is an error.",
+        interval=POSITIVE,
+    )
+    plots: bool = _output(
+        False, "Also write a page of plots of the report, as .png beside its .json."
+    )
+
+    # --- how they are made ------------------------------------------------------------------
+
+    num_processes: int | None = _processes(
+        None,
+        "Number of worker processes; only for --runner=local. By default one per core. The records "
+        "do not depend on it.",
+        interval=POSITIVE,
+    )
+    block_megabytes: float = _processes(
+        4.0,
+        "Size of a block of text, in millions of characters: its examples are shuffled together, "
+        "and random documents come from the same block. Up to three blocks per process are in "
+        "memory.",
+        interval="(0, 1e6]",
+    )
+    runner: str = _processes(
+        "local",
+        "local: run in processes on this machine. beam: run as an Apache Beam pipeline, for a "
+        "cluster.",
+        choices=["local", "beam"],
+    )
+    beam_options: str = _processes(
+        "",
+        "Beam's options, such as '--runner=DataflowRunner --project=...'; only for --runner=beam.",
+    )
+
+    def of_the_records(self) -> dict[str, Any]:
+        """Returns the settings that the records depend on; files are named by their content."""
+        others = {"num_processes", "max_unknown_share", "plots", "runner", "beam_options"}
+        others |= {"input_file", "spm_model_file", "vocab_file"}
+        return {name: value for name, value in self.record().items() if name not in others}

@@ -16,16 +16,15 @@ Presidency Project of the University of California, Santa Barbara.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
-from albert_tf import scripts
 from albert_tf.console import errors, quiet
+from albert_tf.console.settings import REQUIRED, Settings, run_script, setting
 from albert_tf.storage import files
 
 # 20 of 229 years, 8 % of the text. All addresses of a year are in the same split: a message may
@@ -38,13 +37,14 @@ ERAS = ((1860, "1790-1860"), (1932, "1861-1932"), (9999, "1933-"))
 PASSAGE_WORDS = 40
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Adds the flags of prepare_sotu.py."""
-    scripts.FlagGroup(values, "Output").string(
-        "output_dir",
-        None,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SotuSettings(Settings):
+    """The settings of prepare_sotu.py."""
+
+    output_dir: str = setting(
+        REQUIRED,
         "Directory to write the files to; created if it does not exist.",
-        required=True,
+        group="Output",
     )
 
 
@@ -156,21 +156,21 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def main(values: flags.FlagValues) -> None:
-    """Writes the addresses to --output_dir."""
+def main(settings: SotuSettings) -> None:
+    """Writes the addresses to `output_dir`."""
     quiet.import_tensorflow()
-    with errors.in_one_line(flags=values):
-        files.check_expanded(values.output_dir)
+    with errors.in_one_line(flags=settings.names()):
+        files.check_expanded(settings.output_dir)
         addresses = load_addresses()
-        write_files(make_files(addresses), values.output_dir)
+        write_files(make_files(addresses), settings.output_dir)
     for split in ("train", "dev"):
         chosen = [address for address in addresses if address["split"] == split]
         print(
-            f"{os.path.join(values.output_dir, split)}.txt: {len(chosen)} addresses, "
+            f"{os.path.join(settings.output_dir, split)}.txt: {len(chosen)} addresses, "
             f"{sum(len(address['text']) for address in chosen)} sentences"
         )
 
 
 def run() -> None:
     """Runs this script on the process's command line."""
-    scripts.run_script(main, define_flags, __doc__)
+    run_script(SotuSettings, main, __doc__)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.cli import extend_vocabulary, extend_vocabulary_flags
+from albert_tf.cli import extend_vocabulary
 from albert_tf.conversion import bundles
 from albert_tf.serving import graph_tokenizer
 from albert_tf.storage import checkpoint
@@ -27,7 +27,7 @@ ROWS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 
 
 def run(**given):
-    extend_vocabulary.main(parse(extend_vocabulary_flags.define_flags, **given))
+    extend_vocabulary.main(parse(extend_vocabulary.ExtensionSettings, **given))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from absl import flags
 from albert_tf.cli import pretrain, run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.storage import checkpoint, eval_results, hub
 from tests import goldens, tiny
@@ -76,10 +76,8 @@ def test_all_flags_of_the_release_are_there(golden, script, count):
     theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
     assert len(theirs) == count
     mine = flags.FlagValues()
-    if script == "create_pretraining_data.py":
-        generator_flags.define_flags(mine)
-    else:
-        settings.define_flags(PretrainingSettings, mine)
+    is_generator = script == "create_pretraining_data.py"
+    settings.define_flags(GeneratorSettings if is_generator else PretrainingSettings, mine)
     for name, expected in theirs.items():
         flag = mine[name]
         if expected["type"] == "enum":

@@ -11,12 +11,11 @@ import sys
 
 import pytest
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import errors, quiet, tf_config
-from albert_tf.generator import flags as generator_flags
-from albert_tf.generator import sentencepiece
+from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
 
 
 class OurOwnError(Exception):
@@ -68,20 +67,15 @@ def test_one_line_and_where_it_is_from_for_those_who_ask(error, line, caplog):
 
 
 @pytest.mark.parametrize(
-    ("define", "lower"),
+    ("settings", "lower"),
     [
-        (generator_flags.define_flags, "--num_processes or --block_megabytes"),
-        (sentencepiece.define_flags, "--input_sentence_size"),
+        (GeneratorSettings, "--num_processes or --block_megabytes"),
+        (SentencePieceSettings, "--input_sentence_size"),
         (PretrainingSettings, "the batch size or --max_seq_length"),
     ],
 )
-def test_memory_that_ran_out_names_flags_that_the_script_has(define, lower):
-    if hasattr(define, "names"):
-        names = define.names()
-    else:
-        names = flags.FlagValues()
-        define(names)
-    with pytest.raises(SystemExit) as ended, errors.in_one_line(flags=names):
+def test_memory_that_ran_out_names_flags_that_the_script_has(settings, lower):
+    with pytest.raises(SystemExit) as ended, errors.in_one_line(flags=settings.names()):
         raise MemoryError("bad_alloc")
     assert ended.value.code == f"error: memory ran out (bad_alloc): lower {lower}"
 

@@ -128,12 +128,12 @@ def test_the_document_of_a_record(tmp_path, next_sentence):
         # Several blocks.
         "block_megabytes": 0.001,
     }
-    create.create_pretraining_data(parse(corpus.define_flags, **given, documents_file="none"))
+    create.create_pretraining_data(parse(corpus.CorpusSettings, **given, documents_file="none"))
     spec = compact_spec()
     expected = [
         int(spec.parse(record[None])["token_ids"][0, 0]) - len(specials)
         for record in untuned(tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord")))
     ]
-    corpus.main(parse(corpus.define_flags, **given, documents_file=tmp_path / "documents.json"))
+    corpus.main(parse(corpus.CorpusSettings, **given, documents_file=tmp_path / "documents.json"))
     found = json.loads((tmp_path / "documents.json").read_text())
     assert found == expected and set(found) == set(range(YEARS))

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from experiments import claims, corpus, outcomes, part, report, run, study
 from experiments.plan import Plan
 from experiments.steps import Step
@@ -60,7 +60,7 @@ def test_a_part_is_of_its_years_and_evenly_spread(tmp_path):
     source.write_text("".join(json.dumps(address) + "\n" for address in ADDRESSES))
     out = tmp_path / "out"
     given = {"first_year": 1900, "last_year": 1939, "share": 0.25, "judged_first_year": 1970}
-    part.main(parse(part.define_flags, addresses_file=source, output_dir=out, **given))
+    part.main(parse(part.PartSettings, addresses_file=source, output_dir=out, **given))
     lines = (out / "train.txt").read_text().splitlines()
     years = [int(line[-5:-1]) for line in lines if line.startswith("Words")]
     assert years == list(range(1903, 1940, 4))
@@ -74,7 +74,7 @@ def test_a_part_without_addresses_is_refused(tmp_path):
     source.write_text("".join(json.dumps(address) + "\n" for address in ADDRESSES))
     given = {"addresses_file": source, "output_dir": tmp_path / "out", "first_year": 1990}
     with pytest.raises(SystemExit, match="error: no train address is left of the years 1990 to "):
-        part.main(parse(part.define_flags, **given))
+        part.main(parse(part.PartSettings, **given))
     assert not (tmp_path / "out").exists()
 
 
@@ -84,7 +84,7 @@ def test_pieces_and_words_of_a_text(tmp_path):
     (tmp_path / "text.txt").write_text("a cat.\ncat a\n\na  rat\n")
     corpus.main(
         parse(
-            corpus.define_flags,
+            corpus.CorpusSettings,
             input_file=tmp_path / "text.txt",
             output_file=tmp_path / "none",
             vocab_file=tmp_path / "vocab.txt",
@@ -205,7 +205,7 @@ def test_the_training_text_is_judged_in_records_of_its_own():
     judged = plan.steps[plan.steps[cell.results["train"]].needs["dev"]]
     assert trained.flags["input_file"] == judged.flags["input_file"]
     assert trained.needs == judged.needs
-    own, theirs = (parse(generator_flags.define_flags, **s.flags) for s in (judged, trained))
+    own, theirs = (parse(GeneratorSettings, **s.flags) for s in (judged, trained))
     assert own.random_seed != theirs.random_seed
 
 

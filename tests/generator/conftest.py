@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from albert_tf.generator import create
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from tests.tiny import parse
 
 
@@ -20,7 +20,7 @@ def run(golden, tmp_path):
             "dupe_factor": 1,
             "num_processes": 1,
         } | changes
-        create.main(parse(generator_flags.define_flags, **given))
+        create.main(parse(GeneratorSettings, **given))
         return given["output_file"]
 
     return run_with

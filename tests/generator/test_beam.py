@@ -12,7 +12,7 @@ import json
 import pytest
 
 from albert_tf.generator import create, documents, shards
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from tests.tiny import parse
 
 pytest.importorskip("apache_beam", reason="needs albert_tf[beam]")
@@ -58,7 +58,7 @@ def run(golden, texts, tmp_path):
             "runner": runner,
             "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes
-        create.main(parse(generator_flags.define_flags, **given))
+        create.main(parse(GeneratorSettings, **given))
         return tmp_path / runner
 
     return run_with

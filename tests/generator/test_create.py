@@ -12,8 +12,9 @@ from absl import flags
 from record_statistics import read_records
 
 from albert_tf import generator
+from albert_tf.console import settings
 from albert_tf.generator import create, examples, workers
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 
 # Names and defaults: the release's, and then ours.
 RELEASED_FLAGS = {
@@ -57,10 +58,10 @@ OUR_FLAGS = {
 
 def test_flags_are_those_of_the_release_and_ours():
     values = flags.FlagValues()
-    generator_flags.define_flags(values)
+    settings.define_flags(GeneratorSettings, values)
     assert {name: values[name].default for name in values} == RELEASED_FLAGS | OUR_FLAGS
-    with pytest.raises(flags.IllegalFlagValueError, match="input_file"):
-        values(["create_pretraining_data.py", "--output_file=x"])
+    with pytest.raises(SystemExit, match="--input_file must be given"):
+        settings.parse(GeneratorSettings, ["create_pretraining_data.py", "--output_file=x"])
 
 
 def test_shard_names():

@@ -29,7 +29,7 @@ from record_statistics import (
 from statistics_of_samples import assert_same_distribution
 
 from albert_tf.generator import create
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import input_files, masking, spec
 from albert_tf.records.input_files import untuned
 from albert_tf.records.input_pipeline import DynamicMasking
@@ -47,7 +47,7 @@ def _run_generator(tmp_path, text, model, seed, **changes):
     output = tmp_path / f"{seed}.tfrecord"
     given = {"max_seq_length": 128, "random_seed": seed, "num_processes": 1} | changes
     given |= {"input_file": text, "output_file": output, "spm_model_file": model}
-    create.main(parse(generator_flags.define_flags, **given))
+    create.main(parse(GeneratorSettings, **given))
     return output
 
 

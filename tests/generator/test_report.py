@@ -15,9 +15,9 @@ import pytest
 from record_statistics import count_words, read_records
 
 from albert_tf.generator import create, examples, plots
-from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.examples import PairSettings
 from albert_tf.generator.report import Report, report_path
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import masking
 from albert_tf.text.tokenization import Tokenizer
 from tests.tiny import parse
@@ -40,7 +40,7 @@ def run(golden, tmp_path):
             "dupe_factor": 2,
             "num_processes": 1,
         } | changes
-        create.main(parse(generator_flags.define_flags, **given))
+        create.main(parse(GeneratorSettings, **given))
         return outputs
 
     return run_with

@@ -28,7 +28,7 @@ WORDS = [
 
 
 def run(*arguments):
-    train_sentencepiece.main(parse(train_sentencepiece.define_flags, *arguments))
+    train_sentencepiece.main(parse(train_sentencepiece.SentencePieceSettings, *arguments))
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import tensorflow as tf
 from record_statistics import read_records
 
 from albert_tf.generator import create, workers
-from albert_tf.generator import flags as generator_flags
 from albert_tf.generator.report import WrongVocabularyError
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
 from tests.tiny import parse
 
@@ -43,7 +43,7 @@ def _arguments(golden, folder, **changes):
 
 
 def _run(golden, folder, **changes):
-    create.main(parse(generator_flags.define_flags, *_arguments(golden, folder, **changes)))
+    create.main(parse(GeneratorSettings, *_arguments(golden, folder, **changes)))
     return _contents(folder)
 
 

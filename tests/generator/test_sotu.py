@@ -17,7 +17,7 @@ pytest.importorskip("sentencex", reason="needs the packages of albert_tf[demo]")
 
 
 def run(output_dir):
-    sotu.main(parse(sotu.define_flags, output_dir=output_dir))
+    sotu.main(parse(sotu.SotuSettings, output_dir=output_dir))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.generator import create, lines
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import input_files
 from albert_tf.serving import predict
 from albert_tf.storage import files, text_files
@@ -161,7 +161,7 @@ def prepare(root: str) -> str:
         "num_processes": 2,
         "block_megabytes": 0.2,
     }
-    create.main(parse(generator_flags.define_flags, **given))
+    create.main(parse(GeneratorSettings, **given))
     return vocabulary
 
 

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from albert_tf.generator import create
-from albert_tf.generator import flags as generator_flags
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.serving import export as export_script
 from tests import finetune_runs, tiny
 from tests import pretraining_runs as runs
@@ -77,7 +77,7 @@ def _finetuned(out: pathlib.Path) -> dict[str, bytes]:
 
 
 def _generate(arguments: list[str]) -> None:
-    create.main(tiny.parse(generator_flags.define_flags, *arguments))
+    create.main(tiny.parse(GeneratorSettings, *arguments))
 
 
 def _make_text(folder: pathlib.Path) -> None:
