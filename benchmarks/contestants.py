@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from base_model import CONFIG_FILE, hugging_face_config
 
-from albert_tf import costs
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kerashub
-from albert_tf.costs import Shape
-from albert_tf.tasks.step_time import synthetic_batch, training_step
+from albert_tf.inspection import costs
+from albert_tf.inspection.costs import Shape
+from benchmarks.step_time import synthetic_batch, training_step
 
 Step = Callable[[], float]
 
@@ -133,7 +133,7 @@ def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> di
 
 
 def step_gflop(shape: Shape, config_file: Path = CONFIG_FILE) -> float:
-    """Returns the GFLOP of a step; see albert_tf.costs."""
+    """Returns the GFLOP of a step; see albert_tf.inspection.costs."""
     return costs.step_flops(AlbertConfig.from_json_file(config_file), shape) / 1e9
 
 

@@ -74,13 +74,13 @@ def _make_step(
     from base_model import CONFIG_FILE
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.costs import Shape
+    from albert_tf.inspection.costs import Shape
     from albert_tf.model import encoder
     from albert_tf.tasks.pretraining import PretrainingTask
-    from albert_tf.tasks.step_time import synthetic_batch
     from albert_tf.training.devices import StepSettings
     from albert_tf.training.optimizers import create_optimizer
     from albert_tf.training.tensorflow_devices import TrainStep
+    from benchmarks.step_time import synthetic_batch
 
     config = dataclasses.replace(
         AlbertConfig.from_json_file(str(CONFIG_FILE)),

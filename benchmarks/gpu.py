@@ -23,7 +23,7 @@ import contestants
 from base_model import CONFIGS
 from workers import in_process
 
-from albert_tf.costs import Shape
+from albert_tf.inspection.costs import Shape
 
 MODELS = ("base_v2", "large_v2", "xxlarge_v2")
 SHAPES = ("64x128x20", "16x512x77")

@@ -30,7 +30,7 @@ import numpy as np
 from contestants import CONTESTANTS, step_gflop
 from workers import Worker
 
-from albert_tf.costs import Shape
+from albert_tf.inspection.costs import Shape
 
 PEERS = ("torch", "transformers", "keras_hub")
 SHAPES = ("8x128", "4x512")

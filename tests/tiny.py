@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from absl import flags
@@ -89,3 +89,9 @@ def parse(
     define_flags(values)
     scripts.parse_in_one_line(values, ["script.py", *arguments, *more])
     return values
+
+
+def run_main(main: Callable[[Any], None], argv: Sequence[Any]) -> None:
+    """Runs a script's `main` on a command line."""
+    (cls,) = (kind for name, kind in get_type_hints(main).items() if name != "return")
+    main(settings.parse(cls, ["script.py", *map(str, argv)]))

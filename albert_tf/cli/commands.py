@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import inspect
+import sys
 from collections.abc import Callable, Sequence
+from inspect import getdoc
 
 from absl import flags
 
@@ -30,7 +31,7 @@ def pretrain() -> None:
         quiet.import_tensorflow()
         importlib.import_module("albert_tf.cli.pretrain").main(given)
 
-    settings.run_script(PretrainingSettings, main, inspect.getdoc(pretrain))
+    settings.run_script(PretrainingSettings, main, getdoc(pretrain))
 
 
 def finetune() -> None:
@@ -52,18 +53,6 @@ def finetune() -> None:
     _run(finetune, finetune_flags.define_flags, expand)
 
 
-def sizes() -> None:
-    """Prints what a model costs: parameters, FLOPs, bytes, and a run's hours and kWh.
-
-        python -m albert_tf.sizes --albert_config_file=albert_base_v2 --tokens_per_second=1000
-
-    --calibrate predicts the speed from small models that it measures on this machine.
-    """
-    from albert_tf.cli import sizes_flags
-
-    _run(sizes, sizes_flags.define_flags)
-
-
 def extend_vocabulary() -> None:
     r"""Adds the pieces of a domain's text to a SentencePiece model, and to the model that uses it.
 
@@ -76,7 +65,7 @@ def extend_vocabulary() -> None:
     """
     from albert_tf.cli.extend_vocabulary import ExtensionSettings, main
 
-    settings.run_script(ExtensionSettings, main, inspect.getdoc(extend_vocabulary))
+    settings.run_script(ExtensionSettings, main, getdoc(extend_vocabulary))
 
 
 def _run(
@@ -90,7 +79,7 @@ def _run(
         quiet.import_tensorflow(for_keras="backend" not in values)
         importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
 
-    scripts.run_script(main, define, inspect.getdoc(command) or "", expand)
+    scripts.run_script(main, define, getdoc(command) or "", expand)
 
 
 def create_pretraining_data() -> None:
@@ -110,20 +99,37 @@ def train_sentencepiece() -> None:
 
 def convert() -> None:
     """`albert-convert`, and `python -m albert_tf.conversion`."""
-    from albert_tf.conversion import __main__
+    from albert_tf.conversion import __main__ as conversion
 
-    __main__.main()
+    settings.run_script(conversion.ConversionSettings, conversion.main, conversion.__doc__)
 
 
 def export() -> None:
     """`albert-export`, and `python -m albert_tf.export`."""
     from albert_tf.serving import export
 
-    export.main()
+    settings.run_script(export.ExportSettings, export.main, export.__doc__)
 
 
 def predict() -> None:
     """`albert-predict`, and `python -m albert_tf.predict`."""
     from albert_tf.serving import predict
 
-    predict.main()
+    settings.run_script(predict.PredictionSettings, predict.main, predict.__doc__)
+
+
+def inspect() -> None:
+    """Looks inside models: `albert-inspect COMMAND --help` lists a command's flags."""
+    from albert_tf.inspection.commands import COMMANDS
+
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in COMMANDS:
+        about = [f"  {each:12}{_about(main)}" for each, (main, _) in COMMANDS.items()]
+        sys.exit("\n".join([inspect.__doc__ or "", "", *about]))
+    main, cls = COMMANDS[name]
+    sys.argv = [f"{sys.argv[0]} {name}", *sys.argv[2:]]
+    settings.run_script(cls, main, getdoc(main))
+
+
+def _about(main: Callable[..., None]) -> str:
+    return (getdoc(main) or "").partition("\n")[0]

@@ -110,7 +110,7 @@ class Settings:
     @classmethod
     def names(cls) -> list[str]:
         """Returns the names of the flags."""
-        return [field.name for field in cls.flags()]
+        return [_flag(field) for field in cls.flags()]
 
     @classmethod
     def expand(cls, argv: Sequence[str]) -> Sequence[str]:
@@ -119,7 +119,7 @@ class Settings:
 
     def record(self) -> dict[str, Any]:
         """Returns the values as plain JSON, for `following`."""
-        values = {name: getattr(self, name) for name in self.names()}
+        values = {field.name: getattr(self, field.name) for field in self.flags()}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
     def following(self: AnySettings, recorded: Mapping[str, Any]) -> AnySettings:
@@ -180,10 +180,10 @@ def parse(
         flags.DEFINE_flag(flags.Flag(flags.ArgumentParser(), None, "flagfile", None, ""), values)
     try:
         rest = values(cls.expand(argv))
-        given = {f.name: values[f.name].value for f in cls.flags() if _is_given(f, values)}
+        given = {f.name: values[_flag(f)].value for f in cls.flags() if _is_given(f, values)}
         missing = [f for f in cls.flags() if f.default is REQUIRED and given.get(f.name) is None]
         if missing:
-            raise flags.Error("; ".join(f"--{field.name} must be given" for field in missing))
+            raise flags.Error("; ".join(f"--{_flag(field)} must be given" for field in missing))
     except UnicodeDecodeError as error:
         sys.exit(
             f"error: --flagfile {', '.join(_flag_files(argv))}, or a flag file that it names, is "
@@ -201,9 +201,14 @@ def parse(
         return cls.of(**{n: tuple(v) if isinstance(v, list) else v for n, v in given.items()})
 
 
+def _flag(field: dataclasses.Field) -> str:
+    """Returns a flag's name; a field that Python keeps the name of has an underscore after it."""
+    return field.name.rstrip("_")
+
+
 def _is_given(field: dataclasses.Field, values: flags.FlagValues) -> bool:
     alias = field.metadata["alias"]
-    return bool(values[field.name].present or (alias and values[alias].present))
+    return bool(values[_flag(field)].present or (alias and values[alias].present))
 
 
 def define_flags(cls: type[Settings], values: flags.FlagValues) -> None:
@@ -211,24 +216,25 @@ def define_flags(cls: type[Settings], values: flags.FlagValues) -> None:
     types = typing.get_type_hints(cls)
     for field in cls.flags():
         kind = _kind(types[field.name])
-        default = None if field.default is REQUIRED else field.default
+        default: Any = None if field.default is REQUIRED else field.default
+        default = list(default) if isinstance(default, tuple) else default
         choices, interval = field.metadata["choices"], field.metadata["interval"]
         # absl shows the defining module as the heading in its --helpfull.
         more = {"flag_values": values, "module_name": field.metadata["group"]}
-        arguments = (field.name, default, field.metadata["help"])
+        arguments: tuple[str, Any, str] = (_flag(field), default, field.metadata["help"])
         if kind is bool:
             flags.DEFINE_boolean(*arguments, **more)
         elif kind is tuple:
             flags.DEFINE_list(*arguments, **more)
         elif choices:
-            flags.DEFINE_enum(field.name, default, choices, field.metadata["help"], **more)
+            flags.DEFINE_enum(_flag(field), default, choices, field.metadata["help"], **more)
         elif kind is str:
             flags.DEFINE_string(*arguments, **more)
         else:
             parser = _parser(kind, interval)
             flags.DEFINE(parser, *arguments, serializer=flags.ArgumentSerializer(), **more)
         if field.metadata["alias"]:
-            flags.DEFINE_alias(field.metadata["alias"], field.name, **more)
+            flags.DEFINE_alias(field.metadata["alias"], _flag(field), **more)
 
 
 def _kind(annotation: Any) -> type:
@@ -293,28 +299,29 @@ def help_text(cls: type[Settings], doc: str) -> str:
     values = flags.FlagValues()
     define_flags(cls, values)
     fields = cls.flags()
-    found = dict.fromkeys([*cls.headings, *(field.metadata["group"] for field in fields)])
+    used = [field.metadata["group"] for field in fields]
+    headings = [*(heading for heading in cls.headings if heading in used), *used]
     lines = [doc.rstrip()]
-    for heading in found:
+    for heading in dict.fromkeys(headings):
         lines.append(f"\n{heading}:")
         for field in fields:
             if field.metadata["group"] == heading:
-                lines += _help_of(field, values[field.name])
+                lines += _help_of(field, values[_flag(field)])
     return "\n".join([*lines, "\nTry --helpfull to get a list of all flags."])
 
 
 def _help_of(field: dataclasses.Field, flag: flags.Flag) -> list[str]:
-    name = f"--[no]{field.name}" if flag.boolean else f"--{field.name}"
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
     alias, choices = field.metadata["alias"], field.metadata["choices"]
     text = field.metadata["help"] + (f" Also --{alias}." if alias else "")
     notes = []
     if field.default is REQUIRED:
         notes.append("must be given")
-    elif flag.default is not None:
+    elif flag.default not in (None, [], ""):
         notes.append(f"default: {flag.default_as_str[1:-1]}")
     if choices:
         notes.append(f"one of {', '.join(choices)}")
-    elif flag.parser.syntactic_help and flag.parser.syntactic_help != "a number":
+    elif isinstance(flag.parser, (_IntegerParser, _FloatParser)):
         notes.append(flag.parser.syntactic_help)
     lines = [f"{name}: {text}", *([f"({'; '.join(notes)})"] if notes else [])]
     return [
@@ -327,12 +334,6 @@ def _flag_files(argv: Sequence[str]) -> list[str]:
     following = dict(zip(argv, argv[1:], strict=False))
     found = (re.fullmatch("--?flagfile(?:=(.*))?", arg) for arg in argv)
     return [match[1] or following.get(match[0], "") for match in found if match]
-
-
-def program(module: str) -> str:
-    """Returns a usage line's name for the program that runs a module: a command, or python -m."""
-    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    return command if command.startswith("albert-") else f"python -m {module}"
 
 
 def command_line() -> str:

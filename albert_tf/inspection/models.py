@@ -16,6 +16,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.names import MASKED_LM_HEAD
 from albert_tf.conversion.stored import Stored
+from albert_tf.inspection.settings import COLUMNS
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.records import input_files
@@ -35,8 +36,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-# The columns of a word, in order. Source: universaldependencies.org/format.html.
-COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # What stands in a column of a word that has nothing there, as most have in some.
 NOTHING = "_"
 

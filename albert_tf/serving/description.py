@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
-from albert_tf.serving import choices
+from albert_tf.serving import settings
 from albert_tf.storage import files
 from albert_tf.storage.files import write_text
 from albert_tf.storage.text_files import json_member, read_json_object
@@ -41,7 +41,7 @@ def write(served: ServedModel, directory: str) -> None:
 
 
 def _option_names(task: str) -> list[str]:
-    names = [name for name, tasks in choices.TASKS_OF.items() if task in tasks]
+    names = [name for name, tasks in settings.TASKS_OF.items() if task in tasks]
     # These have their own file, as beside weights.
     return [name for name in names if name != "labels"]
 
@@ -58,8 +58,8 @@ def read(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
     """
     values = read_json_object(path)
     task = json_member(values, "task", path, str)
-    if task not in choices.TASKS:
-        raise ValueError(f"{path}: task must be one of {', '.join(choices.TASKS)}, not {task!r}")
+    if task not in settings.TASKS:
+        raise ValueError(f"{path}: task must be one of {', '.join(settings.TASKS)}, not {task!r}")
     options = json_member(values, "options", path, dict)
     known = _option_names(task)
     unknown = sorted(options.keys() - set(known))
@@ -85,7 +85,7 @@ def is_of(directory: str, task: str, options: Mapping[str, Any]) -> bool:
 
     Args:
       directory: Any path; it need not exist.
-      task: One of choices.TASKS.
+      task: One of settings.TASKS.
       options: Arguments of the class that serves the task, for `trained.serve`; None stands for
         one that is not set.
     """

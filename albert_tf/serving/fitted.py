@@ -7,8 +7,9 @@ from typing import Any
 
 import keras
 
-from albert_tf.serving import choices, saved_model, trained
+from albert_tf.serving import saved_model, trained
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.settings import TASKS_OF
 from albert_tf.storage import files
 from albert_tf.tasks.preprocessor import Preprocessor
 from albert_tf.tasks.sequence_features import longest_ending
@@ -73,15 +74,15 @@ def _served(model: keras.Model, preprocess: Preprocessor, options: dict[str, Any
     settings = {
         name: getattr(preprocess, name)
         for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
-        if task in choices.TASKS_OF[name]
+        if task in TASKS_OF[name]
     }
     if "max_qa_length" in settings:  # As the Preprocessor cuts longer endings.
         settings["max_qa_length"] = longest_ending(
             preprocess.max_seq_length, preprocess.max_qa_length
         )
-    if task in choices.TASKS_OF["labels"]:
+    if task in TASKS_OF["labels"]:
         settings |= _labels(model, preprocess)
-    if task in choices.TASKS_OF["multilabel"]:
+    if task in TASKS_OF["multilabel"]:
         settings["multilabel"] = _is_multilabel(model)
     return trained.TASKS[task][1](model, preprocess.vocabulary, **{**settings, **options})
 

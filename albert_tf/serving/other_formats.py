@@ -18,10 +18,10 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.console import quiet
 from albert_tf.conversion import labels
-from albert_tf.serving import choices, description, trained
-from albert_tf.serving.choices import FORMATS
+from albert_tf.serving import description, settings, trained
 from albert_tf.serving.graph_text import FEATURES
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.types import Features
@@ -432,7 +432,7 @@ def load(path: str) -> ServedModel:
     runner = _runner(path)
     _check_outputs(path, task, runner.outputs)
     sizes = {name: options.pop(name) for name in trained.BEAM if name in options}
-    if task in choices.TASKS_OF["labels"]:
+    if task in settings.TASKS_OF["labels"]:
         sizes["num_labels"] = runner.outputs["logits"].shape[-1]
         if sizes["num_labels"] > 1:
             labels.read(directory)  # Says so if it is missing.

@@ -1,8 +1,15 @@
-"""`albert-predict`: text in, answers out, for JSON and for people."""
+"""Applies an exported or a trained model to text.
+
+    albert-predict --model=exported --input_file=text.txt
+
+One input per line; empty lines are skipped. Texts that belong together are separated by tabs: two
+texts, a question and its context, a context and its endings. A pretrained model fills each [MASK]
+in a text, and tells how similar two texts are (the cosine of their mean vectors). In a clone
+`python -m albert_tf.predict` is the same.
+"""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import itertools
@@ -14,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albert_tf import scripts
 from albert_tf.console import errors, quiet
-from albert_tf.serving import arguments, choices
+from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files, text_files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
@@ -148,12 +154,6 @@ _STANDARD_INPUT = "standard input"
 # Order of an exported model's texts in a line.
 _ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
-_EPILOG = """\
-One input per line; empty lines are skipped. Texts that belong together are separated by tabs: two
-texts, a question and its context, a context and its endings. A pretrained model fills each [MASK]
-in a text, and tells how similar two texts are (the cosine of their mean vectors).
-"""
-
 
 class Predictor:
     """Answers lines of text.
@@ -271,17 +271,18 @@ def _groups(
     yield group, error
 
 
-def load(args: argparse.Namespace) -> Predictor:
-    """Loads the model that the arguments name.
+def load(settings: PredictionSettings) -> Predictor:
+    """Loads the model that the settings name.
 
     Raises:
       ValueError, OSError: If it can't be loaded; the message says why.
     """
-    if args.task:
-        return from_text(arguments.serve(args))
-    _converted_file(args.model)
-    arguments.check_none(args)
-    return load_exported(args.model)
+    if not settings.task:
+        return load_exported(settings.model)
+    from albert_tf.serving import trained
+
+    stored = settings.stored(settings.model)
+    return from_text(trained.serve(settings.task, stored, settings.options(settings.task)))
 
 
 def load_exported(path: str) -> Predictor:
@@ -310,7 +311,7 @@ def _converted_file(path: str) -> str | None:
     if file is None:
         raise ValueError(
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
-            "if it is a trained model, set --task"
+            "if it is a trained model, set `task`"
         )
     return file
 
@@ -345,26 +346,6 @@ def _read_saved_model(path: str) -> Any:
         ) from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=scripts.program("albert_tf.predict"),
-        description="Applies an exported or a trained model to text.",
-        epilog=_EPILOG,
-    )
-    parser.add_argument(
-        "--model",
-        required=True,
-        help="Exported model (it can run code: only use one that you trust), or trained model.",
-    )
-    parser.add_argument("--task", choices=choices.TASKS, help="Task of a trained model.")
-    parser.add_argument("--input_file", help="Text file to read; by default standard input.")
-    parser.add_argument(
-        "--json", action="store_true", help="Print each answer as one line of JSON."
-    )
-    arguments.add(parser)
-    return parser
-
-
 def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:
     print("Type a line, then Enter; Ctrl-D ends.", file=sys.stderr)
     for _, line in lines:
@@ -391,22 +372,21 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
     errors.print_to_reader(line)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
-    args = _parser().parse_args(argv)
+def main(settings: PredictionSettings) -> None:
+    """Answers lines of text."""
     quiet.import_tensorflow(for_keras=True)
 
-    with errors.in_one_line(flags=vars(args)):
-        if args.input_file:
-            files.check_file(args.input_file, f"--input_file {args.input_file}")
-        predictor = load(args)
-        if args.input_file:
-            lines = text_files.utf8_lines(args.input_file)
-            _answer(predictor, lines, args.input_file, args.json)
+    with errors.in_one_line(flags=settings.names()):
+        if settings.input_file:
+            files.check_file(settings.input_file, f"`input_file` {settings.input_file}")
+        predictor = load(settings)
+        if settings.input_file:
+            lines = text_files.utf8_lines(settings.input_file)
+            _answer(predictor, lines, settings.input_file, settings.json)
             return
         lines = text_files.decoded_lines(sys.stdin.buffer, _STANDARD_INPUT)
         if sys.stdin.isatty():
             with contextlib.suppress(KeyboardInterrupt):
-                _converse(predictor, lines, args.json)
+                _converse(predictor, lines, settings.json)
         else:
-            _answer(predictor, lines, _STANDARD_INPUT, args.json)
+            _answer(predictor, lines, _STANDARD_INPUT, settings.json)

@@ -80,7 +80,7 @@ class ServedModel(tf.Module, abc.ABC):
     text_ranks: dict[str, int] = {}
     # The rank of features.
     feature_rank = 2
-    # One of choices.TASKS.
+    # One of settings.TASKS.
     task: str
     # Names of the classes, if it has any.
     labels: tuple[str, ...] = ()

@@ -19,9 +19,9 @@ from albert_tf.model.finetuning import (
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.serving import description
 from albert_tf.serving.answering import QuestionAnswerer
-from albert_tf.serving.choices import TASKS_OF
 from albert_tf.serving.classifying import Chooser, Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
+from albert_tf.serving.settings import TASKS_OF
 from albert_tf.serving.tagging import Tagger
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RUN_FILE, TaskRecord
@@ -47,7 +47,7 @@ def serve(
     """Loads a trained model.
 
     Args:
-      task: One of choices.TASKS.
+      task: One of settings.TASKS.
       stored: Where it is.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
         start_n_top and end_n_top. Those left out are as in the run that trained the model, if

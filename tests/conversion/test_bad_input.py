@@ -18,6 +18,7 @@ from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
 from tests import goldens
 from tests.conversion.untrusted import assert_refused, encoder
+from tests.tiny import run_main
 
 WEIGHTS = {
     "tf1": "model.ckpt-best.data-00000-of-00001",
@@ -306,7 +307,7 @@ def test_a_vocabulary_that_is_none(copy_of, tmp_path):
 def test_the_command_says_one_line_and_writes_nothing(source, arguments, message, golden, tmp_path):
     source = f"--from={golden / source}"
     with pytest.raises(SystemExit, match=f"error: .*{message}") as error:
-        command.main([source, *arguments, f"--output_dir={tmp_path / 'target'}"])
+        run_main(command.main, [source, *arguments, f"--output_dir={tmp_path / 'target'}"])
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -314,7 +315,7 @@ def test_the_command_says_one_line_and_writes_nothing(source, arguments, message
 def test_the_command_says_what_it_did(golden, tmp_path, capsys):
     target = tmp_path / "target"
     source = golden / "encoder" / "base"
-    command.main([f"--from={source}", "--to=keras", f"--output_dir={target}"])
+    run_main(command.main, [f"--from={source}", "--to=keras", f"--output_dir={target}"])
     said = capsys.readouterr().out
     assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary\n"
     model = albert_tf.AlbertForPreTraining(goldens.config("base"))

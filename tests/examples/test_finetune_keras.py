@@ -12,6 +12,7 @@ import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import predict
 from tests import tiny
+from tests.tiny import run_main
 
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "examples" / "finetune_keras.ipynb"
 WEIGHTS = '"hf://albert/albert-base-v2"'
@@ -58,6 +59,6 @@ def test_the_notebook_runs(classes, tmp_path, golden, monkeypatch, capsys):
     labels = [classes[row.argmax()] for row in expected]
     assert [label.decode() for label in served["label"].numpy()] == labels
     (tmp_path / "lines.txt").write_text("\n".join(texts))
-    predict.main(["--model=served", "--input_file=lines.txt"])
+    run_main(predict.main, ["--model=served", "--input_file=lines.txt"])
     answers = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert answers == labels

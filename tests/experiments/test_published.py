@@ -9,8 +9,8 @@ import csv
 
 import pytest
 
-from albert_tf import costs
 from albert_tf.config import AlbertConfig
+from albert_tf.inspection import costs
 from experiments import study
 
 SCORES = ("squad1_f1", "squad1_em", "squad2_f1", "squad2_em", "mnli", "sst2", "race", "avg")

@@ -1,4 +1,4 @@
-"""python -m albert_tf.agreement: on models whose preference is known."""
+"""albert-inspect agreement: on models whose preference is known."""
 
 import collections
 import csv
@@ -10,7 +10,7 @@ import albert_tf
 from albert_tf.inspection import agreement, commands
 from albert_tf.text.tokenization import Tokenizer
 from tests import tolerances
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_gains_are_differences_of_log_probabilities(words, monkeypatch):
 
 def test_the_command_writes_a_table(stored, tmp_path, capsys):
     out = tmp_path / "out"
-    commands.agreement([f"--model={stored}", f"--output_dir={out}"])
+    run_main(commands.agreement, [f"--model={stored}", f"--output_dir={out}"])
     table = (out / "agreement.csv").read_text()
     assert capsys.readouterr().out == table
     rows = list(csv.DictReader(table.splitlines()))
@@ -121,7 +121,7 @@ def test_a_model_without_the_head_is_refused(config, vocabulary, tmp_path):
     given = {"model": tmp_path / "model.keras", "output_dir": tmp_path / "o"}
     given["spm_model_file"] = vocabulary.path
     with pytest.raises(SystemExit, match="is not trained for masked LM: it lacks cls/predictions/"):
-        commands.agreement([f"--{name}={value}" for name, value in given.items()])
+        run_main(commands.agreement, [f"--{name}={value}" for name, value in given.items()])
 
 
 def test_a_vocabulary_without_english_is_refused(model, tmp_path):

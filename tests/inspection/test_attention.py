@@ -1,4 +1,4 @@
-"""python -m albert_tf.attention against a model in NumPy.
+"""albert-inspect attention against a model in NumPy.
 
 Can't see: whether the figure is drawn well.
 """
@@ -12,7 +12,7 @@ import albert_tf
 from albert_tf.inspection import attention, commands
 from tests import tolerances
 from tests.inspection import numpy_albert
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 
 
 def test_probabilities_are_the_formula(encoder, features):
@@ -37,7 +37,7 @@ def test_each_layer_has_the_weights_of_its_group(config, features):
 def test_the_command_writes_probabilities_and_figure(stored, tmp_path, capsys):
     out = tmp_path / "out"
     texts = ["--text=A small day", "--text_pair=Two."]
-    commands.attention([f"--model={stored}", f"--output_dir={out}", *texts])
+    run_main(commands.attention, [f"--model={stored}", f"--output_dir={out}", *texts])
     with np.load(out / "attention.npz") as found:
         pieces, probabilities = found["pieces"], found["probabilities"]
     assert pieces[0] == "[CLS]" and list(pieces).count("[SEP]") == 2
@@ -59,7 +59,7 @@ def test_the_command_writes_probabilities_and_figure(stored, tmp_path, capsys):
 def test_bad_input_is_one_line(stored, tmp_path, text, message):
     out = tmp_path / "out"
     with pytest.raises(SystemExit, match=message):
-        commands.attention([f"--model={stored}", f"--output_dir={out}", f"--text={text}"])
+        run_main(commands.attention, [f"--model={stored}", f"--output_dir={out}", f"--text={text}"])
     with pytest.raises(SystemExit, match="--model: expected 1 model, got 2"):
-        commands.attention(["--model", stored, "b", f"--output_dir={out}", "--text=a"])
+        run_main(commands.attention, [f"--model={stored},b", f"--output_dir={out}", "--text=a"])
     assert not out.exists()

@@ -5,6 +5,7 @@ import pytest
 
 import albert_tf
 from albert_tf.inspection import commands, models
+from tests.tiny import run_main
 
 
 def refuse(*_):
@@ -29,7 +30,7 @@ def test_a_later_models_vocabulary_is_checked_before_the_first_is_loaded(
     (tmp_path / "other").mkdir()
     albert_tf.AlbertModel(config).save(tmp_path / "other" / "model.keras")
     with pytest.raises(SystemExit, match="no vocabulary is beside other/model.keras"):
-        command(["--model", stored, "other/model.keras", "--output_dir=out", *given])
+        run_main(command, [f"--model={stored},other/model.keras", "--output_dir=out", *given])
 
 
 def test_too_few_labels_are_found_before_a_model_is_loaded(stored, tmp_path, monkeypatch):
@@ -40,4 +41,4 @@ def test_too_few_labels_are_found_before_a_model_is_loaded(stored, tmp_path, mon
     path.write_text("text\tlabel\n" + "a long day\tearly\n" * 19 + "a day\tlate\n")
     given = ["--task=table", f"--input_file={path}", f"--output_dir={tmp_path / 'out'}"]
     with pytest.raises(SystemExit, match="too few labels for a probe"):
-        commands.probes([f"--model={stored}", f"--seed={seed}", *given])
+        run_main(commands.probes, [f"--model={stored}", f"--seed={seed}", *given])

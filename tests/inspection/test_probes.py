@@ -1,4 +1,4 @@
-"""python -m albert_tf.probes: what it reads, and on features whose content is known.
+"""albert-inspect probes: what it reads, and on features whose content is known.
 
 Can't see: whether the figure is drawn well.
 """
@@ -14,6 +14,7 @@ from albert_tf.tasks.table import TableColumns
 from tests import pretraining_runs as runs
 from tests import tolerances
 from tests.inspection import numpy_albert
+from tests.tiny import run_main
 
 CONLLU = """\
 # text = I saw dogs.
@@ -181,7 +182,7 @@ def test_the_command_writes_table_and_figure(stored, tmp_path, capsys):
     out, path = tmp_path / "out", tmp_path / "a.tsv"
     path.write_text("text\tlabel\n" + "old day\tlate\nnew day\tearly\n" * 15)
     given = [f"--model={stored}", "--task=table", f"--input_file={path}", f"--output_dir={out}"]
-    commands.probes(given)
+    run_main(commands.probes, given)
     table = (out / "probes.csv").read_text()
     assert capsys.readouterr().out == table
     found = list(csv.DictReader(table.splitlines()))
@@ -225,7 +226,7 @@ def test_the_command_for_each_task(stored, tmp_path, task, given, train, test, s
         rows = [f"{i}\t{w}\t_\t_\t_\t_\t0\t{d}\t_\t_\n" for i, (w, d) in enumerate(words, 1)]
         path.write_text(("".join(rows) + "\n") * 40)
     given = [*given, f"--model={stored}", f"--task={task}", f"--input_file={path}"]
-    commands.probes([*given, f"--output_dir={out}"])
+    run_main(commands.probes, [*given, f"--output_dir={out}"])
     found = list(csv.DictReader((out / "probes.csv").read_text().splitlines()))
     assert {(row["train"], row["test"]) for row in found} == {(str(train), str(test))}
     assert len(found) == 6
@@ -244,7 +245,7 @@ def test_the_control_has_random_weights_that_follow_the_seed(stored, tmp_path, m
     monkeypatch.setattr(probes, "measure", measure)
     for i, seed in enumerate((1, 1, 2)):
         given = [f"--model={stored}", "--task=neighbours", f"--input_file={path}", f"--seed={seed}"]
-        commands.probes([*given, f"--output_dir={tmp_path / str(i)}"])
+        run_main(commands.probes, [*given, f"--output_dir={tmp_path / str(i)}"])
     kernels = [
         [np.array(each.embeddings.weights[0]) for each in (model, control)]
         for model, control, _, _ in measured
@@ -270,6 +271,7 @@ def test_bad_input_is_one_line(stored, tmp_path, monkeypatch, changes, message):
     runs.write_records(tmp_path / "b", runs.examples(1))
     given = {"model": stored, "task": "table", "input_file": "a.tsv", "output_dir": "out"}
     with pytest.raises(SystemExit, match=message) as ended:
-        commands.probes([f"--{name}={value}" for name, value in (given | changes).items()])
+        arguments = [f"--{name}={value}" for name, value in (given | changes).items()]
+        run_main(commands.probes, arguments)
     assert "\n" not in str(ended.value)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""python -m albert_tf.similarity against a model in NumPy.
+"""albert-inspect similarity against a model in NumPy.
 
 Can't see: whether the figure is drawn well.
 """
@@ -16,7 +16,7 @@ from tests import pretraining_runs as runs
 from tests import tiny, tolerances
 from tests.inspection import numpy_albert
 from tests.peers import models as peer_models
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 
 
 def expected_of(states, mask):
@@ -74,7 +74,7 @@ def test_a_sample_is_even_and_in_order():
 def test_the_command_writes_table_and_figure(stored, text_file, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = [f"--input_file={text_file}", f"--output_dir={out}", "--extra_layers=1"]
-    commands.similarity(["--model", stored, stored, *arguments])
+    run_main(commands.similarity, [f"--model={stored},{stored}", *arguments])
     table = (out / "similarity.csv").read_text()
     rows = list(csv.DictReader(table.splitlines()))
     assert [row["is_extra"] for row in rows] == ["0"] * 5 + ["1"]
@@ -99,7 +99,7 @@ def test_two_models_are_in_one_table(stored, config, vocabulary, text_file, tmp_
     shutil.copy(vocabulary.path, tmp_path / "spiece.model")
     out = tmp_path / "out"
     given = [f"--input_file={text_file}", f"--output_dir={out}"]
-    commands.similarity(["--model", stored, str(shallow), *given])
+    run_main(commands.similarity, [f"--model={stored},{shallow}", *given])
     rows = list(csv.DictReader((out / "similarity.csv").read_text().splitlines()))
     layers = [(stored, i) for i in range(1, 6)] + [(str(shallow), i) for i in range(1, 4)]
     assert [(row["model"], int(row["layer"])) for row in rows] == layers
@@ -143,6 +143,6 @@ def test_bad_input_is_one_line(stored, text_file, tmp_path, monkeypatch, changes
     groups.save(tmp_path / "groups" / "model.keras")
     given = {"model": stored, "input_file": text_file, "output_dir": "out"} | changes
     with pytest.raises(SystemExit, match=message) as ended:
-        commands.similarity([f"--{name}={value}" for name, value in given.items()])
+        run_main(commands.similarity, [f"--{name}={value}" for name, value in given.items()])
     assert "\n" not in str(ended.value)
     assert not (tmp_path / "out").exists()

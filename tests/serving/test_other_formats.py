@@ -19,7 +19,7 @@ from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
 from tests.served_tasks import LONG, TASKS, assert_alike, make
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, t
     # A directory, or the file in it.
     path = tmp_path / "model" / (other_formats.FORMATS[file_format] if task == "classify" else "")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    predict.main(["--model", str(path), "--json"])
+    run_main(predict.main, ["--model", str(path), "--json"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer.pop("input") for answer in found] == [line.split("\t") for line in lines]
     assert_alike(found, expected)
@@ -247,7 +247,7 @@ def test_what_is_damaged_or_missing_is_one_line(exported, tmp_path, damage, mess
     directory = shutil.copytree(exported, tmp_path / "copy")
     damage(directory)
     with pytest.raises(SystemExit, match=f"^error: .*{message}") as error:
-        predict.main(["--model", str(directory)])
+        run_main(predict.main, ["--model", str(directory)])
     assert "\n" not in error.value.code
 
 
@@ -256,12 +256,12 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
     (directory / "model.tflite").rename(directory / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(SystemExit, match=r"^error: .*onnxruntime.* install 'albert_tf\[onnx\]'"):
-        predict.main(["--model", str(directory)])
+        run_main(predict.main, ["--model", str(directory)])
 
 
 def test_options_are_for_trained_models(exported):
     with pytest.raises(SystemExit, match="--top_k applies only to trained models, .* leave it out"):
-        predict.main(["--model", str(exported), "--top_k", "3"])
+        run_main(predict.main, ["--model", str(exported), "--top_k", "3"])
 
 
 @pytest.mark.peers
@@ -270,5 +270,5 @@ def test_a_damaged_onnx_file_is_one_line(exported, tmp_path):
     directory = shutil.copytree(exported, tmp_path / "copy")
     (directory / "model.tflite").rename(directory / "model.onnx")
     with pytest.raises(SystemExit, match=r"^error: .*model.onnx can't be loaded") as error:
-        predict.main(["--model", str(directory)])
+        run_main(predict.main, ["--model", str(directory)])
     assert "\n" not in error.value.code

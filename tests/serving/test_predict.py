@@ -18,7 +18,7 @@ from albert_tf.serving import description, predict, saved_model, trained
 from albert_tf.serving import export as export_command
 from albert_tf.storage import checkpoint
 from tests import goldens, tiny
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 
 DATA = "variables.data-00000-of-00001"
 
@@ -73,7 +73,7 @@ def loaded_once(predictors, monkeypatch):
 
 def run(monkeypatch, capsys, text, *arguments, typed=False):
     monkeypatch.setattr("sys.stdin", standard_input(text, typed))
-    predict.main(arguments)
+    run_main(predict.main, arguments)
     return capsys.readouterr().out.splitlines()
 
 
@@ -102,7 +102,7 @@ def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, 
     task = ("--task", "classify", "--pairs", "--threshold_to_export", "0.25")
     target = str(tmp_path / "exported")
     labels.write(str(tmp_path / "run"), ("no", "yes"))
-    export_command.main(["--model", prefix, "--export_dir", target, *task])
+    run_main(export_command.main, ["--model", prefix, "--export_dir", target, *task])
     # Those that are named come before those beside the weights.
     labels.write(str(tmp_path / "run"), ("bad", "good"))
     task += ("--labels", "no, yes")
@@ -120,7 +120,7 @@ def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, 
 
     source = tmp_path / "pairs.txt"
     source.write_text(text)
-    predict.main(["--model", target, "--input_file", str(source)])
+    run_main(predict.main, ["--model", target, "--input_file", str(source)])
     (first, _) = capsys.readouterr().out.splitlines()
     shares = ", ".join(f"{name} {p:.3f}" for name, p in answer["probabilities"].items())
     assert first == f"{answer['label']} ({shares})"
@@ -182,7 +182,7 @@ def test_a_line_of_another_form_is_named(folder, monkeypatch, capsys):
         assert len(capsys.readouterr().out.splitlines()) == 1
     # A person goes on.
     monkeypatch.setattr("sys.stdin", standard_input("who\nwho?\tthe cat\n", typed=True))
-    predict.main(arguments)
+    run_main(predict.main, arguments)
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1
     assert "error: expected question and context" in said.err
@@ -210,7 +210,7 @@ def test_a_model_of_masked_words_alone_fills_and_compares(
         predictor = list(predictors.values())[-1]
         assert set(predictor.outputs([["a"]])) == {"pieces", "probabilities", "mean"} | left
     target = str(tmp_path / "exported")
-    export_command.main(["--model", stored, "--export_dir", target, *task])
+    run_main(export_command.main, ["--model", stored, "--export_dir", target, *task])
     assert capsys.readouterr().out.startswith(target)
     answers = tf.saved_model.load(target).signatures["serving_default"].structured_outputs
     assert set(answers) == {"pieces", "probabilities", "mean"}
@@ -225,7 +225,7 @@ def test_answers_need_no_pooler(folder, monkeypatch, capsys):
     assert run(monkeypatch, capsys, text, "--model", stored, *arguments) == expected
     stored = without(store_random(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
     with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
-        predict.main(["--model", stored, "--task", "choose"])
+        run_main(predict.main, ["--model", stored, "--task", "choose"])
 
 
 def test_a_classifier_is_no_tagger(folder, tmp_path):
@@ -234,7 +234,7 @@ def test_a_classifier_is_no_tagger(folder, tmp_path):
     model = store_random(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
     tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL).write(str(tmp_path))
     with pytest.raises(SystemExit, match="is trained for classify, not for tag: set --task to"):
-        predict.main(["--model", model, "--task", "tag"])
+        run_main(predict.main, ["--model", model, "--task", "tag"])
 
 
 def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
@@ -243,7 +243,7 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     (tmp_path / "albert_config.json").write_text("{")
     arguments = ("--model", model, "--task", "choose", "--max_qa_length", "9")
     with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
-        predict.main(arguments)
+        run_main(predict.main, arguments)
     elsewhere = "ram://predict/config.json"  # Not a file of this disk.
     tf.io.gfile.copy(str(folder / "albert_config.json"), elsewhere, overwrite=True)
     arguments += ("--albert_config_file", elsewhere)
@@ -272,7 +272,7 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
 def test_what_does_not_fit_is_one_line(folder, arguments, message):
     model = store_random(folder, albert_tf.AlbertForSequenceClassification, num_labels=2)
     with pytest.raises(SystemExit, match=message) as error:
-        predict.main(["--model", model, *arguments])
+        run_main(predict.main, ["--model", model, *arguments])
     assert str(error.value).startswith("error: ")
     assert "\n" not in str(error.value)
 
@@ -290,7 +290,7 @@ def test_a_model_of_another_kind_is_named(tmp_path):
     of_another_kind(tmp_path / "other")
     message = f"^error: {tmp_path}/other was not written by albert-export: export"
     with pytest.raises(SystemExit, match=message):
-        predict.main(["--model", str(tmp_path / "other")])
+        run_main(predict.main, ["--model", str(tmp_path / "other")])
 
 
 def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
@@ -303,11 +303,11 @@ def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
         with pytest.raises(
             SystemExit, match=f"^error: {damaged} can't be loaded; a file may"
         ) as error:
-            predict.main(["--model", str(damaged)])
+            run_main(predict.main, ["--model", str(damaged)])
         assert "\n" not in error.value.code
     (damaged / file).unlink()
     with pytest.raises(SystemExit, match="can't be loaded; .*: copy the directory again"):
-        predict.main(["--model", str(damaged)])
+        run_main(predict.main, ["--model", str(damaged)])
 
 
 @pytest.mark.parametrize(
@@ -353,13 +353,14 @@ def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
     with pytest.raises(
         SystemExit, match=f"--{name} applies only to trained models, .* leave it out"
     ):
-        predict.main(["--model", str(tmp_path / "exported"), argument])
+        run_main(predict.main, ["--model", str(tmp_path / "exported"), argument])
 
 
 def test_a_taken_export_dir_is_refused_first(folder):
     with pytest.raises(SystemExit, match="already exists"):
-        export_command.main(
-            ["--model", "nowhere", "--task", "fill_mask", "--export_dir", str(folder)]
+        run_main(
+            export_command.main,
+            ["--model", "nowhere", "--task", "fill_mask", "--export_dir", str(folder)],
         )
 
 

@@ -15,7 +15,7 @@ from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tiny
 from tests.served_tasks import LONG, make
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 
 COLUMNS = TableColumns()
 
@@ -166,14 +166,14 @@ def test_the_command_reports_both(golden, tmp_path, capsys):
     arguments = ["--model", prefix, "--task", "classify", "--format", "tflite"]
     arguments += ["--export_dir", str(tmp_path / "exported")]
     with pytest.raises(SystemExit, match="--label_column names a column of --eval_file: set that"):
-        export_command.main([*arguments, "--label_column", "label"])
+        run_main(export_command.main, [*arguments, "--label_column", "label"])
     with pytest.raises(SystemExit, match="dev.csv:1: expected a header with 'gold', each once"):
-        export_command.main([*arguments, "--eval_file", dev, "--label_column", "gold"])
+        run_main(export_command.main, [*arguments, "--eval_file", dev, "--label_column", "gold"])
     with pytest.raises(SystemExit, match="--choice_columns applies only to choose, not to classi"):
-        export_command.main([*arguments, "--eval_file", dev, "--choice_columns", "a,b"])
+        run_main(export_command.main, [*arguments, "--eval_file", dev, "--choice_columns", "a,b"])
     assert not (tmp_path / "exported").exists()
     capsys.readouterr()
-    export_command.main([*arguments, "--eval_file", dev])
+    run_main(export_command.main, [*arguments, "--eval_file", dev])
     said, header, *lines = capsys.readouterr().out.splitlines()
     assert said.startswith(f"{tmp_path}/exported: tflite that takes features")
     assert header.split() == ["before", "after"]

@@ -18,7 +18,7 @@ from albert_tf.storage import files, text_files
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
 from tests import finetune_runs as runs
-from tests.tiny import parse
+from tests.tiny import parse, run_main
 
 READERS = {
     "config": AlbertConfig.from_json_file,
@@ -188,7 +188,7 @@ def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys):
         found[root] = contents(root)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A cat sat.\tA cat.\n")))
         capsys.readouterr()
-        predict.main(["--model", f"{root}/exported/model", "--json"])
+        run_main(predict.main, ["--model", f"{root}/exported/model", "--json"])
         answers[root] = capsys.readouterr().out
     local, remote = found.values()
     assert sorted(local) == sorted(remote)

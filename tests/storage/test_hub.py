@@ -161,9 +161,11 @@ def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_p
 
 REFUSED = """
 from albert_tf.conversion import __main__ as convert
+from albert_tf.console.settings import parse
 for name in {}:
     try:
-        convert.main([f"--from=hf://{{name}}", "--to=tf1", "--output_dir={}"])
+        argv = ["", f"--from=hf://{{name}}", "--to=tf1", "--output_dir={}"]
+        convert.main(parse(convert.ConversionSettings, argv))
     except SystemExit as ended:
         print(ended.code)
 """

@@ -11,7 +11,7 @@ from albert_tf import export
 from albert_tf.serving import predict
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens
-from tests.tiny import randomise
+from tests.tiny import randomise, run_main
 from tools.campaign import kinds, mutators
 from tools.campaign.kinds import Evidence, Kind
 
@@ -33,7 +33,7 @@ def _read(folder: pathlib.Path) -> str:
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         paths = [f"--model={folder / 'model'}", f"--input_file={folder / 'input.txt'}"]
-        predict.main([*paths, "--json"])
+        run_main(predict.main, [*paths, "--json"])
     return output.getvalue()
 
 

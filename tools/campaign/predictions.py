@@ -8,6 +8,7 @@ import threading
 import tensorflow as tf
 
 from albert_tf.serving import predict
+from tests.tiny import run_main
 from tools.campaign import export_kinds, outcomes
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import CONTEXT, Program, Running, judge
@@ -29,7 +30,7 @@ def _arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
 
 
 def _predict(arguments: list[str]) -> None:
-    predict.main(arguments)
+    run_main(predict.main, arguments)
 
 
 def _predict_in_threads(arguments: list[str]) -> None:

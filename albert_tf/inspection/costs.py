@@ -1,11 +1,8 @@
-"""What a model costs, from its config alone: parameters, FLOPs, bytes, and the time of a step."""
+"""What a model costs, from its config alone: parameters, FLOPs and bytes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-
-import numpy as np
 
 from albert_tf.config import AlbertConfig
 
@@ -102,45 +99,6 @@ def activation_bytes(config: AlbertConfig, shape: Shape) -> int:
     token = config.num_blocks * block + 3 * config.embedding_size + config.hidden_size
     prediction = 2 * config.vocab_size + 4 * config.embedding_size
     return _FLOAT_BYTES * shape.batch * (shape.seq * token + shape.predictions * prediction)
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """How fast a machine is: a step takes the time of its products plus that of its memory.
-
-    Attributes:
-      flops_a_second: Rate of matrix products.
-      bytes_a_second: Rate at which activations, weights and moments are gone through.
-    """
-
-    flops_a_second: float
-    bytes_a_second: float
-
-    @classmethod
-    def fitted(
-        cls, sizes: Sequence[tuple[AlbertConfig, Shape]], seconds: Sequence[float]
-    ) -> Machine:
-        """Fits the two rates to measured steps of at least two sizes; relative errors count."""
-        work = np.array([_work(config, shape) for config, shape in sizes])
-        work /= np.array(seconds)[:, None]  # A right fit is then 1 everywhere.
-        inverses = np.linalg.lstsq(work, np.ones(len(work)), rcond=None)[0]
-        if (inverses <= 0).any():  # One of the two explains the times better alone.
-            alone = np.diag(work.sum(0) / np.square(work).sum(0))
-            inverses = min(alone, key=lambda each: float(np.square(work @ each - 1).sum()))
-        flops, num_bytes = (float(1 / each) if each else np.inf for each in inverses)
-        return cls(flops, num_bytes)
-
-    def step_seconds(self, config: AlbertConfig, shape: Shape) -> float:
-        """Predicts the time of a training step."""
-        flops, num_bytes = _work(config, shape)
-        return flops / self.flops_a_second + num_bytes / self.bytes_a_second
-
-
-def _work(config: AlbertConfig, shape: Shape) -> tuple[float, float]:
-    # Activations are written, read, and their gradients written; of a weight, its gradient and its
-    # two moments each is read and written.
-    num_bytes = 3 * activation_bytes(config, shape) + 8 * weight_bytes(config)
-    return float(step_flops(config, shape)), float(num_bytes)
 
 
 def _dense(inputs: int, outputs: int) -> int:

@@ -1,18 +1,15 @@
-"""Measures training steps of pre-training on random batches."""
+"""Training steps of pre-training on random batches."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.costs import Shape
+from albert_tf.inspection.costs import Shape
 
 _LEARNING_RATE = 1e-4
-# Of a turn: few, so that all sizes meet the same busy and quiet moments.
-_STEPS_A_TURN = 2
 
 
 def synthetic_batch(shape: Shape, vocab_size: int) -> dict[str, np.ndarray]:
@@ -58,18 +55,3 @@ def training_step(
     features = {name: tf.constant(value) for name, value in batch.items()}
     function = tf.function(lambda: train_step(features), autograph=False).get_concrete_function()
     return lambda: float(function()[0])
-
-
-def measure(sizes: Sequence[tuple[AlbertConfig, Shape]], turns: int = 5) -> list[float]:
-    """Returns the seconds of a training step of each size: the best of turns that they take."""
-    steps = [training_step(config, shape) for config, shape in sizes]
-    for step in steps:
-        step()  # Traces and compiles.
-    best = [float("inf")] * len(steps)
-    for _ in range(turns):
-        for number, step in enumerate(steps):
-            start = time.perf_counter()
-            for _ in range(_STEPS_A_TURN):
-                step()
-            best[number] = min(best[number], (time.perf_counter() - start) / _STEPS_A_TURN)
-    return best

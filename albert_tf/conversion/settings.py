@@ -1,0 +1,63 @@
+"""The settings of albert-convert, and those of all commands that read a stored model."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+from albert_tf.console.settings import REQUIRED, Settings, setting
+from albert_tf.conversion import huggingface, layouts
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.conversion.stored import Stored
+
+_stored = functools.partial(setting, group="What lies beside the weights")
+_conversion = functools.partial(setting, group="Conversion")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredSettings(Settings):
+    """What lies beside a model's weights, if it is not found there."""
+
+    albert_config_file: str | None = _stored(
+        None, "The model's config; by default the one beside the weights."
+    )
+    spm_model_file: str | None = _stored(
+        None, "The model's SentencePiece model; by default the one beside the weights."
+    )
+    vocab_file: str | None = _stored(
+        None, "The model's WordPiece vocabulary; by default the one beside the weights."
+    )
+    do_lower_case: bool | None = _stored(
+        None, "Whether the model is uncased; by default as stored with the weights, else yes."
+    )
+
+    def stored(self, path: str) -> Stored:
+        """Returns the stored model of a path, read as these settings say."""
+        from albert_tf.conversion.stored import Stored
+
+        files = (self.albert_config_file, self.spm_model_file, self.vocab_file)
+        return Stored(path, *files, self.do_lower_case)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings(StoredSettings):
+    """The settings of albert-convert."""
+
+    headings = ("Conversion",)
+
+    from_: str = _conversion(
+        REQUIRED,
+        "Model to convert: a directory, checkpoint prefix, file or hf://OWNER/NAME.",
+    )
+    to: str = _conversion(REQUIRED, "Layout to write.", choices=layouts.LAYOUTS)
+    output_dir: str = _conversion(REQUIRED, "Output directory, new or empty.")
+    architecture: str | None = _conversion(
+        None,
+        "Hugging Face class; by default inferred from the heads.",
+        choices=huggingface.ARCHITECTURES,
+    )
+    drop: tuple[str, ...] = _conversion(
+        (), "Weights to leave out: prefixes of the release's names, separated by commas."
+    )

@@ -1,0 +1,150 @@
+"""The settings of albert-export and albert-predict."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+from albert_tf.console.settings import REQUIRED, setting
+from albert_tf.conversion.settings import StoredSettings
+
+# What a trained model is for.
+TASKS = ("fill_mask", "classify", "tag", "choose", "answer_v1", "answer_v2")
+# Formats for other runtimes -> file name.
+FORMATS = {
+    "tflite": "model.tflite",
+    "tflite_int8": "model_int8.tflite",
+    "onnx": "model.onnx",
+    "onnx_int8": "model_int8.onnx",
+}
+_ANSWERS = ("answer_v1", "answer_v2")
+# Options, as the serving classes name them -> the tasks that take them.
+TASKS_OF = {
+    "labels": ("classify", "tag"),
+    "pairs": ("classify",),
+    "threshold": ("classify",),
+    "multilabel": ("classify",),
+    "top_k": ("fill_mask",),
+    "num_choices": ("choose",),
+    "max_qa_length": ("choose",),
+    "null_threshold": ("answer_v2",),
+    "start_n_top": ("answer_v2",),
+    "end_n_top": ("answer_v2",),
+    "doc_stride": ("classify", *_ANSWERS),
+    "windows": ("classify",),
+    "max_query_length": _ANSWERS,
+    "max_answer_length": _ANSWERS,
+    "n_best_size": _ANSWERS,
+    "max_seq_length": TASKS,
+}
+# Their names where they are not the settings'.
+_SETTINGS_OF = {"threshold": "threshold_to_export"}
+
+_MODEL, _SCORES = "Model and output", "Scores before and after, on your own data"
+# By default lengths, windows, pairs and beam sizes are those of fine-tuning.
+_OPTIONS = "For some tasks, by default as in fine-tuning or, if that is unknown, as in parentheses"
+_model = functools.partial(setting, group=_MODEL)
+_scores = functools.partial(setting, group=_SCORES)
+_option = functools.partial(setting, None, group=_OPTIONS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingSettings(StoredSettings):
+    """How a trained model is served; None is as in fine-tuning."""
+
+    headings: ClassVar[tuple[str, ...]] = (_MODEL, _SCORES, _OPTIONS)
+
+    labels: tuple[str, ...] | None = _option(
+        "classify, tag: names of the classes in the order of their ids, separated by commas; by "
+        "default those beside the weights."
+    )
+    pairs: bool | None = _option("classify: inputs are pairs of texts.")
+    threshold_to_export: float | None = _option(
+        "classify: with two labels, the minimum probability of the second one to be the answer; "
+        "with --multilabel, the minimum probability of a label."
+    )
+    multilabel: bool | None = _option("classify: a text may have any number of the labels.")
+    null_threshold: float | None = _option(
+        'answer_v2: null odds (score of "no answer") from which on the answer is empty (0).'
+    )
+    windows: str | None = _option(
+        "classify: read long texts in overlapping windows, and take the mean or the maximum of "
+        "their probabilities; none cuts them.",
+        choices=["mean", "max", "none"],
+    )
+    top_k: int | None = _option("fill_mask: number of pieces per [MASK] (5).")
+    num_choices: int | None = _option("choose: number of endings per example (4).")
+    max_qa_length: int | None = _option("choose: maximum length of an ending in tokens (128).")
+    start_n_top: int | None = _option(
+        "answer_v2: beam size, the number of answer starts considered (5)."
+    )
+    end_n_top: int | None = _option(
+        "answer_v2: beam size, the number of answer ends considered per start (5)."
+    )
+    doc_stride: int | None = _option(
+        "classify, answer: distance in tokens between the starts of successive windows (128)."
+    )
+    max_query_length: int | None = _option("answer: maximum length of a question in tokens (64).")
+    max_answer_length: int | None = _option("answer: maximum length of an answer in tokens (30).")
+    n_best_size: int | None = _option("answer: number of answers returned, best first (20).")
+    max_seq_length: int | None = _option("Maximum length of a sequence in tokens (the model's).")
+
+    def options(self, task: str) -> dict[str, Any]:
+        """Returns the options of a task that are given, as its serving class names them."""
+        values = {
+            name: getattr(self, _SETTINGS_OF.get(name, name))
+            for name, tasks in TASKS_OF.items()
+            if task in tasks
+        }
+        given = {name: value for name, value in values.items() if value is not None}
+        if given.get("windows") == "none":
+            given["windows"] = None
+        return given
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings(ServingSettings):
+    """The settings of albert-export."""
+
+    model: str = _model(
+        REQUIRED, "Trained model: a directory, checkpoint prefix, file or hf://OWNER/NAME."
+    )
+    task: str = _model(REQUIRED, "Task of the model.", choices=TASKS)
+    export_dir: str = _model(REQUIRED, "Output directory, new or empty.")
+    format: str = _model(
+        "saved_model",
+        "Format to write. tflite and onnx models take features, which albert-predict computes "
+        "from text.",
+        choices=["saved_model", *FORMATS],
+    )
+    eval_file: str | None = _scores(
+        None,
+        "Labelled .csv, .tsv, .jsonl or .parquet table; for answers SQuAD's .json, .jsonl or "
+        ".parquet.",
+    )
+    text_column: str = _scores("text", "Column of the text or, with choices, of the context.")
+    text_pair_column: str | None = _scores(
+        None,
+        "Column of the second text or, with choices, of a question that precedes each choice; by "
+        "default none.",
+    )
+    label_column: str = _scores("label", "Column of the label.")
+    choice_columns: tuple[str, ...] = _scores(
+        (), "choose: columns of the endings, separated by commas."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictionSettings(ServingSettings):
+    """The settings of albert-predict."""
+
+    model: str = _model(
+        REQUIRED,
+        "Exported model (it can run code: only use one that you trust), or trained model.",
+    )
+    task: str | None = _model(
+        None, "Task of a trained model; an exported one knows its own.", choices=TASKS
+    )
+    input_file: str | None = _model(None, "Text file to read; by default standard input.")
+    json: bool = _model(False, "Print each answer as one line of JSON.")
