@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 from base_model import CONFIG_FILE, hugging_face_config
+from step_time import synthetic_batch, training_step
 
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kerashub
 from albert_tf.inspection import costs
 from albert_tf.inspection.costs import Shape
-from benchmarks.step_time import synthetic_batch, training_step
 
 Step = Callable[[], float]
 

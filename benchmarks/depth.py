@@ -72,6 +72,7 @@ def _make_step(
     """Returns a step, and how many seconds its tracing took."""
     import tensorflow as tf
     from base_model import CONFIG_FILE
+    from step_time import synthetic_batch
 
     from albert_tf.config import AlbertConfig
     from albert_tf.inspection.costs import Shape
@@ -80,7 +81,6 @@ def _make_step(
     from albert_tf.training.devices import StepSettings
     from albert_tf.training.optimizers import create_optimizer
     from albert_tf.training.tensorflow_devices import TrainStep
-    from benchmarks.step_time import synthetic_batch
 
     config = dataclasses.replace(
         AlbertConfig.from_json_file(str(CONFIG_FILE)),

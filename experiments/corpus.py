@@ -28,7 +28,6 @@ from albert_tf.generator.examples import TokenBlock
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
 
-
 _corpus = functools.partial(setting, None, group="Corpus")
 
 

@@ -30,11 +30,7 @@ def choose(backend: str | None) -> None:
 
 
 def create_devices(settings: TrainingSettings) -> Devices:
-    """Returns the devices that the settings name.
-
-    Raises:
-      ValueError: If there are no such devices, or Keras has started on another framework.
-    """
+    """Returns the devices that the settings name."""
     import keras
 
     running = keras.config.backend()
@@ -72,9 +68,6 @@ def check_batch_sizes(settings: TrainingSettings, devices: Devices, *evaluations
       settings: The settings.
       devices: The devices.
       *evaluations: The names of the batch sizes that are used besides the training's.
-
-    Raises:
-      ValueError: If they can't.
     """
     replicas, parts = devices.num_replicas, settings.gradient_accumulation_steps
     sizes = [(name, replicas, "") for name in evaluations]

@@ -102,11 +102,7 @@ def prepare(
 
 
 def find_initial_weights(settings: PretrainingSettings, config: AlbertConfig) -> str | None:
-    """Returns the weights that a fresh run starts from, on this machine; None if there are none.
-
-    Raises:
-      ValueError: If they are another model's: said before the records are read.
-    """
+    """Returns the weights that a fresh run starts from, on this machine; None if there are none."""
     if not settings.init_checkpoint or checkpoint.latest(settings.output_dir):
         return None
     path = hub.local(settings.init_checkpoint)
@@ -158,11 +154,7 @@ class Records:
 def check_records(
     settings: PretrainingSettings, paths: list[str], config: AlbertConfig, cache: str | None
 ) -> Records:
-    """Checks that the records are intact, and match the settings and the config.
-
-    Raises:
-      ValueError: If a file is damaged, or its records don't fit the settings or the config.
-    """
+    """Checks that the records are intact, and match the settings and the config."""
     if not settings.has_dynamic_masks:
         most = settings.max_predictions_per_seq or input_files.count_prediction_slots(paths[0])
         spec = pretraining_spec(

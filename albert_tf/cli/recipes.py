@@ -30,9 +30,6 @@ def expand(known: Mapping[str, str], argv: Sequence[str], same: Mapping[str, str
       known: The paths of the script's recipes, by name.
       argv: The command line, with the script's name first.
       same: Names of flags that say the same in another unit.
-
-    Raises:
-      flags.Error: If there is no such recipe, or a flag file can't be read.
     """
     given = _read(argv[1:])
     name = _named(given)

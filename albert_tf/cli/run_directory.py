@@ -30,11 +30,7 @@ def follow_run(settings: AnySettings) -> AnySettings:
 
 
 def check_same_model(config: AlbertConfig, output_dir: str) -> None:
-    """Checks that the run in output_dir has the same config; dropout may change.
-
-    Raises:
-      ValueError: If it is another model's, even if the weights would fit.
-    """
+    """Checks that the run in output_dir has the same config; dropout may change."""
     stored = os.path.join(output_dir, CONFIG_FILE)
     if not checkpoint.latest(output_dir) or not files.exists(stored):
         return
@@ -60,11 +56,7 @@ def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
 
 
 def check_fresh_or_own(output_dir: str) -> None:
-    """Checks that output_dir holds checkpoints of this run, or no model.
-
-    Raises:
-      ValueError: If it holds another model, whose files the run would replace or delete.
-    """
+    """Checks that output_dir holds checkpoints of this run, or no model."""
     if checkpoint.latest(output_dir):
         return
     if lost := checkpoint.lost(output_dir):
@@ -88,11 +80,7 @@ def check_fresh_or_own(output_dir: str) -> None:
 
 
 def make_output_dir(path: str) -> None:
-    """Makes the output directory, and checks that it is writable.
-
-    Raises:
-      ValueError: If it can't be made or written to.
-    """
+    """Makes the output directory, and checks that it is writable."""
     files.check_expanded(path)
     try:
         tf.io.gfile.makedirs(path)
@@ -115,9 +103,6 @@ def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
     Args:
       devices: The devices of this worker.
       parts: What they must have in common, by name; plain JSON.
-
-    Raises:
-      ValueError: If they differ.
     """
     if devices.agree(sorted(parts.items())):
         return

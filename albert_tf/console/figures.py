@@ -16,9 +16,6 @@ def check_installed(what: str, extra: str = "plots") -> None:
     Args:
       what: What needs them, for the message.
       extra: The extra that installs matplotlib for it.
-
-    Raises:
-      ImportError: If matplotlib is not installed.
     """
     if not importlib.util.find_spec("matplotlib"):
         raise ImportError(

@@ -58,9 +58,6 @@ def check_first_address() -> None:
     """Checks that the first process can listen at its address, and that the others reach it.
 
     The others wait for it: processes start one after the other.
-
-    Raises:
-      ValueError: If it is no host:port, the port is in use, or nothing answers there.
     """
     address = addresses()[0]
     host, _, port = address.rpartition(":")

@@ -48,11 +48,6 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
     Args:
       plan: See workers.Plan.
       beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
-
-    Raises:
-      ValueError: If a quotation in the options has no end, the vocabulary doesn't suit the text,
-        there is too little text for the shards, or another run has them.
-      OSError: If the pipeline fails; the message ends with the reason.
     """
     options = _parse_options(beam_options)
     _check_first_block(plan)

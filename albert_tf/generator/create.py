@@ -35,13 +35,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 
 def create_pretraining_data(settings: GeneratorSettings) -> Report:
-    """Makes the records that the settings describe, and a report beside them.
-
-    Raises:
-      ImportError: If a package that they need is not installed.
-      ValueError, OSError: If a setting, an input or an output is wrong. Where possible that is
-        found before the long work, and no output file is touched.
-    """
+    """Makes the records that the settings describe, and a report beside them."""
     if settings.plots:
         figures.check_installed("`plots`")
     beam = _import_beam() if settings.runner == "beam" else None
@@ -69,11 +63,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
 
 
 def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str, Any]]]:
-    """Returns what the settings ask for, and the files to read, each with its `stat`.
-
-    Raises:
-      ValueError, OSError: If a setting, an input or an output is wrong.
-    """
+    """Returns what the settings ask for, and the files to read, each with its `stat`."""
     # Imported here and below, not at the top: workers may import this file, without TensorFlow.
     import tensorflow as tf
 
@@ -104,11 +94,7 @@ def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str
 
 
 def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.Recipe:
-    """Returns how examples are made; warns if tokens are left unmasked for want of room.
-
-    Raises:
-      ValueError: If a number is out of range.
-    """
+    """Returns how examples are made; warns if tokens are left unmasked for want of room."""
     is_dynamic = settings.masking == "dynamic"
     one_pass = is_dynamic and "dupe_factor" not in settings.given
     return examples.Recipe(
@@ -153,9 +139,6 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     Args:
       output_file: A name, or several if num_output_shards is None.
       num_output_shards: None means one per name.
-
-    Raises:
-      ValueError: If the arguments contradict each other, or name no files.
     """
     paths = output_file.split(",")
     for path in paths:
@@ -185,11 +168,6 @@ def run_locally(
       settings: What the records depend on.
       input_bytes: Stored size of the text.
       num_processes: Number of parallel processes; None is one per core.
-
-    Raises:
-      ValueError: See shards.open_run; or if there is no text, or too little for the shards, or the
-        vocabulary doesn't suit the text.
-      OSError: If the text can't be read, or the shards can't be written.
     """
     from albert_tf.generator import shards
     from albert_tf.training.progress import ProgressBar

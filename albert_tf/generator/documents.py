@@ -46,9 +46,6 @@ class TextSettings:
       mode: "r" requires UTF-8, "rb" drops bytes that are not UTF-8.
       text_field: Name of the text in a JSON object, or of its column.
       language: ISO 639 code for splitting sentences (unused by "lines").
-
-    Raises:
-      ValueError: If a value is not as described.
     """
 
     input_format: str = "lines"
@@ -79,21 +76,12 @@ Parser = Callable[[Any], Iterator[Sentences]]
 
 
 def make_parser(settings: TextSettings) -> Parser:
-    """Returns the function that finds documents in a file.
-
-    Raises:
-      ValueError: If the sentence splitter is needed and not installed.
-    """
+    """Returns the function that finds documents in a file."""
     return PARSERS[settings.input_format](settings)
 
 
 def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
-    """Opens a file for the settings' parser.
-
-    Raises:
-      ValueError: If it is an archive; if it is a .parquet file or one of JSON Lines, and the
-        format another; see also TextFile, ParquetText.
-    """
+    """Opens a file for the settings' parser."""
     if _ARCHIVE.search(path):
         raise ValueError(f"{path} is an archive: unpack it, and name the files in it")
     errors = "strict" if settings.mode == "r" else "ignore"
@@ -107,11 +95,7 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
 
 
 def check_text(path: str, settings: TextSettings) -> None:
-    """Checks that a file can be opened, and that a .parquet file has the column of the text.
-
-    Raises:
-      ValueError, OSError: If not; see `open_text`.
-    """
+    """Checks that a file can be opened, and that a .parquet file has the column of the text."""
     with open_text(path, settings) as file:
         if isinstance(file, ParquetText):
             file.check(settings.text_field)
@@ -220,9 +204,6 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
 
     Args:
       language: ISO 639 code; one unknown to the library gets general rules.
-
-    Raises:
-      ValueError: If the library is not installed.
     """
     try:
         import sentencex
@@ -281,13 +262,6 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     Args:
       files: Paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
       settings: See TextSettings.
-
-    Raises:
-      ValueError: If a required package is not installed, a file is of another format, or a
-        .parquet file lacks the column (at once); if the text is not UTF-8 or not in its format
-        (when it is reached).
-      OSError: If a local file can't be opened (at once); if one can't be read or decompressed (when
-        it is reached).
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """

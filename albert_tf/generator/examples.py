@@ -34,10 +34,6 @@ class PairSettings:
       single_segment: What to do with a chunk of one sentence. "random": take B from a random
         document, with label 1, though nothing is out of order. "split": split it at the start of
         one of its words, into a pair like any other; a single word is dropped.
-
-    Raises:
-      ValueError: If a number is out of range, or chunks are to be split where B may come from a
-        random document.
     """
 
     max_seq_length: int
@@ -291,10 +287,6 @@ class Recipe:
       word_separator: What stands between the words of segmented text, and is no part of it. None:
         the vocabulary tells where words start.
       max_examples_per_row: Maximum examples per record; 1 disables packing.
-
-    Raises:
-      ValueError: If dupe_factor or max_examples_per_row is below 1, unmasked examples are to be
-        packed, or no line of text can hold the separator.
     """
 
     pairs: PairSettings

@@ -69,9 +69,6 @@ class ParquetText(TextSource):
     """Texts in a column of a .parquet file.
 
     Args: see TextSource.
-
-    Raises:
-      ValueError, OSError: See ParquetFile.
     """
 
     unit = "row"
@@ -109,10 +106,6 @@ class TextFile(TextSource):
     bytes and a byte order mark at the start of the file are dropped.
 
     Args: see TextSource.
-
-    Raises:
-      ValueError: If the compression's package is not installed.
-      OSError: If it can't be opened.
     """
 
     def __init__(self, path: str, errors: str) -> None:
@@ -143,22 +136,12 @@ class TextFile(TextSource):
         return self._stored.tell()
 
     def lines(self) -> Iterator[str]:
-        """Yields one line after another, long ones in parts of at most MAX_LINE_BYTES.
-
-        Raises:
-          ValueError: If a line is not UTF-8 and errors is "strict".
-          OSError: If the file can't be read or decompressed, or is truncated.
-        """
+        """Yields one line after another, long ones in parts of at most MAX_LINE_BYTES."""
         for line in self._read(_split_lines(self._text, MAX_LINE_BYTES)):
             yield self._decode(line)
 
     def whole_lines(self, max_bytes: int) -> Iterator[str]:
-        """Yields one whole line after another.
-
-        Raises:
-          ValueError: As `lines`, or if a line has more than `max_bytes`.
-          OSError: As `lines`.
-        """
+        """Yields one whole line after another."""
         lines = iter(functools.partial(self._text.readline, max_bytes + 1), b"")
         for line in self._read(enumerate(lines, 1)):
             if len(line) > max_bytes:
@@ -181,11 +164,7 @@ class TextFile(TextSource):
 
 
 def import_zstd() -> ModuleType:
-    """Returns the package that reads .zst files.
-
-    Raises:
-      ValueError: If it is not installed.
-    """
+    """Returns the package that reads .zst files."""
     try:
         from backports import zstd
     except ImportError as error:

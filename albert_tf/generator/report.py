@@ -167,11 +167,7 @@ class Report:
             )
 
     def check_words(self, word_separator: str | None) -> None:
-        """Refuses text that is not segmented, of which no word would be short enough to mask.
-
-        Raises:
-          ValueError: If there is a separator, but sentences are one word, or words are too long.
-        """
+        """Refuses text that is not segmented, of which no word would be short enough to mask."""
         length = _share(self.input_tokens, self.words)
         if word_separator and (0 < self.words <= self.sentences or length > _MOST_PIECES):
             raise ValueError(
@@ -206,11 +202,7 @@ class Report:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
-        """Returns the report that `to_json` described.
-
-        Raises:
-          ValueError: If its schema_version is another one.
-        """
+        """Returns the report that `to_json` described."""
         if value.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
                 f"expected a report of schema_version {SCHEMA_VERSION}, "

@@ -73,11 +73,6 @@ def train(
 
     Returns:
       The content of the model file.
-
-    Raises:
-      ValueError: If there is no text, it is not in its format, or it doesn't support a vocabulary
-        of that size.
-      OSError: If a file can't be read.
     """
     if next(read_sentences(files, settings, do_lower_case), None) is None:
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
@@ -155,12 +150,7 @@ def _explain(message: str, vocab_size: int) -> str:
 
 
 def check_writable(model_prefix: str) -> None:
-    """Checks before training that PREFIX.model can be written, and makes its directory.
-
-    Raises:
-      OSError: If it can't be written.
-      ValueError: If it begins with ~.
-    """
+    """Checks before training that PREFIX.model can be written, and makes its directory."""
     import tensorflow as tf
 
     files.check_expanded(model_prefix)

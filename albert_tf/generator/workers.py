@@ -55,10 +55,6 @@ def map_in_order(
       function: Picklable, as are items and results.
       items: Read as needed.
       num_processes: Number of processes.
-
-    Raises:
-      ChildProcessError: If a process was killed.
-      Exception: Whatever the function or the iterator of items raised.
     """
     if num_processes == 1:
         yield from map(function, items)
@@ -134,11 +130,6 @@ class VocabularyFile:
           spm_model_file: A SentencePiece model.
           vocab_file: Or a WordPiece vocabulary.
           do_lower_case: Whether the model is uncased; None for what is stored beside the file.
-
-        Raises:
-          ValueError: If neither is given, the file is empty, or the config of Hugging Face's
-            tokenizer beside it asks for another normalisation.
-          FileNotFoundError: If there is no such file.
         """
         path = spm_model_file or vocab_file
         if not path:
@@ -234,11 +225,7 @@ class Part(NamedTuple):
 
 
 def make_part(job: Job, block: TextBlock) -> Part:
-    """Tokenises a block, draws its instances and writes their records.
-
-    Raises:
-      OSError: If the part can't be written.
-    """
+    """Tokenises a block, draws its instances and writes their records."""
     tokenizer = load_tokenizer(job.vocabulary)
     tokens, report = tokenize_block(block, tokenizer, job.recipe)
     path = os.path.join(job.folder, f"{block.first_document}.tfrecord")

@@ -106,9 +106,6 @@ def measure(model: AlbertForPreTraining, tokenizer: Tokenizer) -> list[tuple]:
     Returns:
       For each of KINDS and NUMBERS these two, the number of sentences, how many more are left out,
       and the share of sentences in which the right form is preferred (NaN without sentences).
-
-    Raises:
-      ValueError: If the vocabulary leaves no sentence.
     """
     found = {(kind, number): [0, 0, 0] for kind in KINDS for number in NUMBERS}
     groups: dict[int, list[tuple[Sentence, _Gap]]] = {}

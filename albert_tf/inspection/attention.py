@@ -43,11 +43,7 @@ def probabilities(model: AlbertModel, features: Mapping[str, np.ndarray]) -> np.
 def of_text(
     model: AlbertModel, tokenizer: Tokenizer, text: str, text_pair: str | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`.
-
-    Raises:
-      ValueError: If the text is longer than the model's longest sequence, or has no piece.
-    """
+    """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`."""
     longest = model.config.max_position_embeddings
     # One more than fits, so that a longer text is not cut silently.
     row = sequence_features.pair_features(tokenizer, text, text_pair, longest + 1)

@@ -49,11 +49,6 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
     Args:
       path: A CoNLL-U file, in UTF-8.
       column: One of COLUMNS.
-
-    Raises:
-      OSError: If there is no such file.
-      ValueError: If a line doesn't have ten columns, no word has anything in this one, or there is
-        no sentence. The message names the file.
     """
     files.check_file(path)
     words: list[str] = []
@@ -109,11 +104,7 @@ def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
 
 
 def texts(paths: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of text files that are not empty.
-
-    Raises:
-      ValueError: If a file isn't UTF-8, or there is no such line.
-    """
+    """Yields the lines of text files that are not empty."""
     empty = True
     for path in paths:
         for _, line in utf8_lines(path):
@@ -130,11 +121,7 @@ def text_rows(lines: Iterable[str], tokenizer: Tokenizer, max_seq_length: int) -
 
 
 def are_records(paths: Sequence[str]) -> bool:
-    """Whether files hold records, by how they begin; if not, they hold text.
-
-    Raises:
-      ValueError: If some do and some don't.
-    """
+    """Whether files hold records, by how they begin; if not, they hold text."""
     found = set()
     for path in paths:
         with files.open_bytes(path) as file:
@@ -163,9 +150,6 @@ def record_rows(
     Returns:
       For each its `input_ids`, `input_mask`, `segment_ids` `<int32>[S]` and
       `sentence_order_labels` `<int32>[]`.
-
-    Raises:
-      ValueError: If a record is damaged, or of another form.
     """
     spec = pretraining_spec(
         max_seq_length,
@@ -197,24 +181,14 @@ def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
 
 
 def load_encoder(stored: Stored) -> AlbertModel:
-    """Returns the encoder of stored weights; whatever heads they have are left out.
-
-    Raises:
-      FileNotFoundError: If there are no such weights, or no config beside them.
-      ValueError: If they are damaged or don't fit.
-    """
+    """Returns the encoder of stored weights; whatever heads they have are left out."""
     model = AlbertModel(stored.config())
     stored.fill(model)  # Lacks at most the pooler, which is no layer.
     return model
 
 
 def load_masked_lm(stored: Stored) -> AlbertForPreTraining:
-    """Returns a stored model with its masked-LM head.
-
-    Raises:
-      FileNotFoundError: See load_encoder.
-      ValueError: If there is no such head; see also load_encoder.
-    """
+    """Returns a stored model with its masked-LM head."""
     model = AlbertForPreTraining(stored.config())
     lacking = [name for name in stored.fill(model) if name.startswith(MASKED_LM_HEAD)]
     if lacking:
@@ -231,11 +205,7 @@ def with_random_weights(config: AlbertConfig, seed: int) -> AlbertModel:
 
 
 def check_extra_layers(config: AlbertConfig, extra_layers: int) -> None:
-    """Checks that a model can be lengthened.
-
-    Raises:
-      ValueError: If its layers don't share one block.
-    """
+    """Checks that a model can be lengthened."""
     if extra_layers and max(config.num_attention_groups, config.num_ffn_groups) > 1:
         raise ValueError(
             "`extra_layers` applies the block that all layers share; this model has "

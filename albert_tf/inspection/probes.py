@@ -23,11 +23,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 
 def check_installed() -> None:
-    """Checks up front that probes can be trained.
-
-    Raises:
-      ImportError: If scikit-learn is not installed.
-    """
+    """Checks up front that probes can be trained."""
     if not importlib.util.find_spec("sklearn"):
         raise ImportError(
             "probes need scikit-learn, which is not installed: pip install 'albert_tf[inspect]'"
@@ -71,9 +67,6 @@ class Labelled:
       positions: `<int64>[N]`, where in its row a word begins; None if labels are of rows.
       groups: `<int64>[R]`, the group of each row: either all of one are held out, or none. None
         if each row is one.
-
-    Raises:
-      ValueError: If there are too few rows, or only one label.
     """
 
     rows: Sequence[Row]
@@ -136,11 +129,7 @@ def of_table(
     seed: int,
     group_column: str | None = None,
 ) -> Labelled:
-    """Texts of a table, by their label, and grouped by what stands in a column, if one is named.
-
-    Raises:
-      ValueError: See table.read_texts.
-    """
+    """Texts of a table, by their label, and grouped by what stands in a column, if one is named."""
     labels = table.find_labels(path, columns)
     examples = models.sample(table.read_texts(path, columns, labels), most, seed)
     rows = [
@@ -214,11 +203,7 @@ def features(model: AlbertModel, data: Labelled) -> np.ndarray:
 
 
 def held_out(data: Labelled, seed: int) -> np.ndarray:
-    """Returns which labels are held out, `<bool>[N]`: of a fifth of the groups, drawn by a seed.
-
-    Raises:
-      ValueError: If only one label remains to train on, or none is held out.
-    """
+    """Returns which labels are held out, `<bool>[N]`: of a fifth of the groups, drawn by a seed."""
     groups = np.arange(len(data.rows)) if data.groups is None else data.groups
     names = np.random.default_rng(seed).permutation(np.unique(groups))
     if len(names) < _HELD_OUT:

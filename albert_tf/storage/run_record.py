@@ -84,11 +84,7 @@ class RunRecord:
 
 
 def find_run(path: str) -> RunRecord | None:
-    """Returns the record in a run's directory, or beside its weights; None if there is none.
-
-    Raises:
-      ValueError: If it is damaged.
-    """
+    """Returns the record in a run's directory, or beside its weights; None if there is none."""
     file = os.path.join(files.directory_of(path), RUN_FILE)
     if not files.is_file(file):
         return None

@@ -90,9 +90,9 @@ def test_all_flags_of_the_release_are_there(golden, script, count):
 
 # Flag -> a value that is no default -> what receives it, and as what.
 PASSED_ON = {
-    "random_seed": (7, {"Trainer.seed": 7, "training.seed": 7, "training.finish.seed": 7}),
-    "jit_compile": (True, {"Trainer.jit_compile": True}),
-    "gradient_accumulation_steps": (3, {"Trainer.accumulation_steps": 3}),
+    "random_seed": (7, {"Trainer.settings.seed": 7, "training.seed": 7, "training.finish.seed": 7}),
+    "jit_compile": (True, {"Trainer.settings.jit_compile": True}),
+    "gradient_accumulation_steps": (3, {"Trainer.settings.accumulation_steps": 3}),
     "output_dir": ("there", {"Trainer.output_dir": "there", "progress.directory": "there"}),
     "precision": ("bfloat16", {"task.dtype": "mixed_bfloat16"}),
     "recompute": (True, {"task.recompute": True}),

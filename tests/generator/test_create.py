@@ -74,14 +74,6 @@ def test_shard_names():
     ]
 
 
-def test_a_flag_of_masks_is_refused_where_none_are_drawn(run, tmp_path):
-    with pytest.raises(SystemExit, match="^error: --ngram has no effect with --masking=dy"):
-        run(masking="dynamic", ngram=2)
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(SystemExit, match="set --masked_lm_budget of albert-pretrain instead$"):
-        run(masking="dynamic", masked_lm_prob=0.2)
-
-
 def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):
     first = run(input_file=short_text).read_bytes()
     monkeypatch.setattr(workers, "_BATCH_SIZE", 7)
@@ -172,8 +164,6 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
             {"masked_lm_prob": "nan", "max_predictions_per_seq": 0},
             r"error: .*--masked_lm_prob=nan: nan is not a number in \[0, 1\]",
         ),
-        ({"beam_options": "--runner=FlinkRunner"}, "error: --beam_options applies only to"),
-        ({"runner": "beam"}, "error: --num_processes applies only to --runner=local: leave it out"),
         ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
         ({"num_output_shards": 2, "output_file": "a,b"}, "error: --num_output_shards=2 and"),
         ({"ngram": 0}, "error: .*--ngram=0: 0 is not a positive integer"),

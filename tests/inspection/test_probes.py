@@ -258,7 +258,6 @@ def test_the_control_has_random_weights_that_follow_the_seed(stored, tmp_path, m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"column": "upos"}, "--column applies only to --task=conllu: leave it out"),
         ({"task": "order"}, "--task=order needs records of pre-training in --input_file"),
         ({"task": "neighbours"}, "least 20 rows for a probe, got 2 of --input_file: .* raise"),
         ({"label_column": "era"}, "expected a header with 'era'"),

@@ -155,7 +155,7 @@ def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
     arguments = ["--model=nowhere", "--task=classify"]
     arguments += ["--export_dir=new"] if command is export_command else ["--input_file=none"]
     with pytest.raises(SystemExit, match="error: .*(nowhere|none)"):
-        command.main(arguments)
+        run_main(command.main, arguments)
     assert os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
@@ -254,8 +254,6 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     ("arguments", "message"),
     [
         ((), "is not an exported model .*: .* set --task"),
-        (("--task", "choose", "--labels", "a,b"), "error: --labels applies only to classify and"),
-        (("--task", "answer_v1", "--end_n_top", "2"), "--end_n_top applies only to answer_v2, not"),
         (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
         (("--task", "classify", "--labels", "a,a"), "must be distinct, got 'a', 'a'"),
         (("--task", "classify", "--labels", "a,"), "must not be empty, got 'a', ''"),
@@ -341,19 +339,6 @@ def test_no_answer_is_no_number(outputs, name, tmp_path, monkeypatch, capsys):
         run(monkeypatch, capsys, "a cat\n", "--model", str(tmp_path / "model"), "--json")
     assert "\n" not in error.value.code
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize(
-    "argument",
-    ["--null_threshold=-2", "--threshold_to_export=0", "--no-do_lower_case", "--vocab_file=a"],
-)
-def test_an_exported_model_is_as_it_was_exported(argument, tmp_path):
-    of_another_kind(tmp_path / "exported")
-    name = argument.removeprefix("--no-").removeprefix("--").split("=")[0]
-    with pytest.raises(
-        SystemExit, match=f"--{name} applies only to trained models, .* leave it out"
-    ):
-        run_main(predict.main, ["--model", str(tmp_path / "exported"), argument])
 
 
 def test_a_taken_export_dir_is_refused_first(folder):
