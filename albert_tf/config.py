@@ -1,4 +1,4 @@
-"""AlbertConfig: what a model is, and the models and recipes that come with the package."""
+"""AlbertConfig: what a model is. And the models and recipes that come with the package, by name."""
 
 from __future__ import annotations
 
@@ -12,28 +12,7 @@ from typing import Any
 
 from albert_tf.storage import files, text_files
 
-_FOLDER = pathlib.Path(__file__).parent / "configs"
-
-
-def is_shipped_name(path: str | os.PathLike[str]) -> bool:
-    """Returns whether this may be a name: it has no folder and no suffix."""
-    path = os.fspath(path)
-    return os.path.basename(path) == path and not os.path.splitext(path)[1]
-
-
-def shipped_models() -> dict[str, str]:
-    """Returns the paths of the models' albert_config.json, by model name."""
-    return _files(_FOLDER, ".json")
-
-
-def shipped_recipes(script: str) -> dict[str, str]:
-    """Returns the paths of the flag files of a script (pretraining or finetuning), by name."""
-    folder = _FOLDER / "recipes"
-    return _files(folder / "pretraining" if script == "pretraining" else folder, ".flags")
-
-
-def _files(folder: pathlib.Path, suffix: str) -> dict[str, str]:
-    return {path.stem: str(path) for path in sorted(folder.glob(f"*{suffix}"))}
+# --- the config --------------------------------------------------------------------------------
 
 
 # Name of the config file beside a model's weights.
@@ -45,7 +24,6 @@ HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 # No trained model comes near this; much deeper ones could not even be built.
 _MOST_LAYERS = 4096
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
-
 # Keys of released configs that never affected the graph, with the only value each may have.
 # `...` allows any: the BERT pooler keys of some Chinese configs.
 _LEGACY_KEYS: dict[str, Any] = {
@@ -129,34 +107,32 @@ class AlbertConfig:
                 _require(value < 1 << 31, field.name, "below 2**31", value)
             elif field.type == "float":
                 _require(_is_finite(value), field.name, "a finite number", value)
-        for name in DROPOUT_FIELDS:
-            value = getattr(self, name)
-            _require(0 <= value < 1, name, "a probability in [0, 1)", value)
-        _require(self.initializer_range > 0, "initializer_range", "> 0", self.initializer_range)
-        _require(
-            self.hidden_act in HIDDEN_ACTS, "hidden_act", f"one of {HIDDEN_ACTS}", self.hidden_act
-        )
-        _require(
-            self.parameter_sharing in PARAMETER_SHARING,
-            "parameter_sharing",
-            f"one of {PARAMETER_SHARING}",
-            self.parameter_sharing,
-        )
-        _require(
-            self.hidden_size % self.num_attention_heads == 0,
-            "hidden_size",
-            f"a multiple of num_attention_heads ({self.num_attention_heads})",
-            self.hidden_size,
-        )
-        for name in ("num_hidden_layers", "inner_group_num"):
-            value = getattr(self, name)
-            _require(value <= _MOST_LAYERS, name, f"at most {_MOST_LAYERS}", value)
-        _require(
-            self.num_hidden_groups <= self.num_hidden_layers,
-            "num_hidden_groups",
-            f"at most num_hidden_layers ({self.num_hidden_layers})",
-            self.num_hidden_groups,
-        )
+        heads, layers = self.num_attention_heads, self.num_hidden_layers
+        is_rate, few_layers = "a probability in [0, 1)", f"at most {_MOST_LAYERS}"
+        for name, is_valid, expected in (
+            ("hidden_dropout_prob", 0 <= self.hidden_dropout_prob < 1, is_rate),
+            ("attention_probs_dropout_prob", 0 <= self.attention_probs_dropout_prob < 1, is_rate),
+            ("initializer_range", self.initializer_range > 0, "> 0"),
+            ("hidden_act", self.hidden_act in HIDDEN_ACTS, f"one of {HIDDEN_ACTS}"),
+            (
+                "parameter_sharing",
+                self.parameter_sharing in PARAMETER_SHARING,
+                f"one of {PARAMETER_SHARING}",
+            ),
+            (
+                "hidden_size",
+                self.hidden_size % heads == 0,
+                f"a multiple of num_attention_heads ({heads})",
+            ),
+            ("num_hidden_layers", layers <= _MOST_LAYERS, few_layers),
+            ("inner_group_num", self.inner_group_num <= _MOST_LAYERS, few_layers),
+            (
+                "num_hidden_groups",
+                self.num_hidden_groups <= layers,
+                f"at most num_hidden_layers ({layers})",
+            ),
+        ):
+            _require(is_valid, name, expected, getattr(self, name))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "") -> AlbertConfig:
@@ -166,29 +142,18 @@ class AlbertConfig:
           values: Values by field name. The release's legacy keys are accepted if they have the
             same value as in every released file, and dropped.
           where: Their location, for error messages.
-
-        Returns:
-          The config.
         """
         if where:
             try:
                 return cls.from_dict(values)
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"an ALBERT config must be a JSON object, not {type(values).__name__}")
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known - set(_LEGACY_KEYS))
         if unknown:
             raise ValueError(
                 f"unknown ALBERT config keys {unknown}: remove them or correct their spelling; "
                 f"known keys are {sorted(known)}"
-            )
-        if values.get("ln_type") == "preln":
-            raise ValueError(
-                "ALBERT config key ln_type is 'preln': such a model, as some xlarge and xxlarge "
-                "ones of albert_zh, normalises before each sublayer, but this library, like the "
-                "release, after it: use a model with 'postln'"
             )
         for key, allowed in _LEGACY_KEYS.items():
             value = values.get(key, allowed)
@@ -204,9 +169,6 @@ class AlbertConfig:
         Args:
           path: The file, also gs://. If there is no such file: the name of a model that comes with
             the package, for example "albert_base_v2".
-
-        Returns:
-          The config.
         """
         path, known = os.fspath(path), shipped_models()
         # A directory of that name may be the model's own output.
@@ -219,7 +181,7 @@ class AlbertConfig:
             )
         name = f"ALBERT config {path}"
         files.check_file(path, name)
-        values = text_files.parse_json(files.read_bytes(path, files.SMALL_BYTES), name)
+        values = text_files.parse_json_object(files.read_bytes(path, files.SMALL_BYTES), name)
         return cls.from_dict(values, path)
 
     def to_dict(self) -> dict[str, Any]:
@@ -303,3 +265,30 @@ def _is_finite(value: Any) -> bool:
 def _require(condition: bool, name: str, expected: str, received: Any) -> None:
     if not condition:
         raise ValueError(f"ALBERT config key {name} must be {expected}, not {received!r}")
+
+
+# --- what comes with the package ---------------------------------------------------------------
+
+
+_FOLDER = pathlib.Path(__file__).parent / "configs"
+
+
+def is_shipped_name(path: str | os.PathLike[str]) -> bool:
+    """Returns whether this may be a name: it has no folder and no suffix."""
+    path = os.fspath(path)
+    return os.path.basename(path) == path and not os.path.splitext(path)[1]
+
+
+def shipped_models() -> dict[str, str]:
+    """Returns the paths of the models' albert_config.json, by model name."""
+    return _files(_FOLDER, ".json")
+
+
+def shipped_recipes(script: str) -> dict[str, str]:
+    """Returns the paths of the flag files of a script (pretraining or finetuning), by name."""
+    folder = _FOLDER / "recipes"
+    return _files(folder / "pretraining" if script == "pretraining" else folder, ".flags")
+
+
+def _files(folder: pathlib.Path, suffix: str) -> dict[str, str]:
+    return {path.stem: str(path) for path in sorted(folder.glob(f"*{suffix}"))}

@@ -200,7 +200,7 @@ def test_every_key_that_the_release_wrote_is_accepted():
         ({"vocab_size": True}, r"vocab_size must be a positive integer, not True"),
         ({"parameter_sharing": "some"}, r"parameter_sharing must be one of .*, not 'some'"),
         ({"net_structure_type": 1}, r"net_structure_type must be 0 or left out, not 1"),
-        ({"ln_type": "preln"}, "ln_type is 'preln': such a model, as .*, normalises before each"),
+        ({"ln_type": "preln"}, "ln_type must be 'postln' or left out, not 'preln'"),
     ],
     ids=str,
 )
@@ -220,7 +220,7 @@ def test_errors_name_the_file(tmp_path):
         AlbertConfig.from_json_file(file)
     for text, message in (
         ("{", "albert_config.json is not JSON"),
-        ("[]", "albert_config.json: an ALBERT config must be a JSON object, not list"),
+        ("[]", "albert_config.json must contain a JSON object, not list"),
         ('{"vocab": 5}', r"albert_config.json: unknown ALBERT config keys \['vocab'\]"),
     ):
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""SentencePiece with the release's rules; its model files, and pieces added to them."""
+"""SentencePiece with the release's rules; its model's file, and pieces added to a model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from albert_tf.storage import protobuf
 from albert_tf.text import word_starts
 from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
 from albert_tf.text.word_starts import SPACE_MARK
+
+# --- the file of a model -----------------------------------------------------------------------
+
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 # Fields of the file, and the trainer's model_type and vocab_size.
@@ -64,6 +67,9 @@ def model_type(content: bytes) -> int:
     return dict(protobuf.fields(b"".join(trainers))).get(MODEL_TYPE, UNIGRAM)
 
 
+# --- the release's tokenisation ----------------------------------------------------------------
+
+
 def preprocess_text(text: str | bytes, lower: bool = True) -> str:
     """Normalises text as ALBERT's SentencePiece models expect it.
 
@@ -80,6 +86,11 @@ def preprocess_text(text: str | bytes, lower: bool = True) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
     return text.lower() if lower else text
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Whether the release splits this SentencePiece piece again without its comma."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 class SentencePiece:
@@ -102,10 +113,9 @@ class SentencePiece:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is damaged (a piece is not UTF-8): copy it again") from error
         except RuntimeError as error:
-            mend = "give a WordPiece vocabulary as `vocab_file` instead"
-            if path.endswith(".vocab"):  # SentencePiece's list of pieces, for people.
-                mend = f"give {path.removesuffix('.vocab')}.model"
-            raise ValueError(f"{path} is not a SentencePiece model: {mend}") from error
+            raise ValueError(
+                f"{path} is not a SentencePiece model: give a WordPiece vocabulary as `vocab_file`"
+            ) from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
@@ -118,25 +128,23 @@ class SentencePiece:
         if "," not in self.ids:
             self._split_ids[self._processor.unk_id()] = None
 
-    def preprocess(self, text: str | bytes) -> str:
+    def normalize(self, text: str | bytes) -> str:
         """Normalises raw text."""
         return preprocess_text(text, self._lower)
 
-    normalize = preprocess
+    preprocess = normalize
 
     def tokenize(self, text: str) -> list[str]:
         """Splits normalised text into pieces."""
         tokens = []
         for piece in self._processor.encode(text, out_type=str):
-            if ends_in_digit_comma(piece):
-                tokens.extend(self._split_comma(piece))
-            else:
-                tokens.append(piece)
+            tokens += self._split_comma(piece) if ends_in_digit_comma(piece) else [piece]
         return tokens
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of normalised text."""
         ids = self._processor.encode(text)
+        # Most texts have no piece that is split again; of most others its ids are known.
         if self._split_ids.keys().isdisjoint(ids):
             return ids
         parts = [self._split_ids.get(i, [i]) for i in ids]
@@ -173,9 +181,7 @@ class SentencePiece:
         return word_starts.find_in_sentencepiece(self.pieces, letters)
 
 
-def ends_in_digit_comma(piece: str) -> bool:
-    """Whether the release splits this SentencePiece piece again without its comma."""
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+# --- pieces added to a model -------------------------------------------------------------------
 
 
 # A new piece of n characters is better than its best split by n * n times this. The square of a sum
@@ -209,8 +215,7 @@ class ExtensibleModel:
         )
         self._pieces = read_pieces(content)
         kinds = {piece.kind for piece in self._pieces}
-        is_unigram = model_type(content) == UNIGRAM
-        if not is_unigram or BYTE in kinds:
+        if model_type(content) != UNIGRAM or BYTE in kinds:
             raise ValueError(
                 f"{path} is not a Unigram model without byte fallback: pieces can only be added to "
                 "a model like the release's, as `albert-train-sentencepiece` makes it"
@@ -250,7 +255,7 @@ class ExtensibleModel:
         )
 
     def add(self, pieces: Sequence[str]) -> bytes:
-        """Returns the content of the model's file with these pieces after its own."""
+        """Returns the content of the model's file with `pieces` after its own."""
         size = protobuf.field(VOCAB_SIZE, len(self) + len(pieces))
         added = [Piece(piece, self.score(piece)).encode() for piece in pieces]
         # In a protocol buffer a later value of a field replaces an earlier one.
@@ -268,6 +273,7 @@ class ExtensibleModel:
           At most `count` pieces, the most useful first: by the ids that they save, where an
           unknown piece counts as one more.
         """
+        # The texts are split once, by a model that has all candidates.
         found = [p.text for p in read_pieces(candidates) if self.accepts(p)]
         processor = _load(self.add(found))
         uses: collections.Counter[int] = collections.Counter()

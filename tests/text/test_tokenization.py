@@ -301,12 +301,6 @@ def test_file_of_the_other_kind(golden, tmp_path):
         Tokenizer(vocab_file=golden / "spm" / "en_small.model")
 
 
-def test_the_list_of_pieces_is_no_model(tmp_path):
-    (tmp_path / "spm.vocab").write_text("<pad>\t0\n")
-    with pytest.raises(ValueError, match=f"not a SentencePiece model: give {tmp_path}/spm.model$"):
-        Tokenizer(spm_model_file=tmp_path / "spm.vocab")
-
-
 def test_truncated_sentencepiece_model(golden, tmp_path):
     truncated = tmp_path / "truncated.model"
     truncated.write_bytes((golden / "spm" / "en_small.model").read_bytes()[:100_001])
