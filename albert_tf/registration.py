@@ -16,6 +16,8 @@ from types import ModuleType
 _FRAMEWORK = "keras"
 # Modules of all classes with `register_keras_serializable`, or that import them.
 _MODULES = ("model.heads", "model.finetuning", "training.adamw")
+# Gives the models their `from_weights`.
+_FROM_WEIGHTS = "conversion.from_weights"
 
 
 def register_after_keras() -> None:
@@ -27,7 +29,7 @@ def register_after_keras() -> None:
 
 
 def _register() -> None:
-    for module in _MODULES:
+    for module in (*_MODULES, _FROM_WEIGHTS):
         importlib.import_module(f"albert_tf.{module}")
 
 

@@ -31,8 +31,6 @@ FOLDERS = {
 }
 # Public names for what lies in a folder.
 ALIASES = {"optimization", "export", "predict"}
-# A model's `from_weights`.
-UPWARDS = ("model.albert", "conversion.built")
 # What defines and reads flags; and what speaks of them: scripts, and the help of settings.
 WITH_FLAGS = {"scripts", "console", "cli"}
 SETTINGS = {"generator.settings", "conversion.settings", "serving.settings", "inspection.settings"}
@@ -70,8 +68,7 @@ def _may_import(module: str, name: str) -> bool:
     imported = _module_of(name)
     if not imported or imported in ALIASES or _folder(imported) in FOLDERS[folder]:
         return False
-    is_below = order.index(_folder(imported)) <= order.index(folder)
-    return is_below or (module, imported) == UPWARDS
+    return order.index(_folder(imported)) <= order.index(folder)
 
 
 def _is_in(module: str, names: set[str]) -> bool:
@@ -112,7 +109,6 @@ def test_the_library_imports_downwards_and_reads_no_flags():
 def test_no_module_imports_itself_through_others():
     graph = {n: {*map(_module_of, _imports(source, n))} - {""} for n, source in MODULES.items()}
     assert "text.tokenization" in graph["text.vocabulary"]
-    graph[UPWARDS[0]].discard(UPWARDS[1])
     graphlib.TopologicalSorter(graph).prepare()  # Raises CycleError.
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import keras
 from keras import KerasTensor, ops
@@ -201,8 +201,11 @@ class ConfiguredModel(keras.Model):
     reads_pooler = True
     # Rank of the inputs.
     input_rank = 2
-    # A function of output_specs, beside each `call`.
+    # Beside each `call`, one of the functions below that tell the outputs' shapes.
     output_spec: Callable[..., Any]
+    # What `from_weights` calls. conversion/from_weights.py sets it, which can read files:
+    # this folder is below it, and imports nothing of it.
+    builder: ClassVar[Callable[..., Any]]
     built: bool
 
     def __init__(
@@ -229,11 +232,10 @@ class ConfiguredModel(keras.Model):
           **arguments: Arguments of the class besides `config`. `num_labels` may be left out if the
             weights have a classifier. A head that isn't stored is randomly initialised.
 
-        Raises: what conversion.built.build raises.
+        Example:
+          >>> model = AlbertModel.from_weights("hf://albert/albert-base-v2")  # doctest: +SKIP
         """
-        from albert_tf.conversion import built
-
-        return built.build(cls, path, **arguments)
+        return cls.builder(cls, path, **arguments)
 
     def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
         """Returns the model's inputs by name, of any batch and length, for a functional model."""

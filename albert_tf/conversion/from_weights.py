@@ -1,24 +1,28 @@
-"""A model of a given class, built and filled from stored weights."""
+"""The models' `from_weights`: a model of a class, built and filled from stored weights.
+
+model/ imports nothing of this folder, which is above it: this module puts the function there.
+registration.py imports it as soon as there are models, right after Keras.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from absl import logging
 
 from albert_tf import conversion
 from albert_tf.conversion import kinds, labels
+from albert_tf.model import albert
 from albert_tf.storage import hub
 
-if TYPE_CHECKING:
-    from albert_tf.model.albert import ConfiguredModel
-
-_Model = TypeVar("_Model", bound="ConfiguredModel")
+_Model = TypeVar("_Model", bound=albert.ConfiguredModel)
 
 
-def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any) -> _Model:
+def from_weights(
+    model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any
+) -> _Model:
     """Builds a model from the config beside stored weights, and fills it with them.
 
     A head that isn't stored, or is of another shape, keeps its random initialisation: a warning
@@ -29,11 +33,6 @@ def build(model_class: type[_Model], path: str | os.PathLike[str], **arguments: 
       path: What `load_weights` takes.
       **arguments: Arguments of the class besides `config`. `num_labels` defaults to the number of
         classes stored.
-
-    Raises:
-      FileNotFoundError: If there are no such weights, or no config beside them.
-      ValueError: If they are damaged or don't fit, their head is one for something else, or
-        `num_labels` is needed.
     """
     path = hub.local(path)
     config = conversion.load_config(path)
@@ -65,3 +64,6 @@ def _check_kind(model_class: type, path: str) -> None:
             f"{path} was trained for {task.name}: load it with {task.architecture}, or its "
             "encoder alone with AlbertModel"
         )
+
+
+albert.ConfiguredModel.builder = from_weights
