@@ -20,6 +20,18 @@ from albert_tf.console import errors
 from albert_tf.records.spec import Feature, FeatureSpec
 from albert_tf.storage.files import check_regular, list_files, read_bytes, replace
 
+# Read at a time.
+READ_BYTES = 8 << 20
+_RECORDS_LOOKED_AT = 64
+_BATCH = 1024
+# Overhead per record in a TFRecord file: its length and two checksums.
+_FRAME_BYTES = 16
+# Few enough to mix small sets of records well, enough that opening a file for them costs little.
+STRETCH = 32
+# What Python handles at a time: whole stretches.
+_COUNTED_AT_ONCE = 128 * STRETCH
+_SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
+
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a dataset without autotuning, whose iterators end at once.
@@ -33,10 +45,27 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-_SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
+# --- finding files -----------------------------------------------------------------------------
 
 
-def check_shards_of_one_run(files: Sequence[str]) -> None:
+def find_files(patterns: str) -> list[str]:
+    """Expands a comma-separated list of names and globs to files, in order and once each."""
+    files = list_files(patterns)
+    _check_shards_of_one_run(files)
+    _warn_of_missing_shards(files, patterns)
+    for path in files:
+        if path.endswith((".unfinished", ".unfinished.json")):
+            raise ValueError(
+                f"input file {path} is of an unfinished run of the generator: run its command "
+                "again to finish it"
+            )
+        check_regular(path)
+        if tf.io.gfile.stat(path).length == 0:
+            raise ValueError(f"input file {path} is empty: generate it again or leave it out")
+    return files
+
+
+def _check_shards_of_one_run(files: Sequence[str]) -> None:
     """Checks that files of one name are of one run of the generator: others repeat its text."""
     counts: dict[str, str] = {}
     whole = set(files)
@@ -49,7 +78,7 @@ def check_shards_of_one_run(files: Sequence[str]) -> None:
             )
 
 
-def warn_of_missing_shards(files: Sequence[str], patterns: str) -> None:
+def _warn_of_missing_shards(files: Sequence[str], patterns: str) -> None:
     """Warns of shards that the patterns ask for, but which are not among the files found."""
     asked_for = [pattern.strip() for pattern in patterns.split(",")]
     for name, count in dict.fromkeys(shard.groups() for shard in _find_shards(files)):
@@ -74,16 +103,7 @@ def _find_shards(files: Sequence[str]) -> list[re.Match[str]]:
     return [shard for path in files if (shard := _SHARD.fullmatch(path))]
 
 
-# Read at a time.
-READ_BYTES = 8 << 20
-_RECORDS_LOOKED_AT = 64
-_BATCH = 1024
-# Overhead per record in a TFRecord file: its length and two checksums.
-_FRAME_BYTES = 16
-# Few enough to mix small sets of records well, enough that opening a file for them costs little.
-STRETCH = 32
-# What Python handles at a time: whole stretches.
-_COUNTED_AT_ONCE = 128 * STRETCH
+# --- where their records are -------------------------------------------------------------------
 
 
 class FileIndex(NamedTuple):
@@ -97,28 +117,6 @@ class FileIndex(NamedTuple):
 
     records: int
     starts: np.ndarray
-
-
-def find_files(patterns: str) -> list[str]:
-    """Expands a comma-separated list of names and globs to files, in order and once each."""
-    files = list_files(patterns)
-    check_shards_of_one_run(files)
-    warn_of_missing_shards(files, patterns)
-    for path in files:
-        if path.endswith((".unfinished", ".unfinished.json")):
-            raise ValueError(
-                f"input file {path} is of an unfinished run of the generator: run its command "
-                "again to finish it"
-            )
-        if path.endswith((".report.json", ".report.png")):
-            raise ValueError(
-                f"input file {path} is the generator's report, not a file of records: leave it "
-                "out, for example with a pattern such as *.tfrecord*"
-            )
-        check_regular(path)
-        if tf.io.gfile.stat(path).length == 0:
-            raise ValueError(f"input file {path} is empty: generate it again or leave it out")
-    return files
 
 
 def index_records(files: Sequence[str], cache_file: str | None = None) -> list[FileIndex]:
@@ -151,6 +149,64 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
     return [known[path][1] for path in files]
 
 
+def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]]:
+    """Returns stamp and index of each file."""
+    if not cache_file:
+        return {}
+    try:
+        return {
+            path: (each["stamp"], FileIndex(each["records"], np.array(each["starts"], np.int64)))
+            for path, each in json.loads(read_bytes(cache_file)).items()
+        }
+    except Exception:  # None, or an unreadable one: the files are indexed again.
+        return {}
+
+
+def _stamp(path: str) -> list[int]:
+    stat = tf.io.gfile.stat(path)
+    return [stat.length, stat.mtime_nsec, STRETCH]
+
+
+def _index_file(path: str) -> FileIndex:
+    records = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES)
+    batches = untuned(records.batch(_COUNTED_AT_ONCE))
+    count, num_bytes = 0, [np.zeros(1, np.int64)]
+    try:
+        for batch in batches:
+            lengths = tf.strings.length(batch).numpy()
+            firsts = np.arange(0, len(lengths), STRETCH)
+            num_bytes.append(np.add.reduceat(lengths.astype(np.int64) + _FRAME_BYTES, firsts))
+            count += len(lengths)
+    except tf.errors.DataLossError:
+        collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
+        raise
+    starts = np.cumsum(np.concatenate(num_bytes))
+    # TensorFlow accepts a file that ends within a record's length field.
+    if starts[-1] < tf.io.gfile.stat(path).length:
+        raise ValueError(_damaged(path, count, "the file ends within it"))
+    return FileIndex(count, starts)
+
+
+def _read(path: str) -> Iterator[bytes]:
+    count = 0
+    try:
+        for record in untuned(tf.data.TFRecordDataset(path)):
+            yield record.numpy()
+            count += 1
+    except tf.errors.DataLossError as error:
+        raise ValueError(_damaged(path, count, errors.reason(error))) from None
+
+
+def _damaged(path: str, number: int, reason: str) -> str:
+    return (
+        f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
+        "again"
+    )
+
+
+# --- what their records hold -------------------------------------------------------------------
+
+
 def count_prediction_slots(path: str) -> int:
     """Returns how many predictions a file's first record has room for, at least 1."""
     for record in itertools.islice(_read(path), 1):
@@ -161,13 +217,9 @@ def count_prediction_slots(path: str) -> int:
 
 
 def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
-    """Checks the first records of each file against what the run expects.
+    """Checks the first records of each TFRecord file against what the run expects.
 
     The input pipeline checks every record, but only when it reaches it.
-
-    Args:
-      files: TFRecord files.
-      spec: What the run expects.
 
     Returns:
       A spec that also expects the first record's shared features in all records.
@@ -235,61 +287,6 @@ def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
         return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # protobuf's DecodeError has no stable public home.
         raise ValueError(f"{where} is not a tf.train.Example: {error}") from None
-
-
-def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]]:
-    """Returns stamp and index of each file."""
-    if not cache_file:
-        return {}
-    try:
-        return {
-            path: (each["stamp"], FileIndex(each["records"], np.array(each["starts"], np.int64)))
-            for path, each in json.loads(read_bytes(cache_file)).items()
-        }
-    except Exception:  # None, or an unreadable one: the files are indexed again.
-        return {}
-
-
-def _stamp(path: str) -> list[int]:
-    stat = tf.io.gfile.stat(path)
-    return [stat.length, stat.mtime_nsec, STRETCH]
-
-
-def _index_file(path: str) -> FileIndex:
-    records = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES)
-    batches = untuned(records.batch(_COUNTED_AT_ONCE))
-    count, num_bytes = 0, [np.zeros(1, np.int64)]
-    try:
-        for batch in batches:
-            lengths = tf.strings.length(batch).numpy()
-            firsts = np.arange(0, len(lengths), STRETCH)
-            num_bytes.append(np.add.reduceat(lengths.astype(np.int64) + _FRAME_BYTES, firsts))
-            count += len(lengths)
-    except tf.errors.DataLossError:
-        collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
-        raise
-    starts = np.cumsum(np.concatenate(num_bytes))
-    # TensorFlow accepts a file that ends within a record's length field.
-    if starts[-1] < tf.io.gfile.stat(path).length:
-        raise ValueError(_damaged(path, count, "the file ends within it"))
-    return FileIndex(count, starts)
-
-
-def _read(path: str) -> Iterator[bytes]:
-    count = 0
-    try:
-        for record in untuned(tf.data.TFRecordDataset(path)):
-            yield record.numpy()
-            count += 1
-    except tf.errors.DataLossError as error:
-        raise ValueError(_damaged(path, count, errors.reason(error))) from None
-
-
-def _damaged(path: str, number: int, reason: str) -> str:
-    return (
-        f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
-        "again"
-    )
 
 
 def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:

@@ -15,6 +15,192 @@ from albert_tf.records.spec import FeatureSpec
 from albert_tf.storage.files import is_remote
 from albert_tf.types import Features
 
+# Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
+Finish = Callable[[Features, tf.Tensor], Features]
+_SHUFFLE_BUFFER = 16384
+_STRETCHES_AT_ONCE = 16
+# What TensorFlow reads at least of a file in a bucket, however little is asked for.
+_BUCKET_BYTES = 64 << 20
+# Batches to prefetch: those of two steps on eight replicas.
+BATCHES_AHEAD = 16
+_SEED_FOR_0 = -1
+
+
+@tf.autograph.experimental.do_not_convert
+def training_dataset(
+    files: Sequence[str],
+    indexes: Sequence[FileIndex],
+    spec: FeatureSpec,
+    global_batch_size: int,
+    seed: int,
+    first_step: int,
+    context: tf.distribute.InputContext,
+    finish: Finish | None = None,
+) -> tf.data.Dataset:
+    """Returns an endless dataset of one host's batches, from step `first_step` on.
+
+    Each epoch shuffles the stretches of all files, then the records in a buffer, by seed and epoch.
+    So any part of an epoch is a sample of the whole. A host reads all records but parses only its
+    own: reading is cheap, and the order does not depend on the hosts.
+
+    Args:
+      files: TFRecord files.
+      indexes: Where their records are; see input_files.index_records.
+      spec: What a record holds.
+      global_batch_size: Examples per step, a multiple of the number of replicas.
+      seed: Seed of the order.
+      first_step: The step of the first batch.
+      context: Which host of how many this is.
+      finish: Applied to the parsed examples, if given.
+
+    Returns:
+      Batches of one replica each, `global_batch_size / replicas` examples; consecutive batches go
+      to consecutive replicas.
+    """
+    # The place of the first example: so many epochs later, and so many examples within that.
+    records_an_epoch = sum(index.records for index in indexes)
+    first_epoch, skipped = divmod(first_step * global_batch_size, records_an_epoch)
+    names = tf.constant(list(files))
+    stretches = tf.constant(_stretches(files, indexes))
+
+    def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
+        # The seed of this function's graph: shuffle would use the program's global one. With 0,
+        # modulo the largest int32, TensorFlow tests if the epoch is 0 too: no graph can.
+        tf.compat.v1.set_random_seed(seed % tf.int32.max or _SEED_FOR_0)
+        order = _deal(len(stretches), seed, epoch)
+        return (
+            tf.data.Dataset.from_tensor_slices(tf.gather(stretches, order))
+            .interleave(
+                lambda stretch: _read_stretch(names, stretch),
+                cycle_length=min(_STRETCHES_AT_ONCE, len(stretches)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            .shuffle(_SHUFFLE_BUFFER, seed=epoch, reshuffle_each_iteration=False)
+        )
+
+    # One epoch after the other, cut into batches, and only this host's are parsed.
+    epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
+    serialized = epochs.flat_map(epoch_dataset).skip(skipped)
+    placed = serialized.enumerate(first_step * global_batch_size)
+    batches = _replica_batches(placed, global_batch_size, context).map(
+        lambda places, records: _read(records, places, spec, finish),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    return batches.prefetch(BATCHES_AHEAD)
+
+
+@tf.autograph.experimental.do_not_convert
+def evaluation_dataset(
+    files: Sequence[str],
+    counts: Sequence[int],
+    spec: FeatureSpec,
+    global_batch_size: int,
+    max_steps: int,
+    context: tf.distribute.InputContext,
+    finish: Finish | None = None,
+) -> tf.data.Dataset:
+    """Returns one host's batches of a single pass over the files, in order.
+
+    Args:
+      files: TFRecord files.
+      counts: Number of records in each.
+      spec: What a record holds.
+      global_batch_size: Examples per step over all replicas.
+      max_steps: Maximum number of batches.
+      context: Which host of how many this is.
+      finish: Applied to the parsed examples, if given.
+
+    Returns:
+      Batches like training_dataset's, with `example_weights` `<float32>[B]`: 0 for rows that only
+      fill up the last batch.
+    """
+    # The last batch is filled up with the first record, which weighs nothing.
+    total = min(sum(counts), max_steps * global_batch_size)
+    fill = -total % global_batch_size
+    serialized = tf.data.TFRecordDataset(list(files), buffer_size=READ_BYTES)
+    rows = serialized.take(total).map(lambda record: (record, 1.0))
+    filling = serialized.take(1).repeat(fill).map(lambda record: (record, 0.0))
+    placed = rows.concatenate(filling).enumerate()
+    batches = _replica_batches(placed, global_batch_size, context).map(
+        lambda places, rows: {
+            **_read(rows[0], places, spec, finish),
+            "example_weights": rows[1],
+        },
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    return batches.prefetch(BATCHES_AHEAD)
+
+
+def _read(
+    serialized: tf.Tensor, places: tf.Tensor, spec: FeatureSpec, finish: Finish | None
+) -> Features:
+    parsed = spec.parse(serialized)
+    return finish(parsed, places) if finish else parsed
+
+
+def _replica_batches(
+    examples: tf.data.Dataset, global_batch_size: int, context: tf.distribute.InputContext
+) -> tf.data.Dataset:
+    hosts, host = context.num_input_pipelines, context.input_pipeline_id
+    if hosts > 1:
+        examples = examples.batch(global_batch_size // hosts, drop_remainder=True)
+        examples = examples.shard(hosts, host).unbatch()
+    replica_batch_size = global_batch_size // context.num_replicas_in_sync
+    return examples.batch(replica_batch_size, drop_remainder=True)
+
+
+# --- the order of training ---------------------------------------------------------------------
+
+
+def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray:
+    """Returns file, first byte, bytes and records of each stretch: `<int64>[M, 4]`."""
+    rows = []
+    for number, (path, index) in enumerate(zip(files, indexes, strict=True)):
+        step = 1
+        if is_remote(path):
+            step = max(1, _BUCKET_BYTES * (len(index.starts) - 1) // int(index.starts[-1]))
+        starts = np.append(index.starts[:-1:step], index.starts[-1])
+        sizes = np.diff(np.append(np.arange(0, index.records, STRETCH * step), index.records))
+        rows.append(np.stack([np.full_like(sizes, number), starts[:-1], np.diff(starts), sizes], 1))
+    return np.concatenate(rows)
+
+
+def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
+    """Returns the records of a row of `_stretches`; `names` are the files."""
+    file, start, num_bytes, records = tf.unstack(stretch)
+    # TFRecordDataset, but from an offset on, which that class doesn't offer.
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=names[file][None],
+        compression_type="",
+        # `zip` asks for one record more before it ends: without room that reads as much again.
+        buffer_size=tf.minimum(num_bytes + num_bytes // 16 + 4096, READ_BYTES),
+        byte_offsets=start[None],
+    )
+    rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
+    # Not rest.take(records): TensorFlow 2.21 crashes on that.
+    numbered = tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
+    return numbered.map(lambda record, _: record)
+
+
+def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
+    """Returns a random order of `count` numbers, any part of which is evenly spread over them.
+
+    A plain shuffle of few stretches would leave out whole chapters for a while. So they are cut
+    into hands, neighbours in one hand; each hand is shuffled, and each round takes one from each.
+    """
+    hands = np.arange(count) * math.isqrt(count) // count
+    sizes = np.bincount(hands)
+    ranks = np.arange(count) - np.searchsorted(hands, hands)
+    random = tf.random.stateless_uniform((2, count), [seed, epoch], dtype=tf.float64)
+    shuffled = tf.argsort(hands + random[0])
+    return tf.gather(shuffled, tf.argsort((ranks + random[1]) / sizes[hands]))
+
+
+# --- masks drawn on the way --------------------------------------------------------------------
+
 
 @dataclasses.dataclass(frozen=True)
 class DynamicMasking:
@@ -66,182 +252,3 @@ class DynamicMasking:
         for (name, feature), tensor in zip(drawn.items(), tensors, strict=True):
             features[name] = tf.ensure_shape(tensor, (*places.shape, *feature.shape))
         return features
-
-
-# Maps parsed examples [B, ...] and their positions in the sequence <int64>[B] to features.
-Finish = Callable[[Features, tf.Tensor], Features]
-
-_SHUFFLE_BUFFER = 16384
-_STRETCHES_AT_ONCE = 16
-# What TensorFlow reads at least of a file in a bucket, however little is asked for.
-_BUCKET_BYTES = 64 << 20
-# Batches to prefetch: those of two steps on eight replicas.
-BATCHES_AHEAD = 16
-_SEED_FOR_0 = -1
-
-
-@tf.autograph.experimental.do_not_convert
-def training_dataset(
-    files: Sequence[str],
-    indexes: Sequence[FileIndex],
-    spec: FeatureSpec,
-    global_batch_size: int,
-    seed: int,
-    first_step: int,
-    context: tf.distribute.InputContext,
-    finish: Finish | None = None,
-) -> tf.data.Dataset:
-    """Returns an endless dataset of one host's batches, from step `first_step` on.
-
-    Each epoch shuffles the stretches of all files, then the records in a buffer, by seed and epoch.
-    So any part of an epoch is a sample of the whole. A host reads all records but parses only its
-    own: reading is cheap, and the order does not depend on the hosts.
-
-    Args:
-      files: TFRecord files.
-      indexes: Where their records are; see input_files.index_records.
-      spec: What a record holds.
-      global_batch_size: Examples per step, a multiple of the number of replicas.
-      seed: Seed of the order.
-      first_step: The step of the first batch.
-      context: Which host of how many this is.
-      finish: Applied to the parsed examples, if given.
-
-    Returns:
-      Batches of one replica each, `global_batch_size / replicas` examples; consecutive batches go
-      to consecutive replicas.
-    """
-    records_an_epoch = sum(index.records for index in indexes)
-    first_epoch, skipped = divmod(first_step * global_batch_size, records_an_epoch)
-    names = tf.constant(list(files))
-    stretches = tf.constant(_stretches(files, indexes))
-
-    def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
-        # The seed of this function's graph: shuffle would use the program's global one. With 0,
-        # modulo the largest int32, TensorFlow tests if the epoch is 0 too: no graph can.
-        tf.compat.v1.set_random_seed(seed % tf.int32.max or _SEED_FOR_0)
-        order = _deal(len(stretches), seed, epoch)
-        return (
-            tf.data.Dataset.from_tensor_slices(tf.gather(stretches, order))
-            .interleave(
-                lambda stretch: _read_stretch(names, stretch),
-                cycle_length=min(_STRETCHES_AT_ONCE, len(stretches)),
-                num_parallel_calls=tf.data.AUTOTUNE,
-                deterministic=True,
-            )
-            .shuffle(_SHUFFLE_BUFFER, seed=epoch, reshuffle_each_iteration=False)
-        )
-
-    epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
-    serialized = epochs.flat_map(epoch_dataset).skip(skipped)
-    placed = serialized.enumerate(first_step * global_batch_size)
-    batches = _replica_batches(placed, global_batch_size, context).map(
-        lambda places, records: _read(records, places, spec, finish),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    return batches.prefetch(BATCHES_AHEAD)
-
-
-@tf.autograph.experimental.do_not_convert
-def evaluation_dataset(
-    files: Sequence[str],
-    counts: Sequence[int],
-    spec: FeatureSpec,
-    global_batch_size: int,
-    max_steps: int,
-    context: tf.distribute.InputContext,
-    finish: Finish | None = None,
-) -> tf.data.Dataset:
-    """Returns one host's batches of a single pass over the files, in order.
-
-    Args:
-      files: TFRecord files.
-      counts: Number of records in each.
-      spec: What a record holds.
-      global_batch_size: Examples per step over all replicas.
-      max_steps: Maximum number of batches.
-      context: Which host of how many this is.
-      finish: Applied to the parsed examples, if given.
-
-    Returns:
-      Batches like training_dataset's, with `example_weights` `<float32>[B]`: 0 for rows that only
-      fill up the last batch.
-    """
-    total = min(sum(counts), max_steps * global_batch_size)
-    fill = -total % global_batch_size
-    serialized = tf.data.TFRecordDataset(list(files), buffer_size=READ_BYTES)
-    rows = serialized.take(total).map(lambda record: (record, 1.0))
-    filling = serialized.take(1).repeat(fill).map(lambda record: (record, 0.0))
-    placed = rows.concatenate(filling).enumerate()
-    batches = _replica_batches(placed, global_batch_size, context).map(
-        lambda places, rows: {
-            **_read(rows[0], places, spec, finish),
-            "example_weights": rows[1],
-        },
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    return batches.prefetch(BATCHES_AHEAD)
-
-
-def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray:
-    """Returns file, first byte, bytes and records of each stretch: `<int64>[M, 4]`."""
-    rows = []
-    for number, (path, index) in enumerate(zip(files, indexes, strict=True)):
-        step = 1
-        if is_remote(path):
-            step = max(1, _BUCKET_BYTES * (len(index.starts) - 1) // int(index.starts[-1]))
-        starts = np.append(index.starts[:-1:step], index.starts[-1])
-        sizes = np.diff(np.append(np.arange(0, index.records, STRETCH * step), index.records))
-        rows.append(np.stack([np.full_like(sizes, number), starts[:-1], np.diff(starts), sizes], 1))
-    return np.concatenate(rows)
-
-
-def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
-    """Returns the records of a row of `_stretches`; `names` are the files."""
-    file, start, num_bytes, records = tf.unstack(stretch)
-    # TFRecordDataset, but from an offset on, which that class doesn't offer.
-    variant = tf.raw_ops.TFRecordDatasetV2(
-        filenames=names[file][None],
-        compression_type="",
-        # `zip` asks for one record more before it ends: without room that reads as much again.
-        buffer_size=tf.minimum(num_bytes + num_bytes // 16 + 4096, READ_BYTES),
-        byte_offsets=start[None],
-    )
-    rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
-    # Not rest.take(records): TensorFlow 2.21 crashes on that.
-    numbered = tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
-    return numbered.map(lambda record, _: record)
-
-
-def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
-    """Returns a random order of `count` numbers, any part of which is evenly spread over them.
-
-    A plain shuffle of few stretches would leave out whole chapters for a while. So they are cut
-    into hands, neighbours in one hand; each hand is shuffled, and each round takes one from each.
-    """
-    hands = np.arange(count) * math.isqrt(count) // count
-    sizes = np.bincount(hands)
-    ranks = np.arange(count) - np.searchsorted(hands, hands)
-    random = tf.random.stateless_uniform((2, count), [seed, epoch], dtype=tf.float64)
-    shuffled = tf.argsort(hands + random[0])
-    return tf.gather(shuffled, tf.argsort((ranks + random[1]) / sizes[hands]))
-
-
-def _read(
-    serialized: tf.Tensor, places: tf.Tensor, spec: FeatureSpec, finish: Finish | None
-) -> Features:
-    parsed = spec.parse(serialized)
-    return finish(parsed, places) if finish else parsed
-
-
-def _replica_batches(
-    examples: tf.data.Dataset, global_batch_size: int, context: tf.distribute.InputContext
-) -> tf.data.Dataset:
-    hosts, host = context.num_input_pipelines, context.input_pipeline_id
-    if hosts > 1:
-        examples = examples.batch(global_batch_size // hosts, drop_remainder=True)
-        examples = examples.shard(hosts, host).unbatch()
-    replica_batch_size = global_batch_size // context.num_replicas_in_sync
-    return examples.batch(replica_batch_size, drop_remainder=True)

@@ -10,12 +10,7 @@ import numpy as np
 
 from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 
-# The purpose of a random number; part of the hash.
-_MASKED, _EXCHANGED, _WORD_ORDER, _NGRAM_LENGTH, _REPLACEMENT, _RANDOM_PIECE = range(6)
-# Room for a word's number in a sort key.
-_WORD_BITS, MAX_SEQ_LENGTH = np.uint64(16), 2**16
-_PAST_LAST_WORD = np.uint64(2**64 - 1)
-_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+# --- settings ----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,20 +65,28 @@ class MaskingSettings:
         )
 
 
-class MaskedTokens(NamedTuple):
-    """A masked batch; unused label slots are 0 in all three label arrays.
+def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
+    """Returns the least max_predictions_per_seq that limits no row's masks."""
+    return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
-    Attributes:
-      input_ids: <int32>[B, S], tokens after masking.
-      masked_lm_positions: <int32>[B, P], ascending.
-      masked_lm_ids: <int32>[B, P], tokens before masking.
-      masked_lm_weights: <float32>[B, P], 1 for a filled slot.
+
+def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
+    """Returns how many of `lengths` <int>[B] tokens to mask, <int64>[B]; specials are counted.
+
+    The product is rounded half to even.
     """
+    if settings.masked_lm_prob == 0:
+        return np.zeros(len(lengths), np.int64)
+    wanted = np.rint(np.asarray(lengths) * settings.masked_lm_prob).astype(np.int64)
+    return np.clip(wanted, 1, settings.max_predictions_per_seq)
 
-    input_ids: np.ndarray
-    masked_lm_positions: np.ndarray
-    masked_lm_ids: np.ndarray
-    masked_lm_weights: np.ndarray
+
+# --- random numbers, each a hash of a seed and of what it is for -------------------------------
+
+
+# The purpose of a random number; part of the hash.
+_MASKED, _EXCHANGED, _WORD_ORDER, _NGRAM_LENGTH, _REPLACEMENT, _RANDOM_PIECE = range(6)
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndarray:
@@ -110,20 +113,33 @@ def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndar
     return state
 
 
-def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
-    """Returns the least max_predictions_per_seq that limits no row's masks."""
-    return max(1, math.ceil(masked_lm_prob * max_seq_length))
+def _uniform(bits: np.ndarray) -> np.ndarray:
+    """Maps <uint64>[...] to <float64>[...] in [0, 1)."""
+    return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Returns how many of `lengths` <int>[B] tokens to mask, <int64>[B]; specials are counted.
+# --- masks -------------------------------------------------------------------------------------
 
-    The product is rounded half to even.
+
+# Room for a word's number in a sort key.
+_WORD_BITS, MAX_SEQ_LENGTH = np.uint64(16), 2**16
+_PAST_LAST_WORD = np.uint64(2**64 - 1)
+
+
+class MaskedTokens(NamedTuple):
+    """A masked batch; unused label slots are 0 in all three label arrays.
+
+    Attributes:
+      input_ids: <int32>[B, S], tokens after masking.
+      masked_lm_positions: <int32>[B, P], ascending.
+      masked_lm_ids: <int32>[B, P], tokens before masking.
+      masked_lm_weights: <float32>[B, P], 1 for a filled slot.
     """
-    if settings.masked_lm_prob == 0:
-        return np.zeros(len(lengths), np.int64)
-    wanted = np.rint(np.asarray(lengths) * settings.masked_lm_prob).astype(np.int64)
-    return np.clip(wanted, 1, settings.max_predictions_per_seq)
+
+    input_ids: np.ndarray
+    masked_lm_positions: np.ndarray
+    masked_lm_ids: np.ndarray
+    masked_lm_weights: np.ndarray
 
 
 def mask_tokens(
@@ -153,10 +169,12 @@ def mask_tokens(
     Source: ALBERT (arXiv 1909.11942), section 4.1; create_pretraining_data.py,
     create_masked_lm_predictions.
     """
+    # Tokens and words that may be masked, and how many tokens of each row.
     rows, columns = np.nonzero(candidates)
     words = _Words.find(rows, word_starts[rows, columns], len(input_ids), settings)
     budget = count_predictions(lengths, settings)
 
+    # The words to mask, and what stands in their place.
     chosen = np.zeros((len(input_ids), words.begins.shape[1]), bool)
     _choose_words(chosen, words, budget, derive_seeds(seeds, _MASKED), settings)
     picked = chosen[rows, words.word_of_candidate]
@@ -164,6 +182,7 @@ def mask_tokens(
     at = rows[picked], columns[picked]
     masked_ids[at] = _replace(input_ids[at], seeds[at[0]], at[1], settings)
 
+    # As many others, whose tokens are exchanged among themselves.
     if settings.do_permutation:
         taken = chosen.copy()
         _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
@@ -224,14 +243,17 @@ def _choose_words(
     active = np.flatnonzero((room > 0) & (words.counts > 0))
     k = 0
     while active.size:
+        # The n-gram that begins at each row's k-th word, and its size up to each of its words.
         first = order[active, k]
         drawn = _draw_ngram_lengths(seeds[active], k, settings)
         span = active[:, None], first[:, None] + offsets
         sizes = words.begins[span[0], span[1] + 1] - words.begins[active, first][:, None]
+        # It is cut to the words that there is room for, and dropped if one was already chosen.
         wanted = offsets < drawn[:, None]
         taken = (wanted & (sizes <= room[active][:, None])).sum(1)
         members = offsets < taken[:, None]
         accepted = (taken > 0) & ~(chosen[span] & members).any(1)
+        # Those taken are marked; rows with room and words left go on.
         chosen[span] |= members & accepted[:, None]
         room[active[accepted]] -= sizes[accepted, taken[accepted] - 1]
         k += 1
@@ -285,9 +307,7 @@ def _fill_labels(
     return positions, ids, weights
 
 
-def _uniform(bits: np.ndarray) -> np.ndarray:
-    """Maps <uint64>[...] to <float64>[...] in [0, 1)."""
-    return (bits >> np.uint64(11)) * 2.0**-53
+# --- rows --------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,6 +347,7 @@ class Rows:
 
         Source: create_pretraining_data.py, create_instances_from_document.
         """
+        # Where [CLS], the two [SEP] and the text are: columns that the lengths tell.
         totals = segment_lengths.sum(1)
         longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
         if totals.max(initial=0) > longest:
@@ -337,6 +358,7 @@ class Rows:
         behind_first_sep = columns > first_sep
         is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
 
+        # Where each column's token comes from: one place earlier in A, two in B.
         sources = np.minimum(np.maximum(columns - 1 - behind_first_sep, 0), longest - 1)
         input_ids = np.where(
             is_text, np.take_along_axis(token_ids, sources, axis=1), row_format.pad_id

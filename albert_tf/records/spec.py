@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,9 @@ from albert_tf.records.example_encoding import Column, encode_examples
 
 if TYPE_CHECKING:
     import tensorflow as tf
-import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+
+# --- what a record declares, and how it is written and parsed ----------------------------------
 
 
 _KIND_OF_TYPE = {"f": "float_list", "i": "int64_list", "b": "bytes_list"}
@@ -146,6 +145,7 @@ class FeatureSpec:
         """
         import tensorflow as tf  # Not at the top: writers of records do without it.
 
+        # One feature that all records share was checked before the run, and is only compared.
         wanted = {
             name: feature
             for name, feature in self.features.items()
@@ -154,11 +154,11 @@ class FeatureSpec:
         on_disk = {feature.stored_as or name: _on_disk(feature) for name, feature in wanted.items()}
         parsed = tf.io.parse_example(serialized, on_disk)
         stored = {name: parsed[feature.stored_as or name] for name, feature in wanted.items()}
-        # Before the cast, which would turn 2^32 + 9 into 9.
+        # All values are checked before the cast, which would turn 2^32 + 9 into 9.
         allowed = [_is_allowed(stored[name], feature) for name, feature in wanted.items()]
         if self.consistent:
             allowed.append(tf.reduce_all(self.consistent(stored)))
-        check = tf.debugging.Assert(tf.reduce_all(allowed), [_BAD_RECORD])
+        check = tf.debugging.Assert(tf.reduce_all(allowed), [_BAD_RECORD])  # None if eager.
         with tf.control_dependencies([check] if check is not None else []):
             return {
                 name: _finish(stored[name], feature)
@@ -167,9 +167,7 @@ class FeatureSpec:
             }
 
 
-def _on_disk(
-    feature: Feature,
-) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+def _on_disk(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
     import tensorflow as tf
 
     if feature.kind == "bytes_list":
@@ -200,20 +198,17 @@ def _finish(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor:
     import tensorflow as tf
 
     if feature.kind == "bytes_list":
-        return _unpack_bits(values)
+        # <string>[B] -> <bool>[B, 8 * bytes of the longest].
+        size = tf.maximum(tf.reduce_max(tf.strings.length(values)), 1)
+        octets = tf.io.decode_raw(values, tf.uint8, fixed_length=size)
+        bits = tf.bitwise.bitwise_and(octets[:, :, None], tf.constant(_BITS_OF_A_BYTE, tf.uint8))
+        return tf.reshape(bits > 0, [tf.shape(octets)[0], 8 * size])
     if feature.shape == (None,):
         values = values.to_tensor()
     return tf.cast(values, feature.dtype)
 
 
-def _unpack_bits(strings: tf.Tensor) -> tf.Tensor:
-    """Unpacks <string>[B] to <bool>[B, 8 * bytes of the longest]."""
-    import tensorflow as tf
-
-    size = tf.maximum(tf.reduce_max(tf.strings.length(strings)), 1)
-    octets = tf.io.decode_raw(strings, tf.uint8, fixed_length=size)
-    bits = tf.bitwise.bitwise_and(octets[:, :, None], tf.constant(_BITS_OF_A_BYTE, tf.uint8))
-    return tf.reshape(bits > 0, [tf.shape(octets)[0], 8 * size])
+# --- records of pre-training, with masks -------------------------------------------------------
 
 
 # Tokens in a row besides its two segments: [CLS], [SEP], [SEP].
@@ -272,6 +267,9 @@ def pretraining_spec(
         },
         strangers={"starts": "has no masks: set `masking=dynamic`"},
     )
+
+
+# --- compact records, without ------------------------------------------------------------------
 
 
 class RowFormat(NamedTuple):
