@@ -11,7 +11,6 @@ import sys
 import pytest
 from absl import app, flags
 
-from albert_tf import scripts
 from albert_tf.cli import finetune_flags
 from albert_tf.cli.extend_vocabulary import ExtensionSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
@@ -112,10 +111,12 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from albert_tf import scripts\n"
-        "def define(values):\n"
-        "    scripts.FlagGroup(values, 'Rows').integer('rows', 7, 'Number of rows.')\n"
-        "scripts.run_script(lambda values: print(values.rows), define, 'Counts rows.')\n"
+        "import dataclasses\n"
+        "from albert_tf.console.settings import Settings, run_script, setting\n"
+        "@dataclasses.dataclass(frozen=True, kw_only=True)\n"
+        "class Rows(Settings):\n"
+        "    rows: int = setting(7, 'Number of rows.', group='Rows')\n"
+        "run_script(Rows, lambda settings: print(settings.rows), 'Counts rows.')\n"
     )
 
     def run(*arguments):
@@ -136,28 +137,6 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
         "error: flag --rows=x: invalid literal for int() with base 10: 'x' (--help lists the "
         "flags)\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("interval", "inside", "outside"),
-    [
-        ("(0, inf)", ["1e-30", "3"], ["0", "-1", "inf", "nan"]),
-        ("[0, 1]", ["0", "1"], ["-0.1", "1.1", "nan"]),
-        ("[0, 1)", ["0", "0.9"], ["1", "nan"]),
-        ("[-inf, 1]", ["-inf", "1"], ["1.1", "inf", "nan"]),
-    ],
-)
-def test_a_number_is_of_its_interval(interval, inside, outside):
-    values = flags.FlagValues()
-    scripts.FlagGroup(values, "Numbers").number("x", None, "A number.", interval)
-    for text in inside:
-        scripts.parse_in_one_line(values, ["", f"--x={text}"])
-        assert values.x == float(text)
-    for text in outside:
-        with pytest.raises(SystemExit) as ended:
-            scripts.parse_in_one_line(values, ["", f"--x={text}"])
-        expected = f"error: flag --x={text}: {float(text)} is not a number in {interval} "
-        assert ended.value.code.startswith(expected)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -193,23 +172,6 @@ def test_a_bare_command_says_what_must_be_given(start, script):
         r"error: --\w+ must be given(; --\w+ must be given)* \(--help lists the flags\)",
         ended.value.code,
     )
-
-
-def test_an_integer_has_bounds():
-    values = flags.FlagValues()
-    group = scripts.FlagGroup(values, "Integers")
-    group.integer("size", None, "A size.", lower_bound=1)
-    group.integer("seed", None, "A seed.", maximum=2**32 - 1)
-    scripts.parse_in_one_line(values, ["", "--size=2147483647", "--seed=4294967295"])
-    assert (values.size, values.seed) == (2147483647, 4294967295)
-    for argument, message in (
-        ("--size=0", "0 is not a positive integer"),
-        ("--size=2147483648", "more than the maximum, 2,147,483,647"),
-        ("--seed=4294967296", "more than the maximum, 4,294,967,295"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            scripts.parse_in_one_line(values, ["", argument])
-        assert ended.value.code == f"error: flag {argument}: {message} (--help lists the flags)"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

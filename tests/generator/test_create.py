@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 import tracemalloc
@@ -15,6 +16,7 @@ from albert_tf import generator
 from albert_tf.console import settings
 from albert_tf.generator import create, examples, workers
 from albert_tf.generator.settings import GeneratorSettings
+from tests.tiny import parse
 
 # Names and defaults: the release's, and then ours.
 RELEASED_FLAGS = {
@@ -62,6 +64,64 @@ def test_flags_are_those_of_the_release_and_ours():
     assert {name: values[name].default for name in values} == RELEASED_FLAGS | OUR_FLAGS
     with pytest.raises(SystemExit, match="--input_file must be given"):
         settings.parse(GeneratorSettings, ["create_pretraining_data.py", "--output_file=x"])
+
+
+# Flag -> a value that is no default -> the names of what receives it in the plan.
+PASSED_ON = {
+    "max_seq_length": (64, "recipe.pairs.max_seq_length"),
+    "short_seq_prob": (0.3, "recipe.pairs.short_seq_prob"),
+    "random_next_sentence": (True, "recipe.pairs.random_next_sentence"),
+    "single_segment": ("split", "recipe.pairs.single_segment"),
+    "dupe_factor": (3, "recipe.dupe_factor"),
+    "random_seed": (7, "recipe.random_seed"),
+    "max_examples_per_row": (2, "recipe.max_examples_per_row"),
+    "word_starts": ("unicode", "recipe.word_starts"),
+    "word_separator": (" ", "recipe.word_separator"),
+    "masked_lm_prob": (0.2, "recipe.masking.masked_lm_prob"),
+    "max_predictions_per_seq": (9, "recipe.masking.max_predictions_per_seq"),
+    "ngram": (2, "recipe.masking.ngram"),
+    "favor_shorter_ngram": (False, "recipe.masking.favor_shorter_ngram"),
+    "do_whole_word_mask": (False, "recipe.masking.do_whole_word_mask"),
+    "do_permutation": (True, "recipe.masking.do_permutation"),
+    "masking": ("dynamic", "recipe.masking"),
+    "max_unknown_share": (0.5, "max_unknown_share"),
+    "do_lower_case": (False, "vocabulary.do_lower_case"),
+    "output_file": ("b", "output_files"),
+    "num_output_shards": (2, "output_files"),
+    "block_megabytes": (2.0, "cut_blocks.args"),
+    "input_format": ("paragraphs", "cut_blocks.args"),
+    "input_file_mode": ("rb", "cut_blocks.args"),
+    "text_field": ("body", "cut_blocks.args"),
+    "language": ("de", "cut_blocks.args"),
+}
+
+
+def test_flags_are_passed_on(golden):
+    def plan(**changes):
+        given = {
+            "input_file": golden / "pretrain_data" / "text.txt",
+            "output_file": "a",
+            "spm_model_file": golden / "spm" / "en_small.model",
+            **changes,
+        }
+        return create.make_plan(parse(GeneratorSettings, **given))[0]
+
+    own = plan()
+    elsewhere = {"input_file", "spm_model_file", "vocab_file", "plots", "num_processes", "runner"}
+    assert {*PASSED_ON, *elsewhere, "beam_options"} == set(GeneratorSettings.names())
+    for flag, (value, place) in PASSED_ON.items():
+        found = operator.attrgetter(place)(plan(**{flag: value}))
+        expected = {
+            "masking": None,
+            "output_file": ["b"],
+            "num_output_shards": ["a-00000-of-00002", "a-00001-of-00002"],
+        }.get(flag, value)
+        assert str(found) != str(operator.attrgetter(place)(own)), flag
+        if place == "cut_blocks.args":
+            expected = 2_000_000 if flag == "block_megabytes" else value
+            assert expected in found or repr(value) in str(found), flag
+        else:
+            assert found == expected, flag
 
 
 def test_shard_names():

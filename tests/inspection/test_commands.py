@@ -1,9 +1,12 @@
 """What the commands that look inside models have in common."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.cli import commands as cli_commands
 from albert_tf.inspection import commands, models
 from tests.tiny import run_main
 
@@ -42,3 +45,15 @@ def test_too_few_labels_are_found_before_a_model_is_loaded(stored, tmp_path, mon
     given = ["--task=table", f"--input_file={path}", f"--output_dir={tmp_path / 'out'}"]
     with pytest.raises(SystemExit, match="too few labels for a probe"):
         run_main(commands.probes, [f"--model={stored}", f"--seed={seed}", *given])
+
+
+def test_a_command_is_named_first(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["albert-inspect"])
+    with pytest.raises(SystemExit, match="(?s)COMMAND --help.*similarity .*sizes +Prints what a m"):
+        cli_commands.inspect()
+    started = []
+    monkeypatch.setattr(cli_commands.settings, "run_script", lambda *given: started.append(given))
+    monkeypatch.setattr("sys.argv", ["albert-inspect", "attention", "--text=a"])
+    cli_commands.inspect()
+    assert started[0][1] is commands.attention
+    assert sys.argv == ["albert-inspect attention", "--text=a"]
