@@ -8,19 +8,18 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
 from albert_tf.generator.lines import ParquetText, TextFile
 from albert_tf.storage import parquet_files
 
-if TYPE_CHECKING:
-    pass
-
-
 # A line of JSON must fit in memory as a whole.
 MAX_JSON_LINE_BYTES = 2**25
+# Longer documents are cut here, so that text without blank lines can't exhaust memory.
+MAX_DOCUMENT_SENTENCES = 50_000
+MAX_DOCUMENT_CHARS = 2**24
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson|json)(\.gz|\.bz2|\.zst)?$")
@@ -31,22 +30,12 @@ _BEFORE_STOP = re.compile(r"(?<=[\u3040-\u9fff])[\u3040-\u9fff](?=[\u3002\uff01\
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
 
 
+# --- files, and a parser for each format ----------------------------------------------------
+
+
 @dataclasses.dataclass(frozen=True)
 class TextSettings:
-    """How text is stored.
-
-    Attributes:
-      input_format: A name in PARSERS.
-        lines: one sentence per line, a blank line between documents.
-        paragraphs: one paragraph per line, a blank line between documents.
-        jsonl: one JSON object per line, each a document; line breaks in its text end sentences.
-        wikipedia: WikiExtractor's output: `<doc ... title="...">`, the title, paragraphs with
-          HTML entities, `</doc>`. The title is dropped.
-        parquet: a .parquet file, each row a document; line breaks in its text end sentences.
-      mode: "r" requires UTF-8, "rb" drops bytes that are not UTF-8.
-      text_field: Name of the text in a JSON object, or of its column.
-      language: ISO 639 code for splitting sentences (unused by "lines").
-    """
+    """How text is stored; the help of GeneratorSettings describes it."""
 
     input_format: str = "lines"
     mode: str = "r"
@@ -235,9 +224,7 @@ PARSERS: dict[str, Callable[[TextSettings], Parser]] = {
 }
 
 
-# Longer documents are cut here, so that text without blank lines can't exhaust memory.
-MAX_DOCUMENT_SENTENCES = 50_000
-MAX_DOCUMENT_CHARS = 2**24
+# --- documents ------------------------------------------------------------------------------
 
 
 class Document(NamedTuple):
@@ -293,6 +280,9 @@ def _gather(parts: Iterator[Sentences]) -> Iterator[list[str]]:
             document, num_chars = [], 0
     if document:
         yield document
+
+
+# --- shards and blocks ----------------------------------------------------------------------
 
 
 class Place(NamedTuple):
@@ -359,11 +349,13 @@ def cut_blocks(
     is_warned = False
     rest = itertools.islice(read(files[start.file_index :]), start.documents_of_file, None)
     for document in rest:
+        # The shard whose region of the bytes has been reached; none is skipped.
         reached = min(place.position * num_shards // total, num_shards - 1)
         region = min(shard + 1, reached)
         if region < reached and not is_warned:
             _warn_of_long_document(place.documents, num_shards)
             is_warned = True
+        # A block ends with its shard, or when it is full.
         if block and (region != shard or chars >= block_chars):
             yield TextBlock(shard, first_document, block, place)
             block, first_document, chars = [], place.documents, 0

@@ -19,7 +19,14 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import split_words
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
-_SHORTEST_TARGET = 2
+SHORTEST_TARGET = 2
+_PAIRS, _INSTANCES, _ORDER = range(3)  # What a seed is used for.
+# Features of a row, by what they are of.
+_TOKEN_FEATURES = ("input_mask", "segment_ids", "token_boundary")
+_PREDICTION_FEATURES = ("masked_lm_ids", "masked_lm_weights")
+
+
+# --- pairs: a document is cut ---------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,25 +47,6 @@ class PairSettings:
     short_seq_prob: float = 0.1
     random_next_sentence: bool = False
     single_segment: str = "random"
-
-    def __post_init__(self) -> None:
-        shortest = NUM_SPECIALS + _SHORTEST_TARGET
-        if self.max_seq_length < shortest:
-            raise ValueError(
-                f"`max_seq_length` must be at least {shortest} (three special tokens and one "
-                f"token for each segment), got {self.max_seq_length}"
-            )
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"`short_seq_prob` must be within [0, 1], got {self.short_seq_prob}")
-        if self.single_segment not in ("random", "split"):
-            raise ValueError(
-                f"`single_segment` must be 'random' or 'split', got {self.single_segment!r}"
-            )
-        if self.single_segment == "split" and self.random_next_sentence:
-            raise ValueError(
-                "`single_segment=split` applies only to sentence order: leave out "
-                "`random_next_sentence`"
-            )
 
 
 class SegmentPair(NamedTuple):
@@ -104,11 +92,12 @@ def draw_pairs(
     max_tokens = settings.max_seq_length - NUM_SPECIALS
     target = max_tokens
     if rng.random() < settings.short_seq_prob:
-        target = rng.randint(_SHORTEST_TARGET, max_tokens)
+        target = rng.randint(SHORTEST_TARGET, max_tokens)
 
     pairs = []
     first, num_sentences = 0, len(bounds) - 1
     while first < num_sentences:
+        # A chunk: sentences up to the target length, cut at a random border between two of them.
         end = _end_of_run(bounds, first, target)
         single = end - first == 1
         middle = end if single else rng.randint(first + 1, end - 1)
@@ -119,6 +108,7 @@ def draw_pairs(
         first = end
         if a[0] == border:
             continue
+        # Half of the pairs are swapped or, for next-sentence prediction, get another B.
         label = 0
         if border == b[1] or (settings.random_next_sentence and rng.random() < 0.5):
             b = _draw_random_run(documents, index, target - (a[1] - a[0]), rng)
@@ -183,8 +173,7 @@ def _drop_tokens(segment: tuple[int, int], count: int, rng: random.Random) -> tu
     return segment[0] + in_front, segment[1] - (count - in_front)
 
 
-_TOKEN_FEATURES = ("input_mask", "segment_ids", "token_boundary")
-_PREDICTION_FEATURES = ("masked_lm_ids", "masked_lm_weights")
+# --- packing: several short examples share a row --------------------------------------------
 
 
 def assign_rows(
@@ -231,11 +220,13 @@ def pack_rows(
     num_tokens, num_predictions = (
         examples[name].shape[1] for name in ("input_ids", "masked_lm_ids")
     )
+    # Each example gets a row; then all features are sorted by it.
     rows = assign_rows(lengths, predictions, (num_tokens, num_predictions), max_examples_per_row)
     order = np.argsort(rows, kind="stable")
     rows, lengths, predictions = rows[order], lengths[order], predictions[order]
     examples = {name: values[order] for name, values in examples.items()}
 
+    # Positions count from the start of the row.
     ones = np.ones_like(rows)
     before = np.cumsum(lengths) - lengths
     starts = (before - before[np.searchsorted(rows, rows)])[:, None]
@@ -271,7 +262,7 @@ def _join(
     return joined
 
 
-_PAIRS, _INSTANCES, _ORDER = range(3)  # what a seed is used for
+# --- instances: a block is tokenised, cut, shuffled and masked ------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,26 +287,6 @@ class Recipe:
     word_starts: str = "latin"
     word_separator: str | None = None
     max_examples_per_row: int = 1
-
-    def __post_init__(self) -> None:
-        if self.dupe_factor < 1:
-            raise ValueError(f"`dupe_factor` must be at least 1, got {self.dupe_factor}")
-        if self.max_examples_per_row < 1:
-            raise ValueError(
-                f"`max_examples_per_row` must be at least 1, got {self.max_examples_per_row}"
-            )
-        if self.word_separator is not None and (
-            not self.word_separator or "\n" in self.word_separator
-        ):
-            raise ValueError(
-                "`word_separator` must be one or more characters that separate words within a "
-                f"line, got {self.word_separator!r}"
-            )
-        if self.max_examples_per_row > 1 and self.masking is None:
-            raise ValueError(
-                "`max_examples_per_row` packs masked examples, but with `masking=dynamic` they "
-                "are not masked yet: leave one of them out"
-            )
 
 
 class TokenBlock(NamedTuple):

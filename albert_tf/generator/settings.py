@@ -8,7 +8,9 @@ from typing import Any
 
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.generator.documents import TextSettings
+from albert_tf.generator.examples import SHORTEST_TARGET
 from albert_tf.records import masking
+from albert_tf.records.spec import NUM_SPECIALS
 
 MASKING = "Masking"
 _TEXT, _VOCABULARY, _EXAMPLES = "Text", "Vocabulary", "Examples"
@@ -251,6 +253,31 @@ class GeneratorSettings(NgramSettings, InputTextSettings):
         "",
         "Beam's options, such as '--runner=DataflowRunner --project=...'; only for --runner=beam.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shortest = NUM_SPECIALS + SHORTEST_TARGET
+        if self.max_seq_length < shortest:
+            raise ValueError(
+                f"`max_seq_length` must be at least {shortest} (three special tokens and one "
+                f"token for each segment), got {self.max_seq_length}"
+            )
+        if self.single_segment == "split" and self.random_next_sentence:
+            raise ValueError(
+                "`single_segment=split` applies only to sentence order: leave out "
+                "`random_next_sentence`"
+            )
+        if self.max_examples_per_row > 1 and self.masking == "dynamic":
+            raise ValueError(
+                "`max_examples_per_row` packs masked examples, but with `masking=dynamic` they "
+                "are not masked yet: leave one of them out"
+            )
+        separator = self.word_separator
+        if separator is not None and (not separator or "\n" in separator):
+            raise ValueError(
+                "`word_separator` must be one or more characters that separate words within a "
+                f"line, got {separator!r}"
+            )
 
     def of_the_records(self) -> dict[str, Any]:
         """Returns the settings that the records depend on; files are named by their content."""

@@ -32,6 +32,11 @@ from albert_tf.text.vocabulary import Vocabulary
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Examples that are built at a time.
+_BATCH_SIZE = 256
+
+
+# --- processes ------------------------------------------------------------------------------
 
 
 def count_cores() -> int:
@@ -101,7 +106,7 @@ def _end_with(lifeline: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-_BATCH_SIZE = 256
+# --- the plan of a run ----------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +167,7 @@ class Plan(NamedTuple):
     """What a run makes, independent of the runner; picklable.
 
     Attributes:
-      cut_blocks: blocks.cut_blocks on the text, lacking only `start` and `first_shard`.
+      cut_blocks: documents.cut_blocks on the text, lacking only `start` and `first_shard`.
       vocabulary: Tokenises the text.
       recipe: How instances are made.
       output_files: Paths of the shards.
@@ -191,6 +196,9 @@ class Plan(NamedTuple):
                 f"{report.output_tokens:,}",
                 self.recipe.pairs.max_seq_length,
             )
+
+
+# --- a block -> a file of records, without TensorFlow ---------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)

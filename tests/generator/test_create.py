@@ -124,6 +124,31 @@ def test_flags_are_passed_on(golden):
             assert found == expected, flag
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_seq_length": 4}, "`max_seq_length` must be at least 5 .* got 4"),
+        (
+            {"single_segment": "split", "random_next_sentence": True},
+            "`single_segment=split` applies only to sentence order: leave out",
+        ),
+        (
+            {"masking": "dynamic", "max_examples_per_row": 2},
+            "`max_examples_per_row` packs masked",
+        ),
+        ({"word_separator": ""}, "`word_separator` must be one or more characters .*, got ''"),
+        ({"word_separator": "\n"}, r"`word_separator` must be one .* line, got '\\n'"),
+        ({"input_format": "xml"}, "`input_format` must be one of lines, .*, got 'xml'"),
+        ({"input_file_mode": "w"}, "`input_file_mode` must be 'r' or 'rb', got 'w'"),
+        ({"language": "English"}, "`language` must be a code such as en or zh, got 'English'"),
+    ],
+)
+def test_settings_that_contradict_themselves(given, message):
+    with pytest.raises(ValueError, match=f"^{message}") as caught:
+        GeneratorSettings.of(input_file="a", output_file="b", **given)
+    assert "\n" not in str(caught.value)
+
+
 def test_shard_names():
     assert create.name_shards("a,b", None) == ["a", "b"]
     with pytest.raises(ValueError, match="~/a begins with ~"):
@@ -208,8 +233,6 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"output_file": "a,b,a"}, "error: --output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: .*--dupe_factor=0: 0 is not a positive integer"),
         ({"max_examples_per_row": 0}, "error: .*--max_examples_per_row=0: 0 is not a positive"),
-        ({"max_examples_per_row": 2, "masking": "dynamic"}, "error: --max_examples_per_row packs"),
-        ({"max_seq_length": 4}, "error: --max_seq_length must be at least 5"),
         ({"num_processes": 0}, "error: .*--num_processes=0: 0 is not a positive integer"),
         ({"block_megabytes": 0}, r"error: .*--block_megabytes=0: 0.0 is not a number in \(0,"),
         ({"block_megabytes": 1e305}, "error: .*--block_megabytes=1e.305: 1e.305 is not a number"),
@@ -227,8 +250,6 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
         ({"num_output_shards": 2, "output_file": "a,b"}, "error: --num_output_shards=2 and"),
         ({"ngram": 0}, "error: .*--ngram=0: 0 is not a positive integer"),
-        ({"input_file_mode": "x"}, "error: --input_file_mode must be 'r' or 'rb', got 'x'"),
-        ({"input_format": "x"}, "error: --input_format must be one of lines, .*, got 'x'"),
         ({"word_starts": "x"}, r"error: .*--word_starts=x: .* one of <latin\|unicode>"),
         ({"single_segment": "x"}, r"error: .*--single_segment=x: .* one of <random\|split>"),
         ({"max_predictions_per_seq": -1}, "error: .*--max_predictions_per_seq=-1: -1 is not a"),

@@ -190,24 +190,6 @@ def test_truncation_takes_each_token_in_front_or_behind_by_a_coin():
     assert_distribution(np.bincount(in_front), [1, 4, 6, 4, 1])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_seq_length": 4}, "`max_seq_length` must be at least 5 .* got 4"),
-        ({"short_seq_prob": -0.1}, r"`short_seq_prob` must be within \[0, 1\], got -0.1"),
-        ({"single_segment": "drop"}, "`single_segment` must be 'random' or 'split', got 'drop'"),
-        (
-            {"single_segment": "split", "random_next_sentence": True},
-            "`single_segment=split` applies only to sentence order: leave out "
-            "`random_next_sentence`",
-        ),
-    ],
-)
-def test_settings_out_of_range_are_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        PairSettings(**{"max_seq_length": 23} | change)
-
-
 COUNT, S, P, K = 211, 43, 7, 5
 PAD = 3
 
