@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         AlbertForTokenClassification,
     )
     from albert_tf.model.heads import AlbertForPreTraining
-    from albert_tf.serving.fitted import export_saved_model
+    from albert_tf.serving.saved_model import export_saved_model
     from albert_tf.tasks.preprocessor import Preprocessor
     from albert_tf.text.tokenization import Tokenizer
 
@@ -75,7 +75,7 @@ _HOMES = {
     "AlbertForQuestionAnswering": "model.finetuning",
     "AlbertForQuestionAnsweringV2": "model.finetuning",
     "Preprocessor": "tasks.preprocessor",
-    "export_saved_model": "serving.fitted",
+    "export_saved_model": "serving.saved_model",
     "load_config": "conversion",
     "load_weights": "conversion",
 }

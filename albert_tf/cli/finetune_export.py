@@ -82,7 +82,7 @@ def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
     if not run.trainer.devices.is_chief:
         return
     kind, options = _serving(values, run.task)
-    saved_model, trained = _import_exporters()
+    saved_model, served_tasks = _import_exporters()
     stored = Stored(
         _to_export(values),
         values.albert_config_file,
@@ -90,7 +90,7 @@ def _export_saved_model(values: flags.FlagValues, run: SupervisedRun) -> None:
         None if values.spm_model_file else values.vocab_file,
         values.do_lower_case,
     )
-    served = trained.serve(kind, stored, options, run.task.classes)
+    served = served_tasks.serve(kind, stored, options, run.task.classes)
     saved_model.save(served, values.export_dir)
     logging.info("exported %s to %s", stored.path, values.export_dir)
     if hint := saved_model.hint(values.export_dir):
@@ -110,25 +110,25 @@ def _to_export(values: flags.FlagValues) -> str | None:
 
 
 def _import_exporters() -> tuple[ModuleType, ModuleType]:
-    """Returns serving.saved_model and serving.trained, which need tensorflow_text.
+    """Returns serving.saved_model and serving.served_tasks, which need tensorflow_text.
 
     Raises:
       ImportError: If tensorflow_text is not installed.
     """
     # Not at the top: the script also runs without tensorflow_text.
     try:
-        from albert_tf.serving import saved_model, trained
+        from albert_tf.serving import saved_model, served_tasks
     except ImportError as error:
         raise ImportError(
             f"--export_dir needs the package {error.name!r}, which is not installed: install its "
             "version that matches TensorFlow's, or leave --export_dir out and export on another "
             "machine"
         ) from error
-    return saved_model, trained
+    return saved_model, served_tasks
 
 
 def _serving(values: flags.FlagValues, task: SupervisedTask) -> tuple[str, dict[str, Any]]:
-    """Returns the task's name for trained.serve, and the options of its serving class.
+    """Returns the task's name for served_tasks.serve, and the options of its serving class.
 
     Raises:
       ValueError: If there is a threshold, but nothing that it applies to.

@@ -55,6 +55,7 @@ class Classifier(ServedModel):
     """
 
     task = "classify"
+    takes_labels = True
 
     def __init__(
         self,

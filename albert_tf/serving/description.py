@@ -86,8 +86,7 @@ def is_of(directory: str, task: str, options: Mapping[str, Any]) -> bool:
     Args:
       directory: Any path; it need not exist.
       task: One of settings.TASKS.
-      options: Arguments of the class that serves the task, for `trained.serve`; None stands for
-        one that is not set.
+      options: Arguments of the class that serves the task; None stands for one that is not set.
     """
     path = os.path.join(directory, FILE)
     if not files.is_file(path):  # Exports of earlier versions have none.

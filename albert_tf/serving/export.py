@@ -7,6 +7,7 @@ In a clone `python -m albert_tf.export` is the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from albert_tf.console import errors, quiet
@@ -14,13 +15,11 @@ from albert_tf.serving.settings import ExportSettings
 from albert_tf.storage import files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.serving import scores
-    from albert_tf.serving.served_models import ServedModel
+    from albert_tf.serving.served_models import Evaluation, ServedModel
 
 
-def _evaluation(settings: ExportSettings, served: ServedModel) -> scores.Evaluation | None:
+def _evaluation(settings: ExportSettings, served: ServedModel) -> Evaluation | None:
     """Returns how the model is scored before and after, if `eval_file` asks for it."""
-    from albert_tf.serving import scores
     from albert_tf.tasks.table import TableColumns
 
     if not settings.eval_file:
@@ -31,20 +30,27 @@ def _evaluation(settings: ExportSettings, served: ServedModel) -> scores.Evaluat
         settings.label_column,
         settings.choice_columns,
     )
-    return scores.read(served, settings.eval_file, columns)
+    return served.evaluation(settings.eval_file, columns)
+
+
+def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Returns both scores as lines of text."""
+    lines = [f"{'':16} {'before':>9} {'after':>9}"]
+    lines += [f"{name:16} {before[name]:9.4f} {after[name]:9.4f}" for name in before]
+    return "\n".join(lines)
 
 
 def main(settings: ExportSettings) -> None:
     """Writes the model that the settings name."""
     quiet.import_tensorflow(for_keras=True)
-    from albert_tf.serving import other_formats, predict, saved_model, scores, trained
+    from albert_tf.serving import other_formats, predict, saved_model, served_tasks
 
     directory, form, task = settings.export_dir, settings.format, settings.task
     with errors.in_one_line(flags=settings.names()):
         files.check_free(directory)
         if form != "saved_model":
             other_formats.check_format(form)
-        served = trained.serve(task, settings.stored(settings.model), settings.options(task))
+        served = served_tasks.serve(task, settings.stored(settings.model), settings.options(task))
         evaluation = _evaluation(settings, served)
         before = evaluation(predict.from_text(served).outputs) if evaluation else {}
         if form == "saved_model":
@@ -56,6 +62,6 @@ def main(settings: ExportSettings) -> None:
         print(f"{directory}: {what}")
         if evaluation:
             after = evaluation(predict.load_exported(directory).outputs)
-            print(scores.table_of(before, after))
+            print(_table_of(before, after))
     if form == "saved_model" and (hint := saved_model.hint(directory)):
         print(hint)

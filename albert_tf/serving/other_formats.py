@@ -18,9 +18,10 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.console import quiet
 from albert_tf.conversion import labels
-from albert_tf.serving import description, settings, trained
+from albert_tf.serving import description
 from albert_tf.serving.graph_text import FEATURES
 from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.served_tasks import BEAM, SERVED
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
@@ -430,9 +431,12 @@ def load(path: str) -> ServedModel:
     if words is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     runner = _runner(path)
-    _check_outputs(path, task, runner.outputs)
-    sizes = {name: options.pop(name) for name in trained.BEAM if name in options}
-    if task in settings.TASKS_OF["labels"]:
+    # A linear head's answers to SQuAD 2.0 are made of the outputs of one of SQuAD 1.1.
+    is_linear = task == "answer_v2" and not options.keys() & set(BEAM)
+    _check_outputs(path, "answer_v1" if is_linear else task, runner.outputs)
+    sizes = {name: options.pop(name) for name in BEAM if name in options}
+    _, served_class = SERVED[task]
+    if served_class.takes_labels:
         sizes["num_labels"] = runner.outputs["logits"].shape[-1]
         if sizes["num_labels"] > 1:
             labels.read(directory)  # Says so if it is missing.
@@ -440,7 +444,6 @@ def load(path: str) -> ServedModel:
     if task == "fill_mask":
         lacking = _DISPENSABLE.keys() - runner.outputs.keys()
         options["without"] = {_DISPENSABLE[name] for name in lacking}
-    _, served_class = trained.TASKS[task]
     return served_class(ConvertedModel(config, runner, **sizes), words, **options)
 
 

@@ -279,10 +279,10 @@ def load(settings: PredictionSettings) -> Predictor:
     """
     if not settings.task:
         return load_exported(settings.model)
-    from albert_tf.serving import trained
+    from albert_tf.serving import served_tasks
 
     stored = settings.stored(settings.model)
-    return from_text(trained.serve(settings.task, stored, settings.options(settings.task)))
+    return from_text(served_tasks.serve(settings.task, stored, settings.options(settings.task)))
 
 
 def load_exported(path: str) -> Predictor:

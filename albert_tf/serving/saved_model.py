@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from albert_tf.console import quiet
-from albert_tf.serving import description
+from albert_tf.serving import description, served_tasks
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.storage import files
+from albert_tf.tasks.preprocessor import Preprocessor
 
 # Where the server looks for them, in the SavedModel's directory.
 REQUESTS_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
@@ -58,6 +61,51 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
         tf.saved_model.save(served, temporary, signatures=served.signatures())
         description.write(served, temporary)
         write_warm_up(served, temporary)
+
+
+def export_saved_model(
+    model: keras.Model,
+    preprocess: Preprocessor,
+    directory: str | os.PathLike[str],
+    **options: Any,
+) -> None:
+    r"""Writes a SavedModel that takes raw text; `albert-predict --model=directory` answers with it.
+
+    Args:
+      model: One of our models with a head, or of a subclass.
+      preprocess: What it was trained with: its vocabulary, lengths and labels go along.
+      directory: A new or empty directory.
+      **options: Further arguments of the class that serves the model, for example `threshold` of
+        serving.classifying.Classifier. `multilabel` is by default whether a model with several
+        outputs was compiled with Keras' binary cross-entropy. For an AlbertForPreTraining whose
+        sentence-order head was not trained, `without=("swapped",)`; a pooler that was not, either:
+        `without=("pooled", "swapped")`.
+
+    Example:
+      >>> import pathlib
+      >>> import albert_tf
+      >>> import tensorflow as tf
+      >>> from albert_tf.text.vocabulary import Vocabulary
+      >>> words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nfilm"
+      >>> _ = pathlib.Path("vocab.txt").write_text(words)
+      >>> vocabulary = Vocabulary.read("vocab.txt", is_word_piece=True)
+      >>> preprocess = albert_tf.Preprocessor(vocabulary, max_seq_length=8, labels=("bad", "good"))
+      >>> size = {"vocab_size": 8, "hidden_size": 12, "num_attention_heads": 3}
+      >>> config = albert_tf.AlbertConfig(**size, num_hidden_layers=1)
+      >>> model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+      >>> albert_tf.export_saved_model(model, preprocess, "served")
+      >>> served = tf.saved_model.load("served").signatures["serving_default"]
+      >>> served(text=tf.constant(["good film"]))["labels"].numpy().tolist()
+      [[b'bad', b'good']]
+    """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save model and "
+            "Preprocessor, and give their directory to albert-export"
+        )
+    files.check_free(os.fspath(directory))
+    save(served_tasks.serve_fitted(model, preprocess, options), directory)
 
 
 def hint(directory: str) -> str | None:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.graph_text import (
     FEATURES,
@@ -82,8 +83,11 @@ class ServedModel(tf.Module, abc.ABC):
     feature_rank = 2
     # One of settings.TASKS.
     task: str
-    # Names of the classes, if it has any.
+    # Whether it has names of classes, and these.
+    takes_labels = False
     labels: tuple[str, ...] = ()
+    # Name prefixes of weights that it can do without, and the outputs that need them.
+    dispensable: Mapping[str, set[str]] = {}
 
     def __init__(
         self, model: keras.Model, vocabulary: Vocabulary, max_seq_length: int | None = None
@@ -220,6 +224,7 @@ class MaskFiller(ServedModel):
     """
 
     task = "fill_mask"
+    dispensable = {POOLER: {"pooled", "swapped"}, SENTENCE_ORDER_HEAD: {"swapped"}}
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ class Tagger(ServedModel):
     """
 
     task = "tag"
+    takes_labels = True
 
     def __init__(
         self,

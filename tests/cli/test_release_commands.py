@@ -17,7 +17,7 @@ from albert_tf import AlbertForPreTraining
 from albert_tf.cli import finetune_checks, finetune_flags
 from albert_tf.conversion import kinds
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import description, trained
+from albert_tf.serving import description, served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.registry import TASKS
 from albert_tf.training.evaluation import Trial
@@ -204,7 +204,7 @@ def test_run_race_runs_small(tmp_path, released):
     answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
     assert {letter for _, letter in answers} <= set("ABCD")
     # An export needs none of the run's flags.
-    served = trained.serve("choose", Stored(str(out / "model.ckpt-best")), {})
+    served = served_tasks.serve("choose", Stored(str(out / "model.ckpt-best")), {})
     assert (served.max_seq_length, served.num_choices, served.max_qa_length) == (37, 4, 13)
 
 

@@ -11,7 +11,7 @@ import pytest
 from albert_tf.conversion import layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import predict, trained
+from albert_tf.serving import predict, served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
@@ -158,7 +158,7 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
     assert "cls/squad/output_weights" in after
     for name, value in after.items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
-    again = trained.serve("answer_v2", Stored(str(tmp_path / "there")), {})
+    again = served_tasks.serve("answer_v2", Stored(str(tmp_path / "there")), {})
     assert again.task == "answer_v2" and again.null_threshold == 0
 
 

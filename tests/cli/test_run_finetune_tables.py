@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import description, trained
+from albert_tf.serving import description, served_tasks
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.classification import MultiLabelTask, SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
@@ -60,7 +60,7 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert [label.decode() for label in answers["label"].numpy()] == joined
     # A later export needs none of the run's flags.
-    served = trained.serve("classify", Stored(str(out / "model.ckpt-best")), {})
+    served = served_tasks.serve("classify", Stored(str(out / "model.ckpt-best")), {})
     answers = served.answer_texts(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert served.multilabel and served.max_seq_length == 8

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.serving import fitted
+from albert_tf.serving import served_tasks
 from tests import tiny
 
 
@@ -24,16 +24,16 @@ def model_of(num_labels: int, kind: type = albert_tf.AlbertForSequenceClassifica
 
 
 def test_a_subclass_is_served(preprocess):
-    served = fitted._served(model_of(3, Own), preprocess, {})
+    served = served_tasks.serve_fitted(model_of(3, Own), preprocess, {})
     assert served.task == "classify" and served.labels == ("0", "1", "2")
     with pytest.raises(ValueError, match="Sequential can't be exported to take raw text, only Al"):
-        fitted._served(keras.Sequential(), preprocess, {})
+        served_tasks.serve_fitted(keras.Sequential(), preprocess, {})
 
 
 def test_longer_endings_are_cut_to_the_length(vocabulary):
     config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
     preprocess = albert_tf.Preprocessor(vocabulary, 16, max_qa_length=128)
-    served = fitted._served(albert_tf.AlbertForMultipleChoice(config), preprocess, {})
+    served = served_tasks.serve_fitted(albert_tf.AlbertForMultipleChoice(config), preprocess, {})
     assert served.task == "choose" and served.max_qa_length == 13
 
 
@@ -61,8 +61,8 @@ def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
 def test_the_loss_tells_whether_a_text_has_several_labels(loss, expected, preprocess):
     model = model_of(2)
     model.compile("sgd", loss)
-    assert fitted._served(model, preprocess, {}).multilabel is expected
-    assert not fitted._served(model, preprocess, {"multilabel": False}).multilabel
+    assert served_tasks.serve_fitted(model, preprocess, {}).multilabel is expected
+    assert not served_tasks.serve_fitted(model, preprocess, {"multilabel": False}).multilabel
 
 
 def test_labels_of_a_regression_are_refused(preprocess):
@@ -70,8 +70,8 @@ def test_labels_of_a_regression_are_refused(preprocess):
     model = model_of(1)
     model.compile("sgd", "binary_crossentropy")
     with pytest.raises(ValueError, match="has labels .bad, good., but the model has one output"):
-        fitted._served(model, named, {})
-    assert not fitted._served(model, preprocess, {}).labels
+        served_tasks.serve_fitted(model, named, {})
+    assert not served_tasks.serve_fitted(model, preprocess, {}).labels
 
 
 def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):

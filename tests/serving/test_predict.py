@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.conversion import kinds, labels
-from albert_tf.serving import description, predict, saved_model, trained
+from albert_tf.serving import description, predict, saved_model, served_tasks
 from albert_tf.serving import export as export_command
 from albert_tf.storage import checkpoint
 from tests import goldens, tiny
@@ -372,7 +372,7 @@ SIZES = {"classify": {"num_labels": 2}, "tag": {"num_labels": 2}, "answer_v2": B
 def test_exports_with_other_options_are_others(task, config, vocabulary, tmp_path):
     options, others = OPTIONS[task]
     options = {**options, "max_seq_length": 32}
-    model_class, served_class = trained.TASKS[task]
+    model_class, served_class = served_tasks.SERVED[task]
     given = {name: value for name, value in options.items() if name not in BEAM}
     served = served_class(model_class(config, **SIZES.get(task, {})), vocabulary, **given)
     description.write(served, str(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 import albert_tf
 from albert_tf import export
 from albert_tf.serving import export as export_command
-from albert_tf.serving import predict, scores
+from albert_tf.serving import predict
 from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tiny
@@ -43,7 +43,7 @@ def test_texts(served, tmp_path):
     classes = [model.labels[i] for i in [*chosen[:2], 1 - chosen[2]]]
     rows = [[*pair, label] for pair, label in zip(texts, classes, strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["one", "two", "gold"], rows)
-    found = scores.read(model, path, TableColumns("one", "two", "gold"))(predictor.outputs)
+    found = model.evaluation(path, TableColumns("one", "two", "gold"))(predictor.outputs)
     assert found["eval_accuracy"] == pytest.approx(2 / 3)
     assert set(found) == {"eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss"}
 
@@ -65,7 +65,7 @@ def test_texts_of_any_number_of_labels(served, tmp_path):
     joined = ["|".join(np.array(model.labels)[row]) for row in has]
     rows = [[*text, label] for text, label in zip(texts, joined, strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
-    found = scores.read(model, path, COLUMNS)(predictor.outputs)
+    found = model.evaluation(path, COLUMNS)(predictor.outputs)
     assert found["subset_accuracy"] == pytest.approx(2 / 3)
     names = {"micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision", "eval_loss"}
     assert set(found) == names
@@ -79,7 +79,7 @@ def test_choices(served, tmp_path):
     rows = [[*row, label] for row, label in zip(texts, right, strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["text", "a", "b", "label"], rows)
     columns = TableColumns(choices=("a", "b"))
-    found = scores.read(served["choose"], path, columns)(predictor.outputs)
+    found = served["choose"].evaluation(path, columns)(predictor.outputs)
     assert found["eval_accuracy"] == 0.5
 
 
@@ -102,7 +102,7 @@ def test_answers(served, tmp_path):
     first, second = (answer.decode() for answer in answers)
     wrong = next(w for w in ("Emma", "maps", "Otto", "baked") if w not in second)
     path = write_squad(tmp_path / "a.json", zip(contexts, (first, wrong), strict=True))
-    found = scores.read(served["answer_v1"], path, COLUMNS)(predictor.outputs)
+    found = served["answer_v1"].evaluation(path, COLUMNS)(predictor.outputs)
     assert found == {"exact_match": 50.0, "f1": 50.0}
 
 
@@ -112,11 +112,11 @@ def test_answers_that_may_be_none(served, tmp_path):
     outputs = predictor.outputs([["who?", context] for context in contexts])
     first = outputs["answers"][0, 0].decode()
     path = write_squad(tmp_path / "b.json", zip(contexts, (first, None), strict=True))
-    found = scores.read(served["answer_v2"], path, COLUMNS)(predictor.outputs)
+    found = served["answer_v2"].evaluation(path, COLUMNS)(predictor.outputs)
     # Both are right at a threshold between their odds, if that of the answered one is lower.
     answered, impossible = outputs["null_odds"]
     assert found["best_exact"] == (100.0 if answered < impossible else 50.0)
-    assert scores.table_of(found, found).count("\n") == len(found)
+    assert export_command._table_of(found, found).count("\n") == len(found)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content,
     file = tmp_path / ("dev.json" if task == "answer_v1" else "dev.csv")
     file.write_text(content)
     with pytest.raises(ValueError, match=message):
-        scores.read(served[task], str(file), columns)
+        served[task].evaluation(str(file), columns)
 
 
 def test_each_question_of_squad_1_has_an_answer(served, tmp_path):
     path = write_squad(tmp_path / "c.json", [("a cat", "cat"), ("a dog", None)])
     with pytest.raises(ValueError, match="question 1 has no answer, but answer_v1 needs"):
-        scores.read(served["answer_v1"], path, COLUMNS)
+        served["answer_v1"].evaluation(path, COLUMNS)
 
 
 def test_the_command_reports_both(golden, tmp_path, capsys):

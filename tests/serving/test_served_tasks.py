@@ -10,7 +10,7 @@ import albert_tf
 from albert_tf.conversion import kinds, labels
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import trained
+from albert_tf.serving import served_tasks
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from tests import tiny
 from tests.tiny import randomise
@@ -39,9 +39,9 @@ def store(config, vocabulary, tmp_path):
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
 def test_several_labels_are_served_from_any_layout(layout, store, tmp_path):
     convert(str(store(3, SEVERAL)), layout, str(tmp_path / "there"))
-    served = trained.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 16})
+    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 16})
     assert served.multilabel and served.labels == LABELS
-    served = trained.serve("classify", Stored(str(tmp_path / "there")), {"multilabel": False})
+    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {"multilabel": False})
     assert not served.multilabel, "what is asked for comes first"
 
 
@@ -68,10 +68,10 @@ def test_only_what_it_was_trained_for_is_served(
         if task != right:
             message = f"there is trained for {right}, not for {task}: set `task` to {right}"
             with pytest.raises(ValueError, match=message):
-                trained.serve(task, Stored(str(there)), {})
+                served_tasks.serve(task, Stored(str(there)), {})
     options = {"labels": ["O"]} if right == "tag" else {"max_seq_length": 16}
     options |= {"max_qa_length": 9} if right == "choose" else {}
-    assert trained.serve(right, Stored(str(there)), options).task == right
+    assert served_tasks.serve(right, Stored(str(there)), options).task == right
 
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
@@ -79,9 +79,9 @@ def test_texts_are_read_as_in_the_run(layout, store, tmp_path):
     options = {"max_seq_length": 16, "pairs": True, "num_choices": 3}
     run = tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL, reading=options)
     convert(str(store(3, run)), layout, str(tmp_path / "there"))
-    served = trained.serve("classify", Stored(str(tmp_path / "there")), {})
+    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {})
     assert (served.max_seq_length, served.text_names) == (16, ("text_a", "text_b"))
-    served = trained.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 12})
+    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 12})
     assert served.max_seq_length == 12, "what is asked for comes first"
 
 
@@ -90,8 +90,8 @@ def test_given_labels_replace_those_beside_the_weights(store):
     labels.write(str(folder), ("no", "yes"))
     options = {"max_seq_length": 16}
     with pytest.raises(ValueError, match="expected 3 labels beside the weights"):
-        trained.serve("classify", Stored(str(folder)), options)
-    served = trained.serve("classify", Stored(str(folder)), {**options, "labels": list("abc")})
+        served_tasks.serve("classify", Stored(str(folder)), options)
+    served = served_tasks.serve("classify", Stored(str(folder)), {**options, "labels": list("abc")})
     assert list(served.labels) == list("abc")
 
 
@@ -99,9 +99,9 @@ def test_labels_in_another_order_than_stored_are_refused(store):
     folder = store(3, None)
     options = {"max_seq_length": 16, "labels": ("war", "law", "art")}
     with pytest.raises(ValueError, match="order art, law, war, .*: leave `labels` out"):
-        trained.serve("classify", Stored(str(folder)), options)
+        served_tasks.serve("classify", Stored(str(folder)), options)
     # The rows of the head follow the classes of a task.
-    served = trained.serve("classify", Stored(str(folder)), options, options["labels"])
+    served = served_tasks.serve("classify", Stored(str(folder)), options, options["labels"])
     assert served.labels == options["labels"]
 
 
@@ -113,23 +113,15 @@ def test_a_problem_type_of_another_head_is_refused(problem_type, outputs, store)
     with pytest.raises(
         ValueError, match=f"problem_type of .* is {problem_type}, .* outputs?, not {outputs}: c"
     ):
-        trained.serve("classify", Stored(str(folder)), {"max_seq_length": 16})
-
-
-def test_a_stride_needs_windows(store):
-    run = tiny.fine_tuned("a", reading={"windows": "mean", "doc_stride": 4})
-    folder, given = store(3, run), {"max_seq_length": 16, "doc_stride": 8}
-    assert trained.serve("classify", Stored(str(folder)), given).doc_stride == 8
-    with pytest.raises(ValueError, match="`doc_stride` applies to classify only with `windows`"):
-        trained.serve("classify", Stored(str(folder)), {**given, "windows": None})
+        served_tasks.serve("classify", Stored(str(folder)), {"max_seq_length": 16})
 
 
 def test_a_damaged_record_is_refused(store):
     run = tiny.fine_tuned("mrpc", reading={"max_seq_length": "16"})
     with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
-        trained.serve("classify", Stored(str(store(3, run))), {})
+        served_tasks.serve("classify", Stored(str(store(3, run))), {})
 
 
 def test_several_classes_are_no_choices(store):
     with pytest.raises(ValueError, match="not trained for choose, .* not of 3: set `task` to cl"):
-        trained.serve("choose", Stored(str(store(3, None))), {})
+        served_tasks.serve("choose", Stored(str(store(3, None))), {})

@@ -1,4 +1,4 @@
-"""Loads a trained model, however it is stored, as one that takes raw text."""
+"""What serves each task: a stored model, or one in memory, as one that takes raw text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+
 from albert_tf.conversion import kinds, labels, layouts
-from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD, SPAN_HEAD
+from albert_tf.conversion.names import SPAN_HEAD
 from albert_tf.conversion.stored import Stored
 from albert_tf.model.finetuning import (
     AlbertForMultipleChoice,
@@ -25,9 +27,11 @@ from albert_tf.serving.settings import TASKS_OF
 from albert_tf.serving.tagging import Tagger
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RUN_FILE, TaskRecord
+from albert_tf.tasks.preprocessor import Preprocessor
+from albert_tf.tasks.sequence_features import longest_ending
 
-# What a model is for -> its class, and the class that serves it.
-TASKS = {
+# A task -> the class of its model, and the class that serves it.
+SERVED: Mapping[str, tuple[type[keras.Model], type[ServedModel]]] = {
     "fill_mask": (AlbertForPreTraining, MaskFiller),
     "classify": (AlbertForSequenceClassification, Classifier),
     "tag": (AlbertForTokenClassification, Tagger),
@@ -35,8 +39,6 @@ TASKS = {
     "answer_v1": (AlbertForQuestionAnswering, QuestionAnswerer),
     "answer_v2": (AlbertForQuestionAnsweringV2, QuestionAnswerer),
 }
-# Name prefixes of weights that fill_mask can do without, and the outputs that need them.
-_DISPENSABLE = {POOLER: {"pooled", "swapped"}, SENTENCE_ORDER_HEAD: {"swapped"}}
 # Options of the model, not of the class that serves it.
 BEAM = ("start_n_top", "end_n_top")
 
@@ -47,51 +49,67 @@ def serve(
     """Loads a trained model.
 
     Args:
-      task: One of settings.TASKS.
+      task: A key of SERVED.
       stored: Where it is.
       options: Arguments of the class that serves the task; for answer_v2 also the model's beam,
         start_n_top and end_n_top. Those left out are as in the run that trained the model, if
         its record is beside the weights, and labels are those there.
       classes: What the stored classes must be, in the order to serve; see load_weights.
-
-    Raises:
-      FileNotFoundError: If there is no such model, config or vocabulary.
-      ValueError: If it is damaged, lacks the task's head or was trained for another task, or an
-        option doesn't fit.
     """
     stored = dataclasses.replace(stored, path=hub.local(stored.path))
-    model_class, served_class = TASKS[task]
-    trained = kinds.find(stored.path)
-    if task == "answer_v2" and _is_linear(stored.path, trained):
+    path, trained = stored.path, kinds.find(stored.path)
+    _check_task(task, path, trained)
+    model_class, served_class = SERVED[task]
+    if task == "answer_v2" and _is_linear(path, trained):
         model_class = AlbertForQuestionAnswering
         options = {"null_threshold": 0.0, **options}
-    _check_task(task, stored.path, trained)
     config, words = stored.config(), stored.vocabulary()
-    given, options = options, {**_as_trained(task, stored.path, trained), **options}
-    if task == "classify" and "doc_stride" in given and not options.get("windows"):
-        raise ValueError(
-            "`doc_stride` applies to classify only with `windows`: leave it out, or set that too"
-        )
-    sizes = {name: options[name] for name in BEAM if name in options}
-    options = {name: value for name, value in options.items() if name not in BEAM}
-    if task in ("classify", "tag"):
+    options = {**_as_trained(task, path, trained), **options}
+    # The model, with as many outputs as are stored.
+    sizes = {name: options.pop(name) for name in BEAM if name in options}
+    if served_class.takes_labels:
         # The model's own count: the serving class says how many labels that needs.
-        count = labels.count(stored.path) or 1
-        _check_outputs(stored.path, trained, count)
+        count = labels.count(path) or 1
+        _check_outputs(path, trained, count)
         sizes = {"num_labels": count}
         if "labels" not in options:
-            options["labels"] = labels.find(stored.path, count)
+            options["labels"] = labels.find(path, count)
         elif not classes:  # With them the rows are put into their order.
-            labels.check_order(options["labels"], stored.path)
+            labels.check_order(options["labels"], path)
     model = model_class(config, **sizes)
     lacking = stored.fill(model, classes)
-    if task == "fill_mask":
-        found = {part for part in _DISPENSABLE for name in lacking if name.startswith(part)}
-        options["without"] = {output for part in found for output in _DISPENSABLE[part]}
-        lacking = [name for name in lacking if not name.startswith(tuple(found))]
+    # What it lacks it does without, if it can.
+    parts = [p for p in served_class.dispensable if any(name.startswith(p) for name in lacking)]
+    if parts:
+        options["without"] = set().union(*(served_class.dispensable[part] for part in parts))
+        lacking = [name for name in lacking if not name.startswith(tuple(parts))]
     if lacking:
-        raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")
+        raise ValueError(f"{path} is not trained for {task}: it lacks {', '.join(lacking)}")
     return served_class(model, words, **options)
+
+
+def serve_fitted(
+    model: keras.Model, preprocess: Preprocessor, options: Mapping[str, Any]
+) -> ServedModel:
+    """Returns a model in memory as one that takes raw text; see export_saved_model."""
+    found = [task for task, (kind, _) in SERVED.items() if isinstance(model, kind)]
+    if not found:
+        known = ", ".join(kind.__name__ for kind, _ in SERVED.values())
+        raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
+    (task,) = found
+    own: dict[str, Any] = {
+        name: getattr(preprocess, name)
+        for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
+        if task in TASKS_OF[name]
+    }
+    if "max_qa_length" in own:  # As the Preprocessor cuts longer endings.
+        own["max_qa_length"] = longest_ending(preprocess.max_seq_length, preprocess.max_qa_length)
+    _, served_class = SERVED[task]
+    if served_class.takes_labels:
+        own |= _labels(model, preprocess)
+    if task in TASKS_OF["multilabel"]:
+        own["multilabel"] = _is_multilabel(model)
+    return served_class(model, preprocess.vocabulary, **{**own, **options})
 
 
 def _is_linear(path: str, trained: TaskRecord | None) -> bool:
@@ -103,11 +121,7 @@ def _is_linear(path: str, trained: TaskRecord | None) -> bool:
 
 
 def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, Any]:
-    """Returns the options of a task that the run's record knows.
-
-    Raises:
-      ValueError: If one has another type than that option has.
-    """
+    """Returns the options of a task that the run's record knows."""
     found = dict(trained.reading) if trained else {}
     if trained and trained.problem_type == kinds.MULTI_LABEL:
         found["multilabel"] = True
@@ -119,12 +133,8 @@ def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, A
 
 
 def _check_task(task: str, path: str, trained: TaskRecord | None) -> None:
-    """Checks what the weights of classifiers, taggers and choosers don't show: they are alike.
-
-    Raises:
-      ValueError: If the model was trained for another task.
-    """
-    of_class = {model_class.__name__: name for name, (model_class, _) in TASKS.items()}
+    """Checks what the weights of classifiers, taggers and choosers don't show: they are alike."""
+    of_class = {model_class.__name__: name for name, (model_class, _) in SERVED.items()}
     right = task
     if trained:
         right = trained.served_as or of_class.get(trained.architecture, task)
@@ -139,11 +149,7 @@ def _check_task(task: str, path: str, trained: TaskRecord | None) -> None:
 
 
 def _check_outputs(path: str, trained: TaskRecord | None, outputs: int) -> None:
-    """Checks that a head has the outputs that its problem_type is served with.
-
-    Raises:
-      ValueError: If it is a regression of several outputs, or has several labels and one output.
-    """
+    """Checks that a head has the outputs that its problem_type is served with."""
     kind = trained.problem_type if trained else ""
     wrong = {kinds.REGRESSION: outputs > 1, kinds.MULTI_LABEL: outputs == 1}
     if wrong.get(kind):
@@ -152,3 +158,25 @@ def _check_outputs(path: str, trained: TaskRecord | None, outputs: int) -> None:
             f"{'one output' if outputs > 1 else 'several outputs'}, not {outputs}: correct the "
             f"problem_type in its config.json or {RUN_FILE}"
         )
+
+
+def _labels(model: keras.Model, preprocess: Preprocessor) -> dict[str, tuple[str, ...]]:
+    if model.num_labels > 1:
+        return {"labels": preprocess.labels or tuple(map(str, range(model.num_labels)))}
+    if preprocess.labels:
+        raise ValueError(
+            f"`preprocess` has labels ({', '.join(preprocess.labels)}), but the model has one "
+            "output, which is a regression: give it an output for each label, or export with a "
+            "Preprocessor without labels"
+        )
+    return {}
+
+
+def _is_multilabel(model: keras.Model) -> bool:
+    """Whether a model was compiled with a loss for any number of labels."""
+    loss = getattr(model, "loss", None)
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
+    functions = (keras.losses.binary_crossentropy, keras.losses.binary_focal_crossentropy)
+    return model.num_labels > 1 and (isinstance(loss, binary) or loss in functions)
