@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import pathlib
+import tempfile
 from typing import Any
 
 from albert_tf.generator import create
@@ -165,7 +167,14 @@ PROGRAMS = (
         PRETRAINING,
         name="pre-training on JAX",
         arguments=functools.partial(_pretraining, backend="jax"),
-        environment={"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        environment={
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            # XLA would work longer than the run.
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            "JAX_COMPILATION_CACHE_DIR": os.path.join(tempfile.gettempdir(), "campaign-jax-cache"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        },
     ),
     dataclasses.replace(
         GENERATION,
