@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from tools.campaign import disk, kills, mutations, predictions, programs
+from tools.campaign import disk, exports, kills, mutations, programs
 from tools.campaign.outcomes import Tally
 from tools.campaign.processes import CONTEXT
 
@@ -84,7 +84,7 @@ def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[s
     parts = {
         "disk": lambda: disk.run(tally, full, folder / "disk"),
         "workers": lambda: kills.lose_workers(tally, folder / "workers"),
-        "predictions": lambda: predictions.run(tally, folder / "predictions"),
+        "predictions": lambda: exports.predict_concurrently(tally, folder / "predictions"),
     }
     for name, part in parts.items():
         if full if name == "disk" else not args.only or name in args.only:

@@ -16,7 +16,7 @@ from concurrent import futures
 from multiprocessing.connection import Connection
 
 from tools.campaign import (
-    export_kinds,
+    exports,
     model_kinds,
     outcomes,
     record_kinds,
@@ -34,7 +34,7 @@ KINDS: Mapping[str, Kind] = {
         *model_kinds.KINDS,
         *state_kinds.KINDS,
         *text_kinds.KINDS,
-        *export_kinds.KINDS,
+        *exports.KINDS,
     )
 }
 # Timeouts for one file. The first attempt of a kind also makes the intact files.

@@ -1,24 +1,75 @@
-"""An exported model under concurrent requests: all must get what one alone gets."""
+"""Exported models: damaged, and under concurrent requests, which must get what one alone gets."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import pathlib
 import threading
 
 import tensorflow as tf
 
+import albert_tf
+from albert_tf import export
 from albert_tf.serving import predict
-from tests.tiny import run_main
-from tools.campaign import export_kinds, outcomes
+from albert_tf.text.vocabulary import Vocabulary
+from tests import goldens
+from tests.tiny import randomise, run_main
+from tools.campaign import kinds, mutators, outcomes
+from tools.campaign.kinds import Evidence, Kind
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import CONTEXT, Program, Running, judge
+
+_SPM = goldens.FOLDER.parent / "spm" / "en_small.model"
+_TEXT = "A first text, 1990.\nThe second: ünï code.\n\nA third one.\n"
+
+
+def make(folder: pathlib.Path) -> None:
+    """Exports a tiny classifier of texts, with random weights, to <folder>/model."""
+    vocabulary = Vocabulary.read(str(_SPM), is_word_piece=False)
+    size = vocabulary.tokenizer.vocab_size
+    config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
+    export.save(export.Classifier(model, vocabulary, ("no", "yes")), str(folder / "model"))
+    (folder / "input.txt").write_text(_TEXT)
+
+
+def _read(folder: pathlib.Path) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        paths = [f"--model={folder / 'model'}", f"--input_file={folder / 'input.txt'}"]
+        run_main(predict.main, [*paths, "--json"])
+    return output.getvalue()
+
+
+def _judge(evidence: Evidence) -> str | None:
+    if "NaN" in evidence.result or "Infinity" in evidence.result:
+        return "it prints NaN"
+    checked = (".index", ".data-00000-of-00001")
+    return kinds.same(evidence) if evidence.suffix.endswith(checked) else None
+
+
+KINDS = (
+    Kind(
+        "exported model",
+        make,
+        ("*.index", "*.data-*", "saved_model.pb", "assets/*"),
+        mutators.BINARY,
+        _read,
+        _judge,
+        slow=True,
+    ),
+    Kind("predict's input", make, ("input.txt",), mutators.TEXT, _read, _judge, slow=True),
+)
+
+# --- concurrent requests ----------------------------------------------------------------------
 
 _PROCESSES, _THREADS = 4, 8
 _LINES = [f"A text of {number} words, or more: {'word ' * number}" for number in range(40)]
 
 
-def _make(folder: pathlib.Path) -> None:
-    process = CONTEXT.Process(target=export_kinds.make, args=(folder,))
+def _make_requests(folder: pathlib.Path) -> None:
+    process = CONTEXT.Process(target=make, args=(folder,))
     process.start()
     process.join()
     (folder / "input.txt").write_text("\n".join(_LINES) + "\n")
@@ -53,11 +104,11 @@ def _predict_in_threads(arguments: list[str]) -> None:
     print("all equal" if answers == [alone] * _THREADS else "different answers")
 
 
-_PREDICT = Program("predict", _predict, _make, _arguments, dict)
-_THREADED = Program("predict in threads", _predict_in_threads, _make, _arguments, dict)
+_PREDICT = Program("predict", predict.main, _make_requests, _arguments, dict)
+_THREADED = Program("predict in threads", _predict_in_threads, _make_requests, _arguments, dict)
 
 
-def run(tally: Tally, folder: pathlib.Path) -> None:
+def predict_concurrently(tally: Tally, folder: pathlib.Path) -> None:
     """Asks from processes, then from threads of one.
 
     Args:
@@ -65,7 +116,7 @@ def run(tally: Tally, folder: pathlib.Path) -> None:
       folder: An empty folder.
     """
     folder.mkdir(parents=True)
-    _make(folder)
+    _make_requests(folder)
     flags = _arguments(folder, folder)
     alone = Running(_PREDICT, flags, folder / "alone.log")
     tally.add("predictions, alone", _answered(judge(alone, alone.end())))
