@@ -169,11 +169,6 @@ def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray
     """Writes model.ckpt-best and albert_config.json, as in the release's tar files.
 
     The step is 0; the release's evaluation does not start without one.
-
-    Args:
-      directory: An existing one.
-      config: The model's.
-      weights: `<float32>` arrays by the release's names.
     """
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})

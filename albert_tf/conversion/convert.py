@@ -45,7 +45,7 @@ def convert(
     architecture: str | None = None,
     drop: Sequence[str] = (),
 ) -> str:
-    """Writes a stored model in another layout.
+    """Writes a stored model in another layout; returns a line about it.
 
     Nothing is invented or lost: weights that the layout has no place for are an error unless `drop`
     names them. The directory appears once everything is written.
@@ -57,16 +57,9 @@ def convert(
       config_file: An albert_config.json, if there is no valid one beside the weights.
       spm_model_file: A SentencePiece model, if there is none beside the weights.
       vocab_file: Or a WordPiece vocabulary.
-      do_lower_case: Whether the model is uncased; see vocabulary.choose.
+      do_lower_case: Whether the model is uncased; see vocabulary.find.
       architecture: The Hugging Face class to load it with; inferred from the heads by default.
       drop: Prefixes of the release's names of weights to leave out.
-
-    Returns:
-      A one-line summary.
-
-    Raises:
-      FileNotFoundError: If there is no such model, config or vocabulary.
-      ValueError: If it is damaged, does not fit, or would lose something.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, not {layout!r}")

@@ -277,16 +277,7 @@ def write_card(
     config: AlbertConfig,
     labels: Sequence[str],
 ) -> None:
-    """Writes README.md, the model card: what is known about a stored model.
-
-    Args:
-      directory: An existing one.
-      path: Where it is stored: its metrics may lie there.
-      run: What it was fine-tuned for, and how, if it is known.
-      architecture: The class of Hugging Face that it becomes.
-      config: Its config.
-      labels: Names of its classes, if there are any.
-    """
+    """Writes README.md, the model card: what is known about a model and its metrics."""
     pieces = f"{config.vocab_size:,} pieces"
     size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
     sections = [

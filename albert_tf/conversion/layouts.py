@@ -58,13 +58,7 @@ def _missing(path: str) -> str:
 
 
 def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
-    """Reads the config that belongs to stored weights.
-
-    Args:
-      path: What `load_weights` takes.
-
-    Returns:
-      The config.
+    """Reads the config that belongs to stored weights; `path` is what `load_weights` takes.
 
     Raises:
       FileNotFoundError: If there is no such path, or no config in it.
@@ -134,12 +128,7 @@ def check_config(
 
 
 def holds_weights_of(directory: str, path: str) -> bool:
-    """Whether a directory holds some of the weights of a stored model, as an export does.
-
-    Args:
-      directory: Any path; it need not exist.
-      path: What `load_weights` takes.
-    """
+    """Whether a directory holds some of the weights of a stored model, as an export does."""
     try:
         held = find(directory).read_weights(directory)
     except (FileNotFoundError, ValueError):

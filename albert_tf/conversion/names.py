@@ -242,25 +242,15 @@ _OURS = Renaming(TF1_NAMES, prefix="(?:.*/)?")
 
 
 def tf1_name(path: str) -> str:
-    """Returns the release's name of a variable.
-
-    Args:
-      path: The variable's Keras path; one that is not in the table is returned as it is.
-
-    Returns:
-      The name in a checkpoint.
-    """
+    """Returns the release's name of a variable's Keras path; what is not in the table stays."""
     return _OURS.forward(path) or path
 
 
 def weights_of_layer(layer: str) -> tuple[str, ...]:
-    """Returns the release's names of a layer's weights, in the order it creates them.
+    """Returns the release's names of a layer's weights, in the order in which it creates them.
 
     Args:
-      layer: The layer's own name, e.g. "pooler" or "attention_0_1".
-
-    Returns:
-      Names; none for a layer that is not in the table.
+      layer: The layer's own name, e.g. "pooler" or "attention_0_1"; others have none.
     """
     names = []
     for path, _ in TF1_NAMES:

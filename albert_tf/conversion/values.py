@@ -21,15 +21,7 @@ def is_float(value: Any) -> bool:
 
 
 def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Casts weights to float32, in which we keep them, and checks names, dtypes and values.
-
-    Args:
-      values: Arrays by name.
-      path: Their source, for messages.
-
-    Returns:
-      The same in float32.
-    """
+    """Casts weights to float32, and checks that they are finite and their names printable."""
     odd = [ascii(name) for name in values if not name.isprintable()]
     if odd:
         raise ValueError(
@@ -53,13 +45,6 @@ def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, n
     """Drops the projection of embeddings to hidden states where both have the same width.
 
     There the release has none, and others multiply by the identity.
-
-    Args:
-      values: Arrays by the release's names.
-      path: Their source, for messages.
-
-    Returns:
-      The same without an identity projection.
     """
     values = dict(values)
     kernel, bias = values.get(f"{_MAPPING}/kernel"), values.get(f"{_MAPPING}/bias")
@@ -76,15 +61,7 @@ def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, n
 
 
 def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
-    """Adds the projection that `without_identity` drops.
-
-    Args:
-      values: Arrays by the release's names.
-      width: Of embeddings and hidden states.
-
-    Returns:
-      The same, with a float32 identity if there was no projection.
-    """
+    """Adds the projection of this width that `without_identity` drops."""
     if f"{_MAPPING}/kernel" in values:
         return dict(values)
     return {
@@ -97,12 +74,8 @@ def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.
 def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
     """Merges the axes of heads and head size, which Keras' own attention keeps apart.
 
-    Args:
-      name: The release's name.
-      value: `[H, N, D]`, `[N, D, H]` or `[N, D]`; or merged already, or another weight.
-
-    Returns:
-      `[H, H]`, `[H]`, or the other weight as it is.
+    `[H, N, D]`, `[N, D, H]` and `[N, D]` become `[H, H]` and `[H]`; what is merged already, or is
+    another weight, stays as it is. `name` is the release's.
     """
     shape = value.shape
     if name.endswith("/attention_1/output/dense/kernel") and value.ndim == 3:

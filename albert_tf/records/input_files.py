@@ -122,13 +122,8 @@ class FileIndex(NamedTuple):
 def index_records(files: Sequence[str], cache_file: str | None = None) -> list[FileIndex]:
     """Counts and locates the records of TFRecord files, which also verifies all their checksums.
 
-    Args:
-      files: Paths.
-      cache_file: A JSON file that keeps the result between runs. A file is read again if its size
-        or time has changed; all are if the JSON was.
-
-    Returns:
-      The index of each file.
+    The JSON file `cache_file` keeps the result between runs; a file is read again if its size or
+    time has changed.
     """
     known = _read_cache(cache_file)
     stamps = {path: _stamp(path) for path in files}

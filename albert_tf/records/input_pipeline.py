@@ -103,14 +103,8 @@ def evaluation_dataset(
 ) -> tf.data.Dataset:
     """Returns one host's batches of a single pass over the files, in order.
 
-    Args:
-      files: TFRecord files.
-      counts: Number of records in each.
-      spec: What a record holds.
-      global_batch_size: Examples per step over all replicas.
-      max_steps: Maximum number of batches.
-      context: Which host of how many this is.
-      finish: Applied to the parsed examples, if given.
+    Arguments are those of training_dataset, the number of records in each file, and the maximum
+    number of batches.
 
     Returns:
       Batches like training_dataset's, with `example_weights` `<float32>[B]`: 0 for rows that only

@@ -37,16 +37,6 @@ class MaskingSettings:
     do_whole_word_mask: bool = True
     do_permutation: bool = False
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.masked_lm_prob <= 1:
-            raise ValueError(f"`masked_lm_prob` must be within [0, 1], got {self.masked_lm_prob}")
-        if self.max_predictions_per_seq < 1:
-            raise ValueError(
-                f"`max_predictions_per_seq` must be at least 1, got {self.max_predictions_per_seq}"
-            )
-        if self.ngram < 1:
-            raise ValueError(f"`ngram` must be at least 1, got {self.ngram}")
-
     @property
     def label_slots(self) -> int:
         """P, the width of the label arrays."""

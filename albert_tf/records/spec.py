@@ -121,10 +121,6 @@ class FeatureSpec:
           examples: In-memory name -> [B, *declared shape], as a sequence of B arrays where
             lengths differ.
         """
-        if examples.keys() != self.features.keys():
-            raise ValueError(
-                f"expected the features {sorted(self.features)}, got {sorted(examples)}"
-            )
         columns = {}
         for name, feature in self.features.items():
             try:

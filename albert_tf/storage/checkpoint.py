@@ -88,14 +88,9 @@ def claim(directory: str) -> None:
 
 
 def resolve(path: str) -> str:
-    """Finds the checkpoint that a path refers to.
+    """Returns the prefix of the checkpoint that a path refers to.
 
-    Args:
-      path: A prefix, one of its files, or a directory: its newest checkpoint, else its
-        model.ckpt-best.
-
-    Returns:
-      The prefix.
+    It is a prefix, one of its files, or a directory: its newest checkpoint, else its best.
     """
     path = os.fspath(path)
     files.check_not_url(path)
@@ -127,11 +122,9 @@ def best(directory: str) -> str | None:
 
 
 def to_use(directory: str, evaluates: bool) -> str | None:
-    """Returns the checkpoint to predict with: the best, else the newest, or the other way round.
+    """Returns the checkpoint to predict with: the best, else the newest.
 
-    Args:
-      directory: A run's.
-      evaluates: Whether the run evaluates its checkpoints; if not, a best is an earlier run's.
+    If a run does not evaluate its checkpoints, a best one is an earlier run's: the other way round.
     """
     finders = (best, latest) if evaluates else (latest, best)
     return finders[0](directory) or finders[1](directory)
@@ -214,9 +207,6 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
       step: The number in the checkpoint's name.
       tensors: Arrays, tensors or variables by name.
       keep_max: How many to keep; 0 keeps all.
-
-    Returns:
-      The prefix.
     """
     prefix = os.path.join(directory, f"{BASENAME}-{step}")
     write(prefix, tensors)
@@ -249,16 +239,10 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
 
 
 def copy_to_best(prefix: str) -> dict[str, str]:
-    """Copies a checkpoint to model.ckpt-best in its directory, replacing the old one.
+    """Copies a checkpoint to model.ckpt-best; returns the files copied -> their copies.
 
     The index is deleted first and written last: a process killed in between leaves no best
     checkpoint, never a mixture of two.
-
-    Args:
-      prefix: The checkpoint.
-
-    Returns:
-      The names of the copied files -> the names of their copies.
     """
     import tensorflow as tf
 

@@ -206,13 +206,9 @@ class _RemoteFile(io.RawIOBase):
 def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
     """Writes a file in one rename: a reader sees either the old or the new content, complete.
 
-    If it can't be written, for example on a full disk, nothing is left behind.
-
-    Args:
-      path: The file.
-      content: The new content; text is written in UTF-8.
-      several_writers: Whether other processes may write the same file at the same time. If not,
-        what a killed process leaves behind is overwritten by the next.
+    If it can't be written, for example on a full disk, nothing is left behind. What a killed
+    process leaves behind is overwritten by the next, but with `several_writers`, who may write
+    the same file at the same time.
     """
     gfile = _gfile()
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
@@ -252,13 +248,10 @@ def try_to_write(path: str) -> None:
 
 @contextlib.contextmanager
 def whole_directory(path: str) -> Iterator[str]:
-    """Makes a directory that appears complete once everything is written, or not at all.
+    """Makes a directory, new or empty, that appears complete once everything is written.
 
     If its path has a scheme, that is impossible: there it is copied once everything is written,
     first its folders and then the files that identify it, such as saved_model.pb.
-
-    Args:
-      path: The directory; it may exist if it is empty.
 
     Yields:
       A local directory to write to.

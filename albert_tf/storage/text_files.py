@@ -45,12 +45,7 @@ def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterat
 
 
 def tab_cells(line: str, where: str) -> list[str]:
-    """Returns the cells of a line; a tab always separates them, quoted or not.
-
-    Args:
-      line: The line, with its end.
-      where: Its location, for error messages.
-    """
+    """Returns the cells of the line at `where`; a tab always separates them, quoted or not."""
     line = line.rstrip("\r\n")
     if "\r" in line:
         raise ValueError(f"{where}: {CARRIAGE_RETURN}")
@@ -58,12 +53,7 @@ def tab_cells(line: str, where: str) -> list[str]:
 
 
 def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
-    """Returns the value of a JSON text.
-
-    Args:
-      content: The text; bytes are UTF-8.
-      where: Its location, for error messages.
-    """
+    """Returns the value of a JSON text, which lies at `where`; bytes are UTF-8."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
         value = json.loads(text)
@@ -108,12 +98,7 @@ def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def finite_number(text: str, where: str) -> float:
-    """Parses a regression's label.
-
-    Args:
-      text: The label.
-      where: Its location, for error messages.
-    """
+    """Parses the label of a regression, which lies at `where`."""
     try:
         value = float(text)
     except ValueError:
@@ -124,12 +109,12 @@ def finite_number(text: str, where: str) -> float:
 
 
 def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
-    """Returns a member of what should be a JSON object.
+    """Returns a member of what should be a JSON object, which lies at `where`.
 
     Args:
       value: The object.
       key: The member's key.
-      where: Its location, for error messages.
+      where: For error messages.
       *kinds: Types that the member may have, of bool, dict, float, int, list and str.
     """
     member = value.get(key) if isinstance(value, dict) else None

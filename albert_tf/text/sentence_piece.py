@@ -76,10 +76,6 @@ def preprocess_text(text: str | bytes, lower: bool = True) -> str:
     Collapses runs of white space, replaces compatibility characters by their plain form (NFKD),
     strips accents and, last, lower-cases. The order matters: NFKD may bring back spaces.
 
-    Args:
-      text: Any text; bytes are read as UTF-8.
-      lower: Whether to lower-case.
-
     Source: tokenization.py, preprocess_text.
     """
     text = " ".join(to_unicode(text).split())
@@ -262,12 +258,7 @@ class ExtensibleModel:
         return b"".join([self._content, *added, protobuf.field(TRAINER, size)])
 
     def choose(self, candidates: bytes, texts: Iterable[str], count: int) -> list[str]:
-        """Chooses the pieces that shorten texts most.
-
-        Args:
-          candidates: Content of another model's file, whose pieces are considered.
-          texts: Normalised texts.
-          count: How many pieces to choose.
+        """Chooses the pieces of another model's file that shorten normalised texts most.
 
         Returns:
           At most `count` pieces, the most useful first: by the ids that they save, where an

@@ -116,10 +116,8 @@ class Tokenizer:
     def encode(self, text: str | bytes, most: int | None = None) -> list[int]:
         """Returns the ids of raw text: preprocess, tokenize and convert_tokens_to_ids, but faster.
 
-        Args:
-          text: Raw text.
-          most: Return only the first `most` ids; None returns all. A long text is read only as far
-            as they require.
+        With `most`, only that many ids are returned, and a long text is read only as far as they
+        require.
 
         Differs: with `most`, a word of more than LONGEST_WORD characters is cut there, and the text
         with it.
@@ -139,13 +137,9 @@ class Tokenizer:
         return vocabulary.encode(vocabulary.normalize(text))[:most]
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], np.ndarray]:
-        """Returns the ids of a text that is already segmented, and which of them start a word.
+        """Returns the ids of a segmented text, and which of them start a word, `<bool>[T]`.
 
-        Args:
-          words: The text's words; it is what they make with nothing between them.
-
-        Returns:
-          The ids, those of `encode`, and `<bool>[T]`.
+        The ids are `encode`'s of the text that the words make with nothing between them.
         """
         vocabulary = self._vocabulary
         ids, places = vocabulary.encode_places(vocabulary.normalize("".join(words)))
@@ -185,12 +179,9 @@ class Tokenizer:
 
 
 def read_file(path: str) -> bytes:
-    """Returns the content of a vocabulary file; raises an error if it is missing or empty."""
+    """Returns the content of a vocabulary file."""
     files.check_file(path, f"vocabulary file {path}")
-    content = files.read_bytes(path, files.SMALL_BYTES)
-    if not content:
-        raise ValueError(f"vocabulary file {path} is empty")
-    return content
+    return files.read_bytes(path, files.SMALL_BYTES)
 
 
 def _find_special_ids(vocabulary: SentencePiece | WordPiece, path: str) -> list[int]:

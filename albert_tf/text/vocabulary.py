@@ -92,15 +92,12 @@ def need(
 
 
 def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
-    """Finds the vocabulary beside stored weights.
+    """Returns the vocabulary beside stored weights, or None.
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
       do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
         tokenizer, or a tokenizer.json; without them, uncased.
-
-    Returns:
-      The vocabulary, or None.
     """
     path = hub.local(path)
     directory = files.directory_of(path)
@@ -206,13 +203,7 @@ def _write_case(vocabulary: Vocabulary, directory: str) -> None:
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
-    """Writes the vocabulary and the config of Hugging Face's tokenizer.
-
-    Args:
-      vocabulary: The vocabulary.
-      directory: An existing directory.
-      max_length: The longest sequence that the model accepts.
-    """
+    """Writes the vocabulary and the config of Hugging Face's tokenizer."""
     _copy_file(vocabulary, _kept(vocabulary, directory))
     tokenizer = vocabulary.tokenizer
     names = ("pad", "unk", "cls", "sep", "mask")

@@ -58,10 +58,6 @@ def split_words(text: str, separator: str) -> list[str]:
 
     Two or more separators in a row stand for one that belongs to the text, as in "New   York", of
     which a segmenter made "New", " " and "York", and put spaces between.
-
-    Args:
-      text: Words with separators between them.
-      separator: At least one character.
     """
     once = re.escape(separator)
     parts = re.split(f"({once}(?:{once})+)|{once}", text)

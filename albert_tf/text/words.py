@@ -56,9 +56,6 @@ def split_words(text: str) -> list[tuple[int, int]]:
     few others stay; dashes, quotes and all other marks are words wherever they stand, like CJK
     ideographs.
 
-    Args:
-      text: Raw text.
-
     Returns:
       The first character of each word, and the one after its last.
     """

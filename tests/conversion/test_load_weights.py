@@ -140,21 +140,6 @@ def test_a_head_of_ones_own_is_reported():
     assert len(report.loaded) == 25
 
 
-def test_a_model_of_two_classes_starts_from_one_of_three(golden):
-    source = golden / "heads" / "classifier"
-    config = conversion.load_config(source)
-    model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
-    head = [variable.numpy() for variable in model.classifier.weights]
-    with pytest.raises(ValueError, match=r"output_weights \[3, 32\] .*`replace_heads=True`"):
-        conversion.load_weights(model, source)
-    report = conversion.load_weights(model, source, replace_heads=True)
-    assert report.unused == ("output_bias", "output_weights")
-    assert report.missing == tuple(variable.path for variable in model.classifier.weights)
-    for variable, before in zip(model.classifier.weights, head, strict=True):
-        np.testing.assert_array_equal(variable, before)
-    check_weights(model.albert, checkpoint.read(str(source)))
-
-
 QUERY = f"{GROUP.format(0, 0)}/attention_1/self/query/kernel"
 POOLER = "bert/pooler/dense/bias"
 
