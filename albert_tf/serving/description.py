@@ -51,10 +51,6 @@ def read(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
 
     Args:
       path: The file.
-
-    Raises:
-      FileNotFoundError: If there is no such file.
-      ValueError: If it is damaged.
     """
     values = read_json_object(path)
     task = json_member(values, "task", path, str)
@@ -71,11 +67,7 @@ def read(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
 
 
 def check_types(options: Mapping[str, Any], path: str) -> None:
-    """Checks the types of options that were read from a file.
-
-    Raises:
-      ValueError: If one has another type than that option has.
-    """
+    """Checks the types of options that were read from a file."""
     for name in options:
         json_member(options, name, path, *_KINDS.get(name, (int,)))
 

@@ -27,72 +27,25 @@ from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
-
-def fuse_layer_norms(graph: Any) -> int:
-    """Computes layer norms by ONNX's operation of that name, but for adding beta.
-
-    Args:
-      graph: An `onnx.GraphProto`, changed in place. So are the bodies of its loops.
-
-    Returns:
-      How many there were.
-    """
-    from onnx import helper
-
-    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
-    count = sum(fuse_layer_norms(body) for body in inner)
-    made = {name: node for node in graph.node for name in node.output}
-    for i, node in enumerate(graph.node):
-        found = _inputs(node, made)
-        if found:
-            fused = helper.make_node(
-                "LayerNormalization", found, node.output, axis=-1, epsilon=LAYER_NORM_EPSILON
-            )
-            graph.node[i].CopyFrom(fused)
-            count += 1
-    _remove_unused(graph)
-    return count
-
-
-def _inputs(node: Any, made: dict[str, Any]) -> tuple[str, str] | None:
-    """Returns x and gamma of `(x - mean) * (1 / deviation * gamma)` as in functional.layer_norm."""
-    if node.op_type != "Mul":
-        return None
-    for centred, scale in (node.input, reversed(node.input)):
-        if _operation(centred, made) == "Sub" and _operation(scale, made) == "Mul":
-            inverse, gamma = made[scale].input
-            if _operation(inverse, made) == "Reciprocal":
-                return made[centred].input[0], gamma
-    return None
-
-
-def _operation(name: str, made: dict[str, Any]) -> str:
-    return made[name].op_type if name in made else ""
-
-
-def _remove_unused(graph: Any) -> None:
-    """Removes what nobody takes: onnxruntime would compute it, or warn of it."""
-    wanted, kept = {each.name for each in graph.output}, []
-    for node in reversed(graph.node):  # Users come after what they use.
-        if wanted & set(node.output):
-            kept.append(node)
-            wanted.update(_taken(node))
-    weights = [each for each in graph.initializer if each.name in wanted]
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(reversed(kept))
-    graph.initializer.extend(weights)
-
-
-def _taken(node: Any) -> Iterator[str]:
-    """Yields the names of all that a node takes, also within its loops."""
-    yield from node.input
-    for attribute in node.attribute:
-        yield from (each.name for each in attribute.g.output)
-        for inner in attribute.g.node:
-            yield from _taken(inner)
-
-
+_ONNX = ".onnx"
+_ENDINGS = (_ONNX, ".tflite")
+# Outputs that a file may lack -> what the served model is then without.
+_DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
+# A task -> outputs that its files have; of logits also the rank, and whether the last axis has a
+# fixed size: classes are fixed, choices are not.
+_OUTPUTS = {
+    "fill_mask": ("masked_lm_logits", "sequence_output"),
+    "answer_v1": ("start_logits", "end_logits"),
+    "answer_v2": ("cls_logits", "start_top_log_probs", "end_top_log_probs"),
+}
+_LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
 _ONNX_TYPES = {"tensor(float)": tf.float32, "tensor(int32)": tf.int32}
+_OPSET = 17
+# Random sequences to compare a converted model on: their number, and lengths as a share of the
+# longest.
+_PROBE_ROWS = 2
+_PROBE_LENGTHS = (0.125, 0.5)
+_NO_SCORE = -1e29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,21 +64,13 @@ class Runner:
 
 
 def check_runtime(package: str) -> None:
-    """Checks up front that a package of the onnx extra is installed.
-
-    Raises:
-      ValueError: If it is not.
-    """
+    """Checks up front that a package of the onnx extra is installed."""
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"the package {package!r} is not installed: pip install 'albert_tf[onnx]'")
 
 
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
-    """Returns what loads a file's content; of a damaged one, it raises whatever the runtime does.
-
-    Raises:
-      ValueError: If the runtime is not installed.
-    """
+    """Returns what loads a file's content; of a damaged one it raises what the runtime does."""
     if is_onnx:
         check_runtime("onnxruntime")
     return _load_onnx if is_onnx else _load_tflite
@@ -164,14 +109,6 @@ def _load_tflite(content: bytes) -> Runner:
     return Runner(inputs, outputs, lambda features: runner(**features))
 
 
-_OPSET = 17
-# Random sequences to compare a converted model on: their number, and lengths as a share of the
-# longest.
-_PROBE_ROWS = 2
-_PROBE_LENGTHS = (0.125, 0.5)
-_NO_SCORE = -1e29
-
-
 @dataclasses.dataclass(frozen=True)
 class Drift:
     """How far a converted model is from the original, on random sequences.
@@ -192,11 +129,7 @@ class Drift:
 
 
 def check_format(file_format: str) -> None:
-    """Checks that a format is one of FORMATS, and that what writes it is installed.
-
-    Raises:
-      ValueError: If the format is unknown, or a package is missing.
-    """
+    """Checks that a format is one of FORMATS, and that what writes it is installed."""
     if file_format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if file_format.startswith("onnx"):
@@ -205,7 +138,7 @@ def check_format(file_format: str) -> None:
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
-    """Converts a model's `features` signature, and writes it with what converted_models.load needs.
+    """Converts a model's `features` signature, and writes it with what `load` needs.
 
     The file takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
     returns `served.numbers`. It neither makes features from texts nor answers from numbers.
@@ -218,10 +151,6 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
 
     Returns:
       How far the converted model drifts.
-
-    Raises:
-      ValueError: If the directory is not empty, the format unknown, a package missing, or an output
-        of the model or the converted one NaN or infinite: then nothing is written.
     """
     directory = os.fspath(directory)
     check_format(file_format)
@@ -281,6 +210,70 @@ def _onnx(function: Any, is_int8: bool) -> bytes:
     return _quantised(model) if is_int8 else model.SerializeToString()
 
 
+def fuse_layer_norms(graph: Any) -> int:
+    """Computes layer norms by ONNX's operation of that name, but for adding beta.
+
+    Args:
+      graph: An `onnx.GraphProto`, changed in place. So are the bodies of its loops.
+
+    Returns:
+      How many there were.
+    """
+    from onnx import helper
+
+    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    count = sum(fuse_layer_norms(body) for body in inner)
+    made = {name: node for node in graph.node for name in node.output}
+    for i, node in enumerate(graph.node):
+        found = _inputs(node, made)
+        if found:
+            fused = helper.make_node(
+                "LayerNormalization", found, node.output, axis=-1, epsilon=LAYER_NORM_EPSILON
+            )
+            graph.node[i].CopyFrom(fused)
+            count += 1
+    _remove_unused(graph)
+    return count
+
+
+def _inputs(node: Any, made: dict[str, Any]) -> tuple[str, str] | None:
+    """Returns x and gamma of `(x - mean) * (1 / deviation * gamma)` as in layers.layer_norm."""
+    if node.op_type != "Mul":
+        return None
+    for centred, scale in (node.input, reversed(node.input)):
+        if _operation(centred, made) == "Sub" and _operation(scale, made) == "Mul":
+            inverse, gamma = made[scale].input
+            if _operation(inverse, made) == "Reciprocal":
+                return made[centred].input[0], gamma
+    return None
+
+
+def _operation(name: str, made: dict[str, Any]) -> str:
+    return made[name].op_type if name in made else ""
+
+
+def _remove_unused(graph: Any) -> None:
+    """Removes what nobody takes: onnxruntime would compute it, or warn of it."""
+    wanted, kept = {each.name for each in graph.output}, []
+    for node in reversed(graph.node):  # Users come after what they use.
+        if wanted & set(node.output):
+            kept.append(node)
+            wanted.update(_taken(node))
+    weights = [each for each in graph.initializer if each.name in wanted]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(reversed(kept))
+    graph.initializer.extend(weights)
+
+
+def _taken(node: Any) -> Iterator[str]:
+    """Yields the names of all that a node takes, also within its loops."""
+    yield from node.input
+    for attribute in node.attribute:
+        yield from (each.name for each in attribute.g.output)
+        for inner in attribute.g.node:
+            yield from _taken(inner)
+
+
 def _quantised(model: Any) -> bytes:
     from onnxruntime import quantization
 
@@ -326,7 +319,7 @@ def _drift(served: ServedModel, runner: Runner) -> Drift:
             right = expected[name].numpy()
             if right.dtype.kind == "f":
                 # Scores where no answer can be mean nothing: they are about -1e30.
-                is_score = ~(right <= _NO_SCORE)  # NaN is one, too.
+                is_score = ~(right <= _NO_SCORE)  # NaN is one as well.
                 _check_finite(name, right[is_score], value[is_score])
                 largest = max(largest, float(np.abs(value - right).max(where=is_score, initial=0)))
                 values.append(right[is_score])
@@ -340,20 +333,6 @@ def _check_finite(name: str, right: np.ndarray, converted: np.ndarray) -> None:
                 f"{what} outputs are NaN or infinite ({name}): its weights are damaged, or too "
                 "large; use another checkpoint or `format`"
             )
-
-
-_ONNX = ".onnx"
-_ENDINGS = (_ONNX, ".tflite")
-# Outputs that a file may lack -> what the served model is then without.
-_DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
-# A task -> outputs that its files have; of logits also the rank, and whether the last axis has a
-# fixed size: classes are fixed, choices are not.
-_OUTPUTS = {
-    "fill_mask": ("masked_lm_logits", "sequence_output"),
-    "answer_v1": ("start_logits", "end_logits"),
-    "answer_v2": ("cls_logits", "start_top_log_probs", "end_top_log_probs"),
-}
-_LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
 
 
 class ConvertedModel:
@@ -396,11 +375,7 @@ class ConvertedModel:
 
 
 def find(path: str) -> str | None:
-    """Returns the TFLite or ONNX file that a path names, or that is in it; None if there is none.
-
-    Raises:
-      ValueError: If there are several.
-    """
+    """Returns the TFLite or ONNX file that a path names or contains; None if there is none."""
     if files.is_file(path):
         return path if path.endswith(_ENDINGS) else None
     found = [name for ending in _ENDINGS for name in files.find(path, f"*{ending}")]
@@ -410,14 +385,10 @@ def find(path: str) -> str | None:
 
 
 def load(path: str) -> ServedModel:
-    """Loads a file that converted.save wrote.
+    """Loads a file that `save` wrote.
 
     Args:
       path: The file; its description, its vocabulary and its labels lie beside it.
-
-    Raises:
-      FileNotFoundError: If something is missing beside it.
-      ValueError: If something is damaged, or the file's runtime is not installed.
     """
     directory = os.path.dirname(path)
     where = os.path.join(directory, description.FILE)
@@ -467,11 +438,7 @@ def _runner(path: str) -> Runner:
 
 
 def _check_outputs(path: str, task: str, outputs: Mapping[str, tf.TensorSpec]) -> None:
-    """Checks that a file is of the task that its description names.
-
-    Raises:
-      ValueError: If it has the outputs of another one.
-    """
+    """Checks that a file is of the task that its description names."""
     fits = set(_OUTPUTS.get(task, ("logits",))) <= outputs.keys()
     if fits and task in _LOGITS:
         shape = outputs["logits"].shape

@@ -33,11 +33,7 @@ Answer = dict[str, Any]
 
 
 def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-    """Returns a model's outputs for some rows, if all are finite.
-
-    Raises:
-      ValueError: If some are NaN or infinite: JSON has neither, and they give no answer.
-    """
+    """Returns a model's outputs for some rows, if all are finite."""
     for name, value in outputs.items():
         if value.dtype.kind == "f":
             good = np.isfinite(value).all(axis=tuple(range(1, value.ndim)))
@@ -171,11 +167,7 @@ class Predictor:
         self._embeds = "mean" in signature.structured_outputs
 
     def __call__(self, lines: Sequence[str]) -> list[Answer]:
-        """Answers lines of tab-separated fields, in JSON's types.
-
-        Raises:
-          ValueError: If a line has too few or too many fields, or an output is NaN or infinite.
-        """
+        """Answers lines of tab-separated fields, in JSON's types."""
         for fault in filter(None, map(self.fault, lines)):
             raise ValueError(fault)
         rows = [line.split("\t") for line in lines]
@@ -198,11 +190,7 @@ class Predictor:
         return f"expected {expected}, separated by tabs, got {len(row)} fields: {row[0][:60]!r}"
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-        """Returns the model's outputs, by name, for rows with equally many texts.
-
-        Raises:
-          ValueError: If an output is NaN or infinite.
-        """
+        """Returns the model's outputs, by name, for rows with equally many texts."""
         alone = len(self._names) - self._takes_many
         columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
         if self._takes_many:
@@ -238,10 +226,6 @@ def answer_lines(
       predictor: What answers.
       lines: Numbered from 1, as utf8_lines yields them.
       where: Their source, for messages.
-
-    Raises:
-      ValueError: If a line has too few or too many fields, or can't be read; the lines before it
-        are answered first.
     """
     for group, error in _groups(lines):
         texts = [text for _, text in group]
@@ -272,11 +256,7 @@ def _groups(
 
 
 def load(settings: PredictionSettings) -> Predictor:
-    """Loads the model that the settings name.
-
-    Raises:
-      ValueError, OSError: If it can't be loaded; the message says why.
-    """
+    """Loads the model that the settings name."""
     if not settings.task:
         return load_exported(settings.model)
     from albert_tf.serving import served_tasks
@@ -286,11 +266,7 @@ def load(settings: PredictionSettings) -> Predictor:
 
 
 def load_exported(path: str) -> Predictor:
-    """Loads an exported model: a SavedModel, or a TFLite or ONNX file, or the directory of one.
-
-    Raises:
-      ValueError, OSError: If it can't be loaded; the message says why.
-    """
+    """Loads an exported model: a SavedModel, or a TFLite or ONNX file, or the directory of one."""
     from albert_tf.serving import other_formats
 
     file = _converted_file(path)
@@ -298,11 +274,7 @@ def load_exported(path: str) -> Predictor:
 
 
 def _converted_file(path: str) -> str | None:
-    """Returns the TFLite or ONNX file of an exported model; None if it is a SavedModel.
-
-    Raises:
-      ValueError: If there is no exported model.
-    """
+    """Returns the TFLite or ONNX file of an exported model; None if it is a SavedModel."""
     from albert_tf.serving import other_formats
 
     if files.is_file(os.path.join(path, "saved_model.pb")):
