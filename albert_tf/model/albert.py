@@ -14,175 +14,6 @@ from albert_tf.model import layers
 from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
-# Other libraries' names of our inputs: Hugging Face's, KerasHub's, TF-Hub's.
-_OURS = {
-    "attention_mask": "input_mask",
-    "padding_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-    "input_type_ids": "segment_ids",
-    "token_ids": "input_ids",
-    "input_word_ids": "input_ids",
-}
-# Hugging Face's inputs that no model here has.
-_NOT_HERE = ("position_ids", "inputs_embeds", "head_mask")
-_MEANINGS = {
-    "masked_lm_positions": "the positions to predict",
-    "p_mask": "1 where no answer can start or end",
-}
-
-
-def check_inputs(inputs: Mapping[str, Array], needed: str = "", axes: str = "B, S") -> None:
-    """Checks a model's inputs, which would be passed over, or fail deep inside it.
-
-    Args:
-      inputs: The inputs, by name.
-      needed: One that there must be besides `input_ids`.
-      axes: Those of `input_ids`, `input_mask`, `segment_ids` and `p_mask`.
-
-    Raises:
-      TypeError: If they are not by name.
-      ValueError: If there is one of another library, one is missing, or has other axes.
-    """
-    if not isinstance(inputs, Mapping):
-        # Keras' export also tries a single tensor, and passes over a TypeError alone.
-        raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
-    _check_names(inputs)
-    expected = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "p_mask"), axes)
-    expected |= {"masked_lm_positions": "B, P", "cls_positions": "B, K"}
-    if needed and inputs.get(needed) is None:
-        raise ValueError(
-            f"expected {needed} <int32>[{expected[needed]}] ({_MEANINGS[needed]}) among the "
-            f"inputs, got {', '.join(inputs)}: add it"
-        )
-    for name, letters in expected.items():
-        shape = getattr(inputs.get(name), "shape", None)
-        # TensorFlow may not know the rank.
-        if shape is None or getattr(shape, "rank", 0) is None:
-            continue
-        if len(shape) != letters.count(",") + 1:
-            raise ValueError(
-                f"expected {name} <int32>[{letters}], got the shape {tuple(shape)}: give it these "
-                "axes"
-            )
-
-
-def _check_names(inputs: Mapping[str, Array]) -> None:
-    wanted = "expected input_ids, input_mask and segment_ids, got"
-    foreign = [name for name in inputs if name in _NOT_HERE]
-    if foreign:
-        raise ValueError(f"{wanted} {', '.join(foreign)}, which no model here takes: leave it out")
-    wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
-    if wrong or "input_ids" not in inputs:
-        raise ValueError(f"{wanted} {', '.join(wrong or inputs)}: rename them")
-
-
-def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
-    """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out.
-
-    Raises: what `check` raises.
-    """
-    check_inputs(inputs)
-    # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
-    input_ids = ops.cast(inputs["input_ids"], "int32")
-    input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
-    if input_mask is None:
-        input_mask = ops.ones_like(input_ids)
-    if segment_ids is None:
-        segment_ids = ops.zeros_like(input_ids)
-    return input_ids, input_mask, ops.cast(segment_ids, "int32")
-
-
-def encoder_spec(
-    model: Any,
-    inputs: Mapping[str, Any],
-    training: bool | None = None,
-    dropout_seed: Any = None,
-    positions: Any = None,
-) -> dict[str, Any]:
-    """Returns those of AlbertModel."""
-    check_inputs(inputs)
-    config = model.config
-    batch, length = inputs["input_ids"].shape
-
-    def spec(*shape: int | None) -> KerasTensor:
-        return KerasTensor(shape, model.compute_dtype)
-
-    result = {
-        "sequence_output": spec(batch, length, config.hidden_size),
-        "pooled_output": spec(batch, *_slots(inputs), config.hidden_size),
-        "all_encoder_layers": [
-            spec(batch, length, config.hidden_size) for _ in range(config.num_blocks)
-        ],
-        "embedding_output": spec(batch, length, config.embedding_size),
-    }
-    if positions is not None:
-        result["gathered_output"] = spec(batch, positions.shape[1], config.hidden_size)
-    return result
-
-
-def pretraining_outputs_spec(
-    model: Any, inputs: Mapping[str, Any], *_: Any, **__: Any
-) -> dict[str, Any]:
-    """Returns those of AlbertForPreTraining."""
-    check_inputs(inputs, "masked_lm_positions")
-    batch, predictions = inputs["masked_lm_positions"].shape
-    return {
-        **encoder_spec(model.albert, inputs),
-        "masked_lm_logits": KerasTensor((batch, predictions, model.config.vocab_size)),
-        "sentence_order_logits": KerasTensor((batch, *_slots(inputs), 2)),
-    }
-
-
-def text_classes_spec(model: Any, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-    """Returns that of AlbertForSequenceClassification."""
-    check_inputs(inputs)
-    return KerasTensor((inputs["input_ids"].shape[0], *_slots(inputs), model.num_labels))
-
-
-def piece_classes_spec(model: Any, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-    """Returns that of AlbertForTokenClassification."""
-    check_inputs(inputs)
-    return KerasTensor((*inputs["input_ids"].shape, model.num_labels))
-
-
-def choices_spec(model: Any, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-    """Returns that of AlbertForMultipleChoice."""
-    check_inputs(inputs, axes="B, C, S")
-    return KerasTensor(inputs["input_ids"].shape[:2])
-
-
-def spans_spec(model: Any, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
-    """Returns those of AlbertForQuestionAnswering."""
-    check_inputs(inputs)
-    return {name: KerasTensor(inputs["input_ids"].shape) for name in ("start_logits", "end_logits")}
-
-
-def answers_spec(
-    model: Any, inputs: Mapping[str, Any], *_: Any, **__: Any
-) -> dict[str, KerasTensor]:
-    """Returns those of AlbertForQuestionAnsweringV2."""
-    check_inputs(inputs, "p_mask")
-    shape = inputs["input_ids"].shape
-    result = {"cls_logits": KerasTensor(shape[:1])}
-    if inputs.get("start_positions") is not None:
-        return {
-            **result,
-            "start_log_probs": KerasTensor(shape),
-            "end_log_probs": KerasTensor(shape),
-        }
-    widths = {"start": model.start_n_top, "end": model.start_n_top * model.end_n_top}
-    for side, width in widths.items():
-        result[f"{side}_top_log_probs"] = KerasTensor((shape[0], width))
-        result[f"{side}_top_index"] = KerasTensor((shape[0], width), "int32")
-    return result
-
-
-def _slots(inputs: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """Returns the axis of examples that packed rows have."""
-    packed = inputs.get("cls_positions")
-    return () if packed is None else packed.shape[1:]
-
-
 _Model = TypeVar("_Model", bound="ConfiguredModel")
 
 
@@ -201,8 +32,6 @@ class ConfiguredModel(keras.Model):
     reads_pooler = True
     # Rank of the inputs.
     input_rank = 2
-    # Beside each `call`, one of the functions below that tell the outputs' shapes.
-    output_spec: Callable[..., Any]
     # What `from_weights` calls. conversion/from_weights.py sets it, which can read files:
     # this folder is below it, and imports nothing of it.
     builder: ClassVar[Callable[..., Any]]
@@ -243,7 +72,10 @@ class ConfiguredModel(keras.Model):
         return {name: keras.Input(batch_shape=shape, dtype="int32", name=name) for name in names}
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the shapes of the outputs: JAX traces no call of unknown batch and length."""
+        """Returns the shapes of the outputs, by the method `output_spec` beside each `call`.
+
+        JAX traces no call of unknown batch and length.
+        """
         calls = next(each for each in type(self).__mro__ if "call" in vars(each))
         if "output_spec" not in vars(calls):  # What a class of one's own returns only it knows.
             return super().compute_output_spec(*args, **kwargs)
@@ -253,9 +85,6 @@ class ConfiguredModel(keras.Model):
         """Writes a SavedModel that takes features by name; see keras.Model.export.
 
         It answers what the model returns, except the list `all_encoder_layers`.
-
-        Raises:
-          ValueError: If Keras is not on TensorFlow.
         """
         backend = keras.backend.backend()
         if backend != "tensorflow":
@@ -270,7 +99,6 @@ class ConfiguredModel(keras.Model):
         keras.Model(inputs, outputs).export(os.fspath(filepath), *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments and, if there are any, the names of frozen layers."""
         config = self.config.to_dict()
         arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
         frozen = [path for path, layer in _layers_in(self) if not layer.trainable]
@@ -278,7 +106,6 @@ class ConfiguredModel(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Rebuilds the model, with the layers frozen that were."""
         frozen = config.get("frozen", ())
         arguments = {name: value for name, value in config.items() if name != "frozen"}
         model = super().from_config(arguments, custom_objects)
@@ -325,8 +152,6 @@ class AlbertModel(ConfiguredModel):
       ((1, 4, 12), (1, 12))
     """
 
-    output_spec = encoder_spec
-
     def __init__(
         self,
         config: ConfigSource,
@@ -352,7 +177,6 @@ class AlbertModel(ConfiguredModel):
         return self.encoder.output_shape
 
     def build(self, input_shape: object = None) -> None:
-        """Creates all weights; their shapes follow from the config alone."""
         if not self.built:
             config = self.config
             self.embeddings.build((None, None))
@@ -376,13 +200,6 @@ class AlbertModel(ConfiguredModel):
             drawn from the model's own generator.
           positions: `<int32>[B, P]`. A graph that reads only `gathered_output` and
             `pooled_output` computes the last block only at these positions and at [CLS].
-
-        Returns:
-          See the class.
-
-        Raises:
-          TypeError: If the inputs are not by name.
-          ValueError: If they have other libraries' names, or other axes.
         """
         input_ids, input_mask, segment_ids = read_inputs(inputs)
         is_packed = inputs.get("cls_positions") is not None
@@ -414,9 +231,115 @@ class AlbertModel(ConfiguredModel):
             result["gathered_output"] = gathered[:, slots:]
         return result
 
+    def output_spec(
+        self,
+        inputs: Mapping[str, Any],
+        training: bool | None = None,
+        dropout_seed: Any = None,
+        positions: Any = None,
+    ) -> dict[str, Any]:
+        """Returns the shapes and dtypes of what `call` returns."""
+        check_inputs(inputs)
+        config = self.config
+        batch, length = inputs["input_ids"].shape
+
+        def spec(*shape: int | None) -> KerasTensor:
+            return KerasTensor(shape, self.compute_dtype)
+
+        result = {
+            "sequence_output": spec(batch, length, config.hidden_size),
+            "pooled_output": spec(batch, *packed_axis(inputs), config.hidden_size),
+            "all_encoder_layers": [
+                spec(batch, length, config.hidden_size) for _ in range(config.num_blocks)
+            ],
+            "embedding_output": spec(batch, length, config.embedding_size),
+        }
+        if positions is not None:
+            result["gathered_output"] = spec(batch, positions.shape[1], config.hidden_size)
+        return result
+
 
 def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the layers in a layer by path, which the layer's own name is no part of."""
     for inner in layer._flatten_layers(include_self=False, recursive=False):
         yield prefix + inner.name, inner
         yield from _layers_in(inner, f"{prefix}{inner.name}/")
+
+
+# --- inputs -----------------------------------------------------------------------------------
+
+# Other libraries' names of our inputs: Hugging Face's, KerasHub's, TF-Hub's.
+_OURS = {
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+}
+# Hugging Face's inputs that no model here has.
+_NOT_HERE = ("position_ids", "inputs_embeds", "head_mask")
+_MEANINGS = {
+    "masked_lm_positions": "the positions to predict",
+    "p_mask": "1 where no answer can start or end",
+}
+
+
+def check_inputs(inputs: Mapping[str, Array], needed: str = "", axes: str = "B, S") -> None:
+    """Checks inputs that would otherwise be ignored silently or fail deep inside the model.
+
+    Args:
+      inputs: The inputs, by name.
+      needed: One that there must be besides `input_ids`.
+      axes: Those of `input_ids`, `input_mask`, `segment_ids` and `p_mask`.
+    """
+    if not isinstance(inputs, Mapping):
+        # Keras' export also tries a single tensor, and passes over a TypeError alone.
+        raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+    _check_names(inputs)
+    expected = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "p_mask"), axes)
+    expected |= {"masked_lm_positions": "B, P", "cls_positions": "B, K"}
+    if needed and inputs.get(needed) is None:
+        raise ValueError(
+            f"expected {needed} <int32>[{expected[needed]}] ({_MEANINGS[needed]}) among the "
+            f"inputs, got {', '.join(inputs)}: add it"
+        )
+    for name, letters in expected.items():
+        shape = getattr(inputs.get(name), "shape", None)
+        # TensorFlow may not know the rank.
+        if shape is None or getattr(shape, "rank", 0) is None:
+            continue
+        if len(shape) != letters.count(",") + 1:
+            raise ValueError(
+                f"expected {name} <int32>[{letters}], got the shape {tuple(shape)}: give it these "
+                "axes"
+            )
+
+
+def _check_names(inputs: Mapping[str, Array]) -> None:
+    wanted = "expected input_ids, input_mask and segment_ids, got"
+    foreign = [name for name in inputs if name in _NOT_HERE]
+    if foreign:
+        raise ValueError(f"{wanted} {', '.join(foreign)}, which no model here takes: leave it out")
+    wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
+    if wrong or "input_ids" not in inputs:
+        raise ValueError(f"{wanted} {', '.join(wrong or inputs)}: rename them")
+
+
+def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
+    """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
+    check_inputs(inputs)
+    # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
+    input_ids = ops.cast(inputs["input_ids"], "int32")
+    input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
+    if input_mask is None:
+        input_mask = ops.ones_like(input_ids)
+    if segment_ids is None:
+        segment_ids = ops.zeros_like(input_ids)
+    return input_ids, input_mask, ops.cast(segment_ids, "int32")
+
+
+def packed_axis(inputs: Mapping[str, Any]) -> tuple[int | None, ...]:
+    """Returns the axis of examples that packed rows have."""
+    packed = inputs.get("cls_positions")
+    return () if packed is None else packed.shape[1:]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from albert_tf.config import ConfigSource
 from albert_tf.model import albert, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
-from albert_tf.model.heads import AnswerabilityHead, ClassifierHead, ConditionalSpanHead
+from albert_tf.model.heads import (
+    AnswerabilityHead,
+    ClassifierHead,
+    ConditionalSpanHead,
+    with_positions,
+)
 from albert_tf.types import Array
 
 
@@ -23,9 +29,6 @@ class FineTunedModel(ConfiguredModel):
         `hidden_dropout_prob` and `attention_probs_dropout_prob`.
       recompute: See ConfiguredModel.
       **kwargs: Passed to keras.Model.
-
-    Raises:
-      ValueError: If `classifier_dropout_prob` is outside [0, 1).
     """
 
     def __init__(
@@ -43,7 +46,6 @@ class FineTunedModel(ConfiguredModel):
         self.seed_generator = keras.random.SeedGenerator() if classifier_dropout_prob else None
 
     def build(self, input_shape: object = None) -> None:
-        """Creates all weights; their shapes follow from the config alone."""
         width = self.config.hidden_size
         of_head = (None, width) if self.reads_pooler else (None, None, width)
         for layer in self.layers:
@@ -52,7 +54,6 @@ class FineTunedModel(ConfiguredModel):
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
         return {**super().get_config(), "classifier_dropout_prob": self.classifier_dropout_prob}
 
     def encode(
@@ -111,7 +112,6 @@ class ClassifierModel(FineTunedModel):
         self.build()
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
         return {**super().get_config(), "num_labels": self.num_labels}
 
 
@@ -135,15 +135,54 @@ class AlbertForSequenceClassification(ClassifierModel):
       (1, 2)
     """
 
-    output_spec = albert.text_classes_spec
     default_name = "albert_for_sequence_classification"
 
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
-        """Scores the classes of a batch; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         return self.classifier(outputs["pooled_output"], seed=seed)
+
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
+        """Returns the shapes and dtypes of what `call` returns."""
+        albert.check_inputs(inputs)
+        rows = inputs["input_ids"].shape[0], *albert.packed_axis(inputs)
+        return KerasTensor((*rows, self.num_labels))
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForTokenClassification(ClassifierModel):
+    """Classifies each position of a sequence, as for names in a text or parts of speech.
+
+    Called on AlbertModel's inputs, it returns logits `<float32>[B, S, C]` for all positions, those
+    of padding included.
+
+    Args: see ClassifierModel; the dropout acts on each position's vector.
+
+    Differs: the release has no such model; its head is that of AlbertForSequenceClassification.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForTokenClassification(config, num_labels=5)
+      >>> tuple(model({"input_ids": np.array([[2, 7, 8, 3]])}).shape)
+      (1, 4, 5)
+    """
+
+    default_name = "albert_for_token_classification"
+    reads_pooler = False
+
+    def call(
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> Array:
+        outputs, seed = self.encode(inputs, training, dropout_seed)
+        return self.classifier(outputs["sequence_output"], seed=seed)
+
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
+        """Returns the shapes and dtypes of what `call` returns."""
+        albert.check_inputs(inputs)
+        return KerasTensor((*inputs["input_ids"].shape, self.num_labels))
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -168,7 +207,6 @@ class AlbertForMultipleChoice(FineTunedModel):
     """
 
     input_rank = 3
-    output_spec = albert.choices_spec
 
     def __init__(
         self,
@@ -185,7 +223,6 @@ class AlbertForMultipleChoice(FineTunedModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
-        """Scores the choices of a batch; see AlbertModel.call."""
         albert.check_inputs(inputs, axes="B, C, S")
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
@@ -195,6 +232,11 @@ class AlbertForMultipleChoice(FineTunedModel):
         }
         outputs, seed = self.encode(rows, training, dropout_seed)
         return ops.reshape(self.classifier(outputs["pooled_output"], seed=seed), (-1, choices))
+
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
+        """Returns the shapes and dtypes of what `call` returns."""
+        albert.check_inputs(inputs, axes="B, C, S")
+        return KerasTensor(inputs["input_ids"].shape[:2])
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -219,7 +261,6 @@ class AlbertForQuestionAnswering(FineTunedModel):
     """
 
     reads_pooler = False
-    output_spec = albert.spans_spec
 
     def __init__(
         self,
@@ -236,10 +277,15 @@ class AlbertForQuestionAnswering(FineTunedModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Array]:
-        """Scores all positions of a batch; see AlbertModel.call."""
         outputs, seed = self.encode(inputs, training, dropout_seed)
         logits = self.span(outputs["sequence_output"], seed=seed)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
+        """Returns the shapes and dtypes of what `call` returns."""
+        albert.check_inputs(inputs)
+        shape = inputs["input_ids"].shape
+        return {name: KerasTensor(shape) for name in ("start_logits", "end_logits")}
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -279,7 +325,6 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     """
 
     reads_pooler = False
-    output_spec = albert.answers_spec
 
     def __init__(
         self,
@@ -307,20 +352,18 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         return {**super().symbolic_inputs(), "p_mask": p_mask}
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
         beam = {"start_n_top": self.start_n_top, "end_n_top": self.end_n_top}
         return {**super().get_config(), **beam}
 
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Array]:
-        """Scores a batch; see the class and AlbertModel.call."""
         albert.check_inputs(inputs, "p_mask")
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
         beam = (self.start_n_top, self.end_n_top)
         if inputs.get("start_positions") is None:
-            sequence, p_mask = layers.with_positions(sequence, p_mask, max(beam))
+            sequence, p_mask = with_positions(sequence, p_mask, max(beam))
         start_logits = self.span(sequence, p_mask)
         start_log_probs = ops.log_softmax(start_logits, axis=-1)
         result = {"cls_logits": self.answerability(sequence, start_logits, seed=seed)}
@@ -340,34 +383,16 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
             "end_top_index": ops.reshape(end_top_index, (-1, beam[0] * beam[1])),
         }
 
-
-@keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertForTokenClassification(ClassifierModel):
-    """Classifies each position of a sequence, as for names in a text or parts of speech.
-
-    Called on AlbertModel's inputs, it returns logits `<float32>[B, S, C]` for all positions, those
-    of padding included.
-
-    Args: see ClassifierModel; the dropout acts on each position's vector.
-
-    Differs: the release has no such model; its head is that of AlbertForSequenceClassification.
-
-    Example:
-      >>> import numpy as np
-      >>> import albert_tf
-      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
-      >>> model = albert_tf.AlbertForTokenClassification(config, num_labels=5)
-      >>> tuple(model({"input_ids": np.array([[2, 7, 8, 3]])}).shape)
-      (1, 4, 5)
-    """
-
-    output_spec = albert.piece_classes_spec
-    default_name = "albert_for_token_classification"
-    reads_pooler = False
-
-    def call(
-        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
-    ) -> Array:
-        """Scores the classes of each position; see AlbertModel.call."""
-        outputs, seed = self.encode(inputs, training, dropout_seed)
-        return self.classifier(outputs["sequence_output"], seed=seed)
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
+        """Returns the shapes and dtypes of what `call` returns."""
+        albert.check_inputs(inputs, "p_mask")
+        shape = inputs["input_ids"].shape
+        result = {"cls_logits": KerasTensor(shape[:1])}
+        if inputs.get("start_positions") is not None:
+            names = ("start_log_probs", "end_log_probs")
+            return {**result, **{name: KerasTensor(shape) for name in names}}
+        widths = {"start": self.start_n_top, "end": self.start_n_top * self.end_n_top}
+        for side, width in widths.items():
+            result[f"{side}_top_log_probs"] = KerasTensor((shape[0], width))
+            result[f"{side}_top_index"] = KerasTensor((shape[0], width), "int32")
+        return result

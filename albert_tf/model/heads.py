@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
 from albert_tf.model import albert, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.types import Array
 
-# As in the release for classes and spans, whatever the config's initializer_range.
-_CLASSIFIER_STDDEV = 0.02
+# --- pre-training -----------------------------------------------------------------------------
 
 
 class MaskedLMHead(layers.AlbertLayer):
@@ -33,7 +33,6 @@ class MaskedLMHead(layers.AlbertLayer):
 
     @property
     def output_shape(self) -> tuple[int | None, ...]:
-        """See AlbertLayer."""
         return (None, None, self.config.vocab_size)
 
     def build(self, input_shape: object = None) -> None:
@@ -77,7 +76,6 @@ class SentenceOrderHead(layers.AlbertLayer):
 
     @property
     def output_shape(self) -> tuple[int | None, ...]:
-        """See AlbertLayer."""
         return (None, 2)
 
     def build(self, input_shape: object = None) -> None:
@@ -90,6 +88,95 @@ class SentenceOrderHead(layers.AlbertLayer):
         """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
         return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForPreTraining(ConfiguredModel):
+    """ALBERT with both pre-training heads.
+
+    Called on AlbertModel's inputs and `masked_lm_positions` `<int32>[B, P]`, it returns
+    AlbertModel's outputs and
+
+    - `masked_lm_logits` `<float32>[B, P, V]`,
+    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), class 1 = swapped.
+
+    Args: see ConfiguredModel.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForPreTraining(config)
+      >>> ids, positions = np.array([[2, 4, 8, 3]]), np.array([[1]])  # 4 is [MASK].
+      >>> outputs = model({"input_ids": ids, "masked_lm_positions": positions})
+      >>> tuple(outputs["masked_lm_logits"].shape), tuple(outputs["sentence_order_logits"].shape)
+      ((1, 1, 31), (1, 2))
+    """
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        recompute: bool = False,
+        name: str = "albert_for_pretraining",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, name=name, **kwargs)
+        policy = self.dtype_policy
+        self.albert = AlbertModel(self.config, recompute, dtype=policy)
+        self.predictions = MaskedLMHead(self.config, name="predictions", dtype=policy)
+        self.seq_relationship = SentenceOrderHead(
+            self.config, name="seq_relationship", dtype=policy
+        )
+        self.build()
+
+    def build(self, input_shape: object = None) -> None:
+        if not self.built:
+            self.predictions.build((None, None, self.config.hidden_size))
+            self.seq_relationship.build((None, self.config.hidden_size))
+            self.built = True
+
+    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
+        name = "masked_lm_positions"
+        positions = keras.Input(batch_shape=(None, None), dtype="int32", name=name)
+        return {**super().symbolic_inputs(), name: positions}
+
+    def call(
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> dict[str, Any]:
+        """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
+        albert.check_inputs(inputs, "masked_lm_positions")
+        outputs = self.albert(
+            inputs,
+            training=training,
+            dropout_seed=dropout_seed,
+            positions=inputs["masked_lm_positions"],
+        )
+        masked_lm_logits = self.predictions(
+            outputs.pop("gathered_output"), self.albert.embeddings.word_embeddings
+        )
+        return {
+            **outputs,
+            "masked_lm_logits": masked_lm_logits,
+            "sentence_order_logits": self.seq_relationship(outputs["pooled_output"]),
+        }
+
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        """Returns the shapes and dtypes of what `call` returns."""
+        albert.check_inputs(inputs, "masked_lm_positions")
+        batch, predictions = inputs["masked_lm_positions"].shape
+        return {
+            **self.albert.output_spec(inputs),
+            "masked_lm_logits": KerasTensor((batch, predictions, self.config.vocab_size)),
+            "sentence_order_logits": KerasTensor((batch, *albert.packed_axis(inputs), 2)),
+        }
+
+
+# --- fine-tuning ------------------------------------------------------------------------------
+
+# As in the release for classes and spans, whatever the config's initializer_range.
+_CLASSIFIER_STDDEV = 0.02
+# The logit of a position where no answer can start or end.
+_MASKED_LOGIT = -1e30
 
 
 class ClassifierHead(layers.AlbertLayer):
@@ -118,7 +205,6 @@ class ClassifierHead(layers.AlbertLayer):
 
     @property
     def output_shape(self) -> tuple[int | None, ...]:
-        """See AlbertLayer."""
         return (*self._input_shape[:-1], self.num_outputs)
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
@@ -137,85 +223,6 @@ class ClassifierHead(layers.AlbertLayer):
         return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
 
 
-@keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertForPreTraining(ConfiguredModel):
-    """ALBERT with both pre-training heads.
-
-    Called on AlbertModel's inputs and `masked_lm_positions` `<int32>[B, P]`, it returns
-    AlbertModel's outputs and
-
-    - `masked_lm_logits` `<float32>[B, P, V]`,
-    - `sentence_order_logits` `<float32>[B, 2]` (`[B, K, 2]` for packed rows), class 1 = swapped.
-
-    Args: see ConfiguredModel.
-
-    Example:
-      >>> import numpy as np
-      >>> import albert_tf
-      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
-      >>> model = albert_tf.AlbertForPreTraining(config)
-      >>> ids, positions = np.array([[2, 4, 8, 3]]), np.array([[1]])  # 4 is [MASK].
-      >>> outputs = model({"input_ids": ids, "masked_lm_positions": positions})
-      >>> tuple(outputs["masked_lm_logits"].shape), tuple(outputs["sentence_order_logits"].shape)
-      ((1, 1, 31), (1, 2))
-    """
-
-    output_spec = albert.pretraining_outputs_spec
-
-    def __init__(
-        self,
-        config: ConfigSource,
-        recompute: bool = False,
-        name: str = "albert_for_pretraining",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(config, recompute, name=name, **kwargs)
-        policy = self.dtype_policy
-        self.albert = AlbertModel(self.config, recompute, dtype=policy)
-        self.predictions = MaskedLMHead(self.config, name="predictions", dtype=policy)
-        self.seq_relationship = SentenceOrderHead(
-            self.config, name="seq_relationship", dtype=policy
-        )
-        self.build()
-
-    def build(self, input_shape: object = None) -> None:
-        """Creates all weights; their shapes follow from the config alone."""
-        if not self.built:
-            self.predictions.build((None, None, self.config.hidden_size))
-            self.seq_relationship.build((None, self.config.hidden_size))
-            self.built = True
-
-    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
-        """See ConfiguredModel."""
-        name = "masked_lm_positions"
-        positions = keras.Input(batch_shape=(None, None), dtype="int32", name=name)
-        return {**super().symbolic_inputs(), name: positions}
-
-    def call(
-        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
-    ) -> dict[str, Any]:
-        """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
-        albert.check_inputs(inputs, "masked_lm_positions")
-        outputs = self.albert(
-            inputs,
-            training=training,
-            dropout_seed=dropout_seed,
-            positions=inputs["masked_lm_positions"],
-        )
-        masked_lm_logits = self.predictions(
-            outputs.pop("gathered_output"), self.albert.embeddings.word_embeddings
-        )
-        return {
-            **outputs,
-            "masked_lm_logits": masked_lm_logits,
-            "sentence_order_logits": self.seq_relationship(outputs["pooled_output"]),
-        }
-
-
-# The logit of a position where no answer can start or end.
-_MASKED_LOGIT = -1e30
-
-
 class ConditionalSpanHead(layers.AlbertLayer):
     """Scores where an answer starts, and where it ends if it starts at a given position.
 
@@ -230,7 +237,6 @@ class ConditionalSpanHead(layers.AlbertLayer):
 
     @property
     def output_shape(self) -> tuple[int | None, ...]:
-        """See AlbertLayer."""
         return (None, None)
 
     def build(self, input_shape: object = None) -> None:
@@ -304,7 +310,6 @@ class AnswerabilityHead(layers.AlbertLayer):
 
     @property
     def output_shape(self) -> tuple[int | None, ...]:
-        """See AlbertLayer."""
         return (None,)
 
     def build(self, input_shape: object = None) -> None:
@@ -341,3 +346,22 @@ def _dense(x: Array, weights: tuple[keras.Variable, keras.Variable]) -> Array:
 
 def _mask(logits: Array, p_mask: Array) -> Array:
     return ops.where(ops.cast(p_mask, "bool"), _MASKED_LOGIT, logits)
+
+
+def with_positions(sequence: Array, p_mask: Array, least: int) -> tuple[Array, Array]:
+    """Adds positions to short sequences, where no answer can be, as a beam needs them.
+
+    Args:
+      sequence: `<float>[B, S, H]`.
+      p_mask: `<int32>[B, S]`, 1 where no answer can be.
+      least: The least number of positions.
+    """
+    length = ops.shape(sequence)[1]
+    if not isinstance(length, int):
+        lacking = ops.maximum(least - length, 0)
+    elif length < least:
+        lacking = least - length
+    else:
+        return sequence, p_mask
+    sequence = ops.pad(sequence, [[0, 0], [0, lacking], [0, 0]])
+    return sequence, ops.pad(p_mask, [[0, 0], [0, lacking]], constant_values=1)

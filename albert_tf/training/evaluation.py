@@ -17,8 +17,6 @@ from albert_tf.training.trainer import Trainer
 
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
-# How late a network file system may show other machines a new file: NFS, up to a minute.
-_SHOWN_SECONDS = 60.0
 
 
 def evaluate_checkpoints(
@@ -78,9 +76,6 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
       directory: The run's.
       devices: The devices of this worker.
       resumes: Whether the run is in the directory; then nothing changes.
-
-    Raises:
-      ValueError: If a worker does not see it: it would wait for checkpoints for ever.
     """
     if devices.is_chief and not resumes:
         checkpoint.claim(directory)
@@ -89,10 +84,8 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
             if files.exists(path):
                 tf.io.gfile.remove(path)
     devices.wait_for_all()
-    end = time.monotonic() + _SHOWN_SECONDS
-    while not (seen := checkpoint.read_list(directory)) and time.monotonic() < end:
-        time.sleep(1.0)
-    if devices.any_process(not seen):
+    # Who does not see it would wait for its checkpoints for ever.
+    if devices.any_process(not checkpoint.read_list(directory)):
         raise ValueError(
             f"not all workers see the run that the chief has begun in {directory}: give all the "
             "same `output_dir`, on shared storage"
