@@ -31,12 +31,13 @@ _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
 # Outputs that a file may lack -> what the served model is then without.
 _DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
-# A task -> outputs that its files have; of logits also the rank, and whether the last axis has a
+# A task -> the outputs that its files have, one of several sets; of logits also the rank, and whether the last axis has a
 # fixed size: classes are fixed, choices are not.
 _OUTPUTS = {
-    "fill_mask": ("masked_lm_logits", "sequence_output"),
-    "answer_v1": ("start_logits", "end_logits"),
-    "answer_v2": ("cls_logits", "start_top_log_probs", "end_top_log_probs"),
+    "fill_mask": [{"masked_lm_logits", "sequence_output"}],
+    "answer_v1": [{"start_logits", "end_logits"}],
+    # With the release's head, and with BERT's.
+    "answer_v2": [{"cls_logits", "start_top_log_probs"}, {"start_logits", "end_logits"}],
 }
 _LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
 _ONNX_TYPES = {"tensor(float)": tf.float32, "tensor(int32)": tf.int32}
@@ -402,9 +403,7 @@ def load(path: str) -> ServedModel:
     if words is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     runner = _runner(path)
-    # A linear head's answers to SQuAD 2.0 are made of the outputs of one of SQuAD 1.1.
-    is_linear = task == "answer_v2" and not options.keys() & set(BEAM)
-    _check_outputs(path, "answer_v1" if is_linear else task, runner.outputs)
+    _check_outputs(path, task, runner.outputs)
     sizes = {name: options.pop(name) for name in BEAM if name in options}
     _, served_class = SERVED[task]
     if served_class.takes_labels:
@@ -439,7 +438,7 @@ def _runner(path: str) -> Runner:
 
 def _check_outputs(path: str, task: str, outputs: Mapping[str, tf.TensorSpec]) -> None:
     """Checks that a file is of the task that its description names."""
-    fits = set(_OUTPUTS.get(task, ("logits",))) <= outputs.keys()
+    fits = any(names <= outputs.keys() for names in _OUTPUTS.get(task, [{"logits"}]))
     if fits and task in _LOGITS:
         shape = outputs["logits"].shape
         fits = (len(shape), shape[-1] is not None) == _LOGITS[task]
