@@ -98,9 +98,6 @@ class Embeddings(AlbertLayer):
 
         Returns:
           `<float>[B, S, E]`.
-
-        Raises:
-          ValueError: If S exceeds the position table.
         """
         length = input_ids.shape[1]
         if length is not None and length > self.config.max_position_embeddings:

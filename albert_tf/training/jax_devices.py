@@ -39,9 +39,6 @@ def connect_processes() -> None:
     """Connects the processes of TF_CONFIG, if it names more than one.
 
     If some don't start in time, ends this process with one line and exit code 1.
-
-    Raises:
-      ValueError: If TF_CONFIG is wrong, or the first process' address in use or out of reach.
     """
     addresses = tf_config.addresses()
     if len(addresses) < 2:
@@ -76,10 +73,8 @@ def leave_processes(error: BaseException) -> None:
     """Has this process end at once after an error, whose message still appears.
 
     JAX would wait for five minutes until all processes end, and then abort them with the stack of
-    its C++ code. So it may still end the others, if it notices before their step fails.
-
-    Raises:
-      ConnectionError: In place of an error that says that another process was lost.
+    its C++ code. So it may still end the others, if it notices before their step fails. An error
+    that says that another process was lost becomes a ConnectionError of one line.
     """
     if jax.process_count() == 1:
         return
@@ -213,14 +208,12 @@ class JaxDevices(Devices):
             leave_processes(error)
 
     def mean_over_processes(self, *values: float) -> list[float]:
-        """See Devices."""
         # As bytes: JAX would round them to 32 bits.
         sent = np.array(values, np.float64).view(np.uint32)
         received = multihost_utils.process_allgather(sent).reshape(-1, sent.size)
         return received.view(np.float64).mean(axis=0).tolist()
 
     def host_values(self, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """See Devices."""
         return {name: self._host_value(tensor) for name, tensor in tensors.items()}
 
     def _host_value(self, tensor: Any) -> np.ndarray:
@@ -244,7 +237,6 @@ class JaxDevices(Devices):
             }
 
     def batches(self, input_fn: InputFn) -> Iterator[Features]:
-        """See Devices."""
         return self.iterator(input_fn)
 
     # --- what runs on the devices -----------------------------------------------------------
@@ -256,7 +248,6 @@ class JaxDevices(Devices):
         optimizer: keras.optimizers.Optimizer,
         settings: StepSettings,
     ) -> Callable[[Iterable[Run]], np.ndarray]:
-        """See Devices; JAX compiles whatever `jit_compile` is."""
         step = self.train_step(task, model, optimizer, settings)
         variables = [*model.trainable_variables, *optimizer.variables]
         shardings = self._shardings(model, optimizer)
@@ -292,13 +283,16 @@ class JaxDevices(Devices):
         count = len(model.trainable_variables)
 
         def update(values: list[Array], features: Features) -> tuple[list[Array], Array]:
+            # The schedule's rate and the step, of the state before the update.
             weights, state = values[:count], values[count:]
             with keras.StatelessScope(list(zip(optimizer.variables, state, strict=True))):
                 learning_rate = ops.cast(optimizer.learning_rate, "float32")
                 step = ops.convert_to_tensor(optimizer.iterations)
+            # Forward and backward pass of each replica on its share, summed over all of them.
             losses, grads = on_replicas(weights, step, features)
             squares = [ops.sum(ops.square(grad)) for grad in grads if grad is not None]
             stats = [sum(losses), *losses, learning_rate, ops.sqrt(sum(squares))]
+            # The update is of whole arrays: their sharding says where it runs.
             weights, state = optimizer.stateless_apply(state, grads, weights)
             return [*weights, *state], ops.stack(stats)
 
@@ -331,13 +325,11 @@ class JaxDevices(Devices):
     def summed(
         self, model: keras.Model, function: Callable[[Features], Any]
     ) -> Callable[[Any], Any]:
-        """See Devices."""
         return self._forward(model, lambda batch: lax.psum(function(batch), _AXIS), _SAME)
 
     def gathered(
         self, model: keras.Model, function: Callable[[Features], Any]
     ) -> Callable[[Any], Any]:
-        """See Devices."""
         return self._forward(model, function, _DIVIDED)
 
     def _forward(
@@ -398,10 +390,6 @@ def connect(
       use_tpu: Whether it must be a TPU.
       num_tpu_cores: Expected number of a TPU's devices; None does not check.
       shard_optimizer: See JaxDevices.
-
-    Raises:
-      ValueError: If there is no TPU, it has another number of devices, TF_CONFIG is wrong, or JAX
-        finds no device.
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)

@@ -80,9 +80,6 @@ def training_batches(
       static_lengths: The lengths allowed, ascending.
       seed: Seed of the order.
       num_steps: Batches to plan, T.
-
-    Raises:
-      ValueError: If a row is longer than all lengths, or there are fewer rows than `batch_size`.
     """
     buckets = _buckets(row_lengths, static_lengths)
     steps_an_epoch = len(buckets) // batch_size

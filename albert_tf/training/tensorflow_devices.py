@@ -45,13 +45,6 @@ def create_strategy(
       gcp_project: Its project; detected automatically on Google Cloud.
       master: grpc address of the TPU, if it has no name.
       num_tpu_cores: Expected number of cores; None does not check.
-
-    Returns:
-      The strategy.
-
-    Raises:
-      ValueError: If the TPU can't be reached or has another number of cores, or TF_CONFIG is wrong
-        or names several workers beside a TPU.
     """
     if use_tpu:
         if tf_config.num_workers() > 1:  # Each would train alone, and write the same files.
@@ -193,19 +186,19 @@ class TrainStep:
         )
 
     def __call__(self, features: Features) -> tf.Tensor:
-        """Performs one update.
+        """Performs one update; returns `<float32>[len(stat_names)]`, the same on all replicas.
 
         Args:
           features: This replica's features, of static shape but for their length.
-
-        Returns:
-          `<float32>[len(stat_names)]` (see devices), the same on all replicas.
         """
+        # The whole batch's weights come first: each replica's losses are shares of its means.
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
         local = self._accumulate(features, weights, context.replica_id_in_sync_group)
+        # The sums of all replicas, and with them the losses and gradients of the whole batch.
         sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
         losses = self._task.losses(sums, weights)
+        # Clip and update: a weight that no loss depends on has no gradient, and stays as it is.
         variables = [self._model.trainable_variables[i] for i in sorted(grads)]
         grads = [grads[i] for i in sorted(grads)]
         learning_rate = tf.cast(self._optimizer.learning_rate, tf.float32)
@@ -281,15 +274,12 @@ class TensorFlowDevices(Devices):
             ) from error
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """Returns the strategy's scope."""
         return self._strategy.scope()
 
     def mean_over_processes(self, *values: float) -> list[float]:
-        """See Devices."""
         return mean_over_workers(self._strategy, *values)
 
     def host_values(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """See Devices."""
         # On a CPU it is the variable's own memory, in which TensorFlow then updates nothing.
         with tf.device("CPU"):
             return {
@@ -313,7 +303,6 @@ class TensorFlowDevices(Devices):
         return iter(untuned(input_fn(self.input_context)))
 
     def batches(self, input_fn: InputFn) -> Iterator[Any]:
-        """See Devices."""
         iterator = self.iterator(input_fn)
         with contextlib.suppress(StopIteration):
             while True:
@@ -334,7 +323,6 @@ class TensorFlowDevices(Devices):
         optimizer: keras.optimizers.Optimizer,
         settings: StepSettings,
     ) -> Callable[[Iterable[Run]], np.ndarray]:
-        """See Devices."""
         train_step = TrainStep(task, model, optimizer, settings)
 
         # Nothing there is Python that AutoGraph must rewrite, at more than a second a run.
@@ -360,8 +348,6 @@ class TensorFlowDevices(Devices):
     def summed(
         self, model: keras.Model, function: Callable[[Features], Any]
     ) -> Callable[[Any], Any]:
-        """See Devices."""
-
         def replica_sums(batch: Features) -> Any:
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, function(batch))
@@ -376,8 +362,6 @@ class TensorFlowDevices(Devices):
     def gathered(
         self, model: keras.Model, function: Callable[[Features], Any]
     ) -> Callable[[Any], Any]:
-        """See Devices."""
-
         @tf.function(autograph=False)
         def rows(batch: Any) -> Any:
             replicas = self._strategy.run(function, args=(batch,))

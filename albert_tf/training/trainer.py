@@ -372,10 +372,6 @@ def restore_state(
 
     Returns:
       The checkpoint's step.
-
-    Raises:
-      ValueError: If it is damaged, lacks a tensor, has one of another shape, holds NaN or
-        infinite values, or has other classes.
     """
     stored = checkpoint.read(prefix)
     if not optimizer:  # The rows of its slots would have to be moved as well.
