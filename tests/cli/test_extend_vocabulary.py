@@ -1,7 +1,5 @@
 """albert-extend-vocabulary: a model with more pieces, and the same outputs without them."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -3,8 +3,6 @@
 Can't see: a GPU, a TPU. What the loop does is in test_run_pretraining_jax.py.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 from typing import Any

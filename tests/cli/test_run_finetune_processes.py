@@ -1,7 +1,5 @@
 """run_finetune.py in processes of its own. Can't see: several machines."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import pathlib
 import sys

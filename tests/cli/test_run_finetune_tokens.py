@@ -3,8 +3,6 @@
 Killed runs: test_run_finetune.py; resumed ones of this task: test_run_finetune_jax.py.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import pathlib

@@ -1,7 +1,5 @@
 """run_pretraining.py says in one line what is wrong with its input, before any work."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -39,10 +37,7 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
         {"masked_lm_budget": 0.1, "masking": "static"},
         "--masked_lm_budget=0.1 draws masks during training, --masking=static .*: leave one of",
     ),
-    "ngram": (
-        {"ngram": 0},
-        "--ngram=0: 0 is not a positive integer",
-    ),
+    "ngram": ({"ngram": 0}, "--ngram=0: 0 is not a positive integer"),
     "masks far from a TPU": (
         {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
         "--masking=dynamic draws masks in this process, which the remote TPU .node-1. can.t call",

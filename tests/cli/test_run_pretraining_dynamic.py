@@ -4,8 +4,6 @@ Training on several replicas: tests/training/test_replica_combinations.py. Can't
 several machines.
 """
 
-from __future__ import annotations
-
 import pathlib
 import re
 import shutil

@@ -3,8 +3,6 @@
 Can't see: a GPU, a TPU, several hosts of them.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

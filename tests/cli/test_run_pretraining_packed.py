@@ -4,8 +4,6 @@ A batch is all examples, so that both runs see the same ones at every step. On s
 tests/training/test_replica_combinations.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Can't see: several GPUs, several machines, a machine that loses power.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import signal

@@ -273,11 +273,7 @@ def test_a_vocabulary_that_is_none(copy_of, tmp_path):
     ("source", "arguments", "message"),
     [
         ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* set --drop=cls"),
-        (
-            "heads/squad_v2",
-            ["--to=huggingface"],
-            "the heads of squad_v2 .*: train with",
-        ),
+        ("heads/squad_v2", ["--to=huggingface"], "the heads of squad_v2 .*: train with"),
         (
             "heads/squad_v2",
             ["--to=huggingface", "--architecture=AlbertForQuestionAnswering"],

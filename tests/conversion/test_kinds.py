@@ -1,7 +1,5 @@
 """What a classifier is for, through the layouts and back: its heads' shapes don't tell."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """The example's own functions; what it runs, the scripts' tests run."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Verdicts: right where the difference is known, and rarely one where there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ The cells are cheap stand-ins, which fail if two run in one directory; but one s
 project's own scripts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

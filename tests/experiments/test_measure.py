@@ -1,7 +1,5 @@
 """Sums by document are the evaluation's; records find their documents; probes read labels."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Parts of the text, pieces added to a start's vocabulary, losses by word, gaps between tests."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

@@ -3,8 +3,6 @@
 Can't see: a number that is in none of the averages; averages of tables 9 and 10.
 """
 
-from __future__ import annotations
-
 import csv
 
 import pytest

@@ -1,7 +1,5 @@
 """A step leaves its metrics once; curves don't depend on where a run was killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

@@ -1,7 +1,5 @@
 """Studies are checked before anything runs; keys of cells follow what shapes them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Learning rates are chosen by arm, on a seed of its own; cells at the scale's rate stay."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments import report, study, tuning

@@ -4,8 +4,6 @@ Can't see: runners on other machines. FnApiRunner runs the pipeline in this proc
 goes from step to step through Beam's encodings, as they all do.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 

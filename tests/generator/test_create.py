@@ -1,7 +1,5 @@
 """The generator from its command line: files, reports, errors, memory."""
 
-from __future__ import annotations
-
 import operator
 import re
 import sys
@@ -132,10 +130,7 @@ def test_flags_are_passed_on(golden):
             {"single_segment": "split", "random_next_sentence": True},
             "`single_segment=split` applies only to sentence order: leave out",
         ),
-        (
-            {"masking": "dynamic", "max_examples_per_row": 2},
-            "`max_examples_per_row` packs masked",
-        ),
+        ({"masking": "dynamic", "max_examples_per_row": 2}, "`max_examples_per_row` packs masked"),
         ({"word_separator": ""}, "`word_separator` must be one or more characters .*, got ''"),
         ({"word_separator": "\n"}, r"`word_separator` must be one .* line, got '\\n'"),
         ({"input_format": "xml"}, "`input_format` must be one of lines, .*, got 'xml'"),

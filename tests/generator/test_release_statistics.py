@@ -10,8 +10,6 @@ of a whole document: they are compared by Student's t over the runs (p 1e-3 for 
 Can't see: which n-grams were masked, only the runs that they leave; the order of records.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import json

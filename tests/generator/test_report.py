@@ -3,8 +3,6 @@
 Can't see: which n-grams were drawn, only the runs that they leave; whether a plot is legible.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import os

@@ -1,7 +1,5 @@
 """The vocabulary trainer: recipe, reproducibility, and what it says about bad input."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import signal

@@ -3,8 +3,6 @@
 Can't see: files on remote stores; a loss of power, after which a disk may lack what was written.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re

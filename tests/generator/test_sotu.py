@@ -1,7 +1,5 @@
 """The State of the Union addresses as documents: all there, on one side only, always the same."""
 
-from __future__ import annotations
-
 import collections
 import json
 import sys

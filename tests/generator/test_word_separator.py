@@ -133,9 +133,7 @@ def test_another_separator_does_not_go_on_with_a_stopped_run(
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"word_separator": "/"}, "--word_separator '/' makes 77 words of the first 77 sentences,"),
-    ],
+    [({"word_separator": "/"}, "--word_separator '/' makes 77 words of the first 77 sentences,")],
 )
 def test_what_separates_nothing_is_one_line(run, vocab_file, tmp_path, changes, message):
     text = write(tmp_path / "text.txt", " ")

@@ -1,7 +1,5 @@
 """albert-inspect sizes: what it prints."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Fused chains give what the plain ones give, gradients too. Can't see: speed."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """albert-predict: lines in, answers out; the description of what is served."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

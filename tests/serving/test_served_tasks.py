@@ -1,7 +1,5 @@
 """Stored weights as served models: for what they were trained, and for nothing else."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

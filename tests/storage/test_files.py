@@ -1,7 +1,5 @@
 """Files: replaced whole or not at all, on a disk and elsewhere."""
 
-from __future__ import annotations
-
 import io
 import os
 import pathlib

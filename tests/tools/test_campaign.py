@@ -10,9 +10,7 @@ import time
 
 import pytest
 
-from tools.campaign import (
-    __main__ as campaign,
-)
+from tools.campaign import __main__ as campaign
 from tools.campaign import (
     kills,
     kinds,

@@ -3,8 +3,6 @@
 The latter run where `make tpu-check` has made its environment. Can't see: what a TPU computes.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

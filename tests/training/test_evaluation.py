@@ -1,7 +1,5 @@
 """Which checkpoints are evaluated, what is written, which one is kept; outputs row by row."""
 
-from __future__ import annotations
-
 import pathlib
 import types
 

@@ -3,8 +3,6 @@
 Can't see: a TPU, several GPUs, several workers.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import pathlib

@@ -1,7 +1,5 @@
 """JAX's devices and processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -3,8 +3,6 @@
 Can't see: NCCL and TPU collectives, more than two replicas.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import functools

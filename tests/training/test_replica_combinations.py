@@ -4,8 +4,6 @@ Two devices and two processes train three steps for combinations of micro-batche
 and kinds of records. One device does so in test_train_step.py. Can't see: GPUs, several machines.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -3,8 +3,6 @@
 Can't see: several replicas, which need a process of their own: test_run_pretraining_processes.py.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 from typing import Any

@@ -4,8 +4,6 @@ Can't see: what happens to a process that is killed, and several replicas or wor
 test_run_pretraining_processes.py.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import signal

@@ -1,7 +1,5 @@
 """Trainer: where weights come from, and evaluation."""
 
-from __future__ import annotations
-
 import dataclasses
 import pathlib
 import shutil
