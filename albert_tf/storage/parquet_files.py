@@ -79,10 +79,12 @@ class ParquetFile:
         number = 0
         try:
             for batch in self._file.iter_batches(self._batch_rows(), columns=list(columns)):
-                cells = [self._cells(batch.column(name), errors, number) for name in columns]
+                cells = [self._cells(batch.column(name), errors) for name in columns]
                 for row in zip(*cells, strict=True):
                     number += 1
                     yield number, dict(zip(columns, row, strict=True))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.path}: not UTF-8 text after row {number}") from error
         except files.errors(self._pyarrow.ArrowException) as error:
             raise self._failed(error, number) from error
         if number != self.num_rows:
@@ -118,19 +120,14 @@ class ParquetFile:
         total = sum(metadata.row_group(i).total_byte_size for i in groups)
         return max(1, min(_MOST_ROWS, _BATCH_BYTES * self.num_rows // max(total, 1)))
 
-    def _cells(self, column: Any, errors: str, before: int) -> list[Any]:
-        """Returns a batch's cells of a column; `before` rows came before."""
-        if self._pyarrow.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        cells = []
-        for number, cell in enumerate(column, start=before + 1):
-            try:
-                cells.append(cell.as_py())
-            except UnicodeDecodeError as error:  # pyarrow checks no text before.
-                if errors == "strict":
-                    raise ValueError(f"{self.path}:{number}: not UTF-8 text") from error
-                cells.append(cell.as_buffer().to_pybytes().decode("utf-8", errors))
-        return cells
+    def _cells(self, column: Any, errors: str) -> list[Any]:
+        try:
+            return column.to_pylist()
+        except UnicodeDecodeError:  # pyarrow checks no text before.
+            if errors == "strict":
+                raise
+        contents = column.cast(self._pyarrow.large_binary()).to_pylist()
+        return [content and content.decode("utf-8", errors) for content in contents]
 
     def _failed(self, error: Exception, number: int = 0) -> Exception:
         """Returns what to raise for an error after row `number`."""
