@@ -66,7 +66,7 @@ def main(settings: ExtensionSettings) -> None:
 
 def _extend(settings: ExtensionSettings) -> str:
     from albert_tf.conversion import convert
-    from albert_tf.conversion.stored import add_pieces, read
+    from albert_tf.conversion.stored import Stored, add_pieces, read
     from albert_tf.generator import sentencepiece
     from albert_tf.text import vocabulary
     from albert_tf.text.sentence_piece import ExtensibleModel
@@ -84,7 +84,7 @@ def _extend(settings: ExtensionSettings) -> str:
         )
     lower = old.tokenizer.do_lower_case
     model = ExtensibleModel(files.read_bytes(old.path), old.path)
-    source = read(path, settings.albert_config_file, old.path, do_lower_case=lower)
+    source = read(Stored(path, settings.albert_config_file, old.path, do_lower_case=lower))
     domain = sentencepiece.train(
         texts,
         text,

@@ -27,7 +27,7 @@ from albert_tf.conversion.names import (
     SPAN_HEAD,
     SQUAD_V2_HEADS,
 )
-from albert_tf.conversion.stored import Source, read
+from albert_tf.conversion.stored import Source, Stored, read
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
@@ -64,7 +64,7 @@ def convert(
     if layout not in LAYOUTS:
         raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     files.check_free(output_dir)
-    source = read(path, config_file, spm_model_file, vocab_file, do_lower_case, drop)
+    source = read(Stored(path, config_file, spm_model_file, vocab_file, do_lower_case), drop)
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
     with files.whole_directory(output_dir) as directory:

@@ -103,40 +103,37 @@ class Source:
         return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
 
 
-def read(
-    path: str,
-    config_file: str | None = None,
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
-    drop: Sequence[str] = (),
-) -> Source:
-    """Reads a stored model with all that belongs to it; see convert.convert for the arguments."""
-    path = hub.local(path)
+def read(stored: Stored, drop: Sequence[str] = ()) -> Source:
+    """Reads a model with all that belongs to it, without the weights that `drop` names."""
+    # Weights and config, which tells more than their shapes.
+    path = hub.local(stored.path)
     layout = layouts.find(path)
     weights = layout.read_weights(path)
-    if config_file:
-        config = AlbertConfig.from_json_file(config_file)
+    config = dataclasses.replace(stored, path=path).config()
+    if stored.albert_config_file:
         layouts.check_config(config, layout, path, replace=True)
-    else:
-        config = conversion.load_config(path)
+
+    # What is left must be one of our models', as far as names and shapes tell.
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
         if not dropped:
             raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
         logging.warning("dropped: %s", ", ".join(dropped))
         weights = {name: value for name, value in weights.items() if name not in dropped}
-    source = Source(path, config, weights)
-    _check(source)
-    words = vocabulary.choose(path, spm_model_file, vocab_file, do_lower_case)
+    model = Source(path, config, weights)
+    _check_weights(model)
+
+    # What lies beside them: vocabulary, names of classes, what it was trained for.
+    words = vocabulary.choose(path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case)
     if words:
         words.check(config)
-    names, run = labels.find(path, source.num_labels), kinds.find_run(path)
-    return dataclasses.replace(source, vocabulary=words, labels=names, run=run)
+    names, run = labels.find(path, model.num_labels), kinds.find_run(path)
+    return dataclasses.replace(model, vocabulary=words, labels=names, run=run)
 
 
-def _check(source: Source) -> None:
+def _check_weights(source: Source) -> None:
     """Compares names and shapes of the stored weights with those of our models."""
+    # The weights of all our models; a classifier's shapes are its own.
     expected = {
         name: tuple(variable.shape)
         for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
@@ -146,6 +143,8 @@ def _check(source: Source) -> None:
     count = source.num_labels
     expected |= {"output_weights": (count, width), "output_bias": (count,)}
     expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
+
+    # Of the encoder and of each head that is there, every weight must be, and no other.
     missing = [
         name
         for name in expected
