@@ -67,9 +67,6 @@ class AlbertConfig:
       parameter_sharing: Which sublayers are shared between the layers of a group: "all",
         "attention", "ffn" or "none" (the four strategies of the paper).
 
-    Raises:
-      ValueError: If a field has an invalid value; the message names it.
-
     Source: albert/modeling.py, AlbertConfig; paper section 3.1 and table 4.
     Differs: unknown keys are rejected; `parameter_sharing` is new.
 

@@ -219,16 +219,16 @@ def write(
     labels: Sequence[str] = (),
     problem_type: str = "",
 ) -> None:
-    """Writes config.json and model.safetensors.
+    """Writes config.json and model.safetensors into an existing directory.
 
     Args:
-      directory: An existing one.
-      config: The model's.
+      directory: The directory.
+      config: The model's config.
       weights: `<float32>` arrays of the architecture, by the release's names.
       architecture: A key of ARCHITECTURES.
       tokenizer: Its special ids go into the config; None leaves them out.
       labels: A classifier's class names by id; Hugging Face's defaults if empty.
-      problem_type: Of a classifier of texts.
+      problem_type: Hugging Face's name for the kind of a classifier of texts.
     """
     _check_schedule(config, "the config")
     weights = values.with_identity(weights, config.hidden_size)
@@ -241,6 +241,8 @@ def write(
     safetensors.numpy.save_file(
         tensors, os.path.join(directory, _WEIGHTS), metadata={"format": "pt"}
     )
+
+    # Their config also names the classes, the kind of labels, and the special pieces.
     theirs = _their_config(config, architecture)
     if architecture in _WITH_LABELS:
         names_by_id = dict(enumerate(labels or _default_labels(len(weights["output_bias"]))))

@@ -108,10 +108,9 @@ def _check_expressible(config: AlbertConfig, path: str) -> None:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Reads a preset's weights, with those of its task if it has one.
+    """Returns `<float32>` arrays by the release's names; weights unknown there keep their own.
 
-    Returns:
-      `<float32>` arrays by the release's names; weights unknown there keep their own.
+    They are those of the backbone, and of the task if the preset has one.
     """
     inner = read_config(path).inner_group_num
     file = os.path.join(path, _WEIGHTS)
@@ -160,16 +159,17 @@ def write(
     task: str | None,
     has_tokenizer: bool,
 ) -> None:
-    """Writes configs and weights.
+    """Writes configs and weights into an existing directory.
 
     Args:
-      directory: An existing one.
-      config: The model's.
+      directory: The directory.
+      config: The model's config.
       weights: `<float32>` arrays of backbone and task, by the release's names.
       task: A key of TASKS, or None.
       has_tokenizer: Whether a vocabulary is added to the directory.
     """
     _check_expressible(config, "the config")
+    # Weights by the names of their datasets, the backbone's and the task's.
     backbone, head = {}, {}
     for name, value in values.with_identity(weights, config.hidden_size).items():
         dataset = _BACKBONE_NAMES.forward(name)
@@ -178,6 +178,8 @@ def write(
             backbone[dataset] = values.with_head_axis(name, value, config.num_attention_heads)
         else:
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
+
+    # A file for the config of each of their objects; the task's repeats those of its parts.
     import keras  # Not at the top: reading needs no framework.
 
     configs = {

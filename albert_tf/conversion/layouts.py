@@ -60,11 +60,6 @@ def _missing(path: str) -> str:
 def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
     """Reads the config that belongs to stored weights; `path` is what `load_weights` takes.
 
-    Raises:
-      FileNotFoundError: If there is no such path, or no config in it.
-      ValueError: If the config is not an ALBERT's, not valid, or of a model larger than the
-        weights.
-
     Example:
       >>> import albert_tf
       >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)

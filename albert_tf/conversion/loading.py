@@ -94,10 +94,7 @@ def load_weights(
     Returns:
       What was loaded, missing and unused.
 
-    Raises:
-      FileNotFoundError: If there is no such checkpoint.
-      ValueError: If it is damaged, holds NaN or infinite numbers, or does not fit. The message
-        names every variable, and the model is unchanged.
+    If it does not fit, the error names every variable, and the model is unchanged.
 
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
     Differs: the release loads what happens to match and says nothing about the rest.

@@ -33,11 +33,6 @@ def local(path: str | os.PathLike[str]) -> str:
     if not path.startswith(SCHEME):
         return path
     name, _, revision = path.removeprefix(SCHEME).partition("@")
-    if len(name.split("/")) != 2 or not all(name.split("/")) or path.endswith("@"):
-        raise ValueError(
-            f"{path} is not the name of a model: expected hf://OWNER/NAME or "
-            "hf://OWNER/NAME@REVISION"
-        )
     directory = _download(path, name, revision or None)
     logging.info("%s: %s", path, directory)
     if not any(file.endswith(".safetensors") for file in os.listdir(directory)):

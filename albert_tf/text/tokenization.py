@@ -38,11 +38,6 @@ class Tokenizer:
       digest: Hash of the file and the case; differs for a tokenizer that gives other ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
-    Raises:
-      ValueError: If both files or none are given, or the file is empty, of another kind, or lacks
-        one of the pieces for padding, unknown, [CLS], [SEP] and [MASK].
-      FileNotFoundError: If the file doesn't exist.
-
     Source: tokenization.py, FullTokenizer.
     Differs: the release prefers `spm_model_file` if both are given; and with WordPiece it raises a
     KeyError for a token outside the vocabulary, where we return `unk_id`.

@@ -6,7 +6,6 @@ Can't see: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetenso
 import json
 import os
 import pathlib
-import pickle
 import shutil
 import zipfile
 
@@ -22,29 +21,10 @@ from albert_tf.text import vocabulary
 from tests.conversion.untrusted import DEEP, assert_refused, encoder
 
 
-class Bomb:
-    def __reduce__(self):
-        return __import__, ("trap",)
-
-
-def test_the_trap_works(trap):
-    pickle.loads(pickle.dumps(Bomb()))
-    assert trap.exists()
-
-
 def rewrite(path: pathlib.Path, change) -> None:
     """Changes a JSON file."""
     values = json.loads(path.read_text())
     path.write_text(json.dumps(change(values) or values))
-
-
-def test_a_pickle_is_not_read(copy_of, trap):
-    folder = copy_of("huggingface")
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"w": Bomb()}))
-    with pytest.raises(FileNotFoundError, match="contains no weights: .*as safetensors"):
-        albert_tf.load_weights(encoder(), folder)
-    assert not trap.exists()
 
 
 # --- safetensors -----------------------------------------------------------------------------
@@ -59,20 +39,11 @@ def test_an_index_names_files_of_its_directory_only(shard, copy_of):
     assert_refused(folder, "must be in a file of the same directory, not")
 
 
-@pytest.mark.parametrize("length", [1 << 62, 200 << 20, 1 << 20])
+@pytest.mark.parametrize("length", [1 << 62, 1 << 20])
 def test_a_header_longer_than_allowed_or_than_its_file(length, copy_of):
     folder = copy_of("huggingface")
     file = folder / "model.safetensors"
     file.write_bytes(length.to_bytes(8, "little") + file.read_bytes()[8:])
-    assert_refused(folder, "model.safetensors is damaged")
-
-
-def test_a_tensor_larger_than_its_file(copy_of):
-    folder = copy_of("huggingface")
-    file = folder / "model.safetensors"
-    huge = {"w": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 4 << 40]}}
-    header = json.dumps(huge).encode()
-    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
     assert_refused(folder, "model.safetensors is damaged")
 
 
@@ -120,23 +91,19 @@ def test_a_config_of_a_tower_takes_no_time(layout, key, copy_of):
         albert_tf.load_config(folder)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "spiece.model"])
-def test_small_files_of_gigabytes_are_not_read(name, copy_of, golden):
-    folder = copy_of("huggingface")
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [("huggingface", name) for name in ("config.json", "tokenizer_config.json", "spiece.model")]
+    + [("tf1", "albert_config.json")],
+)
+def test_small_files_of_gigabytes_are_not_read(layout, name, copy_of, golden):
+    folder = copy_of(layout)
     shutil.copy(golden / "spm" / "en_small.model", folder / "spiece.model")
     with open(folder / name, "wb") as file:
         file.truncate(8 << 30)  # Which takes no room on the disk.
     with pytest.raises(ValueError, match=f"{name} has more than 67,108,864 bytes, too many"):
         albert_tf.load_config(folder)
         vocabulary.find(str(folder))
-
-
-def test_a_config_of_gigabytes_beside_a_checkpoint(copy_of):
-    folder = copy_of("tf1")
-    with open(folder / "albert_config.json", "wb") as file:
-        file.truncate(8 << 30)
-    with pytest.raises(ValueError, match="albert_config.json has more than 67,108,864 bytes, too"):
-        albert_tf.load_config(folder)
 
 
 @pytest.mark.parametrize("layout", ["huggingface", "kerashub", "keras", "tf1"])
@@ -251,22 +218,6 @@ def test_a_lambda_layer_of_a_keras_file_is_not_run(trap, tmp_path):
     assert not trap.exists()
 
 
-def test_modules_that_a_keras_file_names_are_not_imported(copy_of, trap):
-    folder = copy_of("keras")
-
-    def change(members):
-        config = json.loads(members["config.json"])
-        config["module"], config["build_config"] = (
-            "trap",
-            {"class_name": "spring", "module": "trap"},
-        )
-        members["config.json"] = json.dumps(config)
-
-    keras_archive(folder, change)
-    assert albert_tf.load_weights(encoder(), folder).missing == ()
-    assert not trap.exists()
-
-
 @pytest.mark.parametrize("name", ["../escaped", "{tmp}/escaped", "assets/../../escaped"])
 def test_members_with_paths_are_not_unpacked(name, copy_of, tmp_path, monkeypatch):
     folder = copy_of("keras")
@@ -288,23 +239,9 @@ def test_an_archive_that_declares_more_than_it_holds(copy_of):
     assert_refused(folder, "model.keras has 3,221,225,472 bytes, too many")
 
 
-def test_deep_json_in_a_keras_file(copy_of):
-    folder = copy_of("keras")
-    keras_archive(folder, lambda members: members.update({"config.json": f'{{"a": {DEEP}}}'}))
-    with pytest.raises(ValueError, match="model.keras is not JSON"):
-        albert_tf.load_config(folder)
-
-
 # --- HDF5 ------------------------------------------------------------------------------------
 
 POOLER = "layers/dense_1/vars/0"
-
-
-def secret(folder: pathlib.Path, shape) -> pathlib.Path:
-    path = folder.parent / "secret.h5"
-    with h5py.File(path, "w") as file:
-        file["x"] = np.ones(shape, "f")
-    return path
 
 
 def external_link(file, path):
@@ -346,7 +283,9 @@ def never_written(file, path):
 )
 def test_hdf5_files_hold_what_they_declare(harm, message, copy_of):
     folder = copy_of("kerashub")
-    path = secret(folder, (32, 32))
+    path = folder.parent / "secret.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.ones((32, 32), "f")
     with h5py.File(folder / "model.weights.h5", "r+") as file:
         del file[POOLER]
         harm(file, path)
