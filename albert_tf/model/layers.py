@@ -208,7 +208,7 @@ class SelfAttention(Sublayer):
         Args:
           x: `<float>[B, S, H]`.
           weights: What `read` returned.
-          masked_scores: See functional.masked_scores.
+          masked_scores: See masked_scores.
           seed: `<int>[2]` of this block; None when not training.
           positions: `<int32>[B, P]`, the only positions to compute; None for all, P = S.
 

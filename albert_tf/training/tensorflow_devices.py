@@ -78,21 +78,6 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
-def input_context(strategy: tf.distribute.Strategy) -> tf.distribute.InputContext:
-    """Returns which part of the input this process feeds to its replicas."""
-    hosts, host = 1, 0
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        hosts, host = tf_config.num_workers(), tf_config.index()
-    return tf.distribute.InputContext(hosts, host, strategy.num_replicas_in_sync)
-
-
-def mean_over_workers(strategy: tf.distribute.Strategy, *values: float) -> list[float]:
-    """Returns the means of the values over all workers; waits until every worker calls it."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return list(values)
-    return _mean_over_replicas(strategy, tf.constant(values, tf.float64)).numpy().tolist()
-
-
 @tf.function(autograph=False)
 def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
     def mean(x: tf.Tensor) -> tf.Tensor:
@@ -250,7 +235,7 @@ class TensorFlowDevices(Devices):
     """The replicas of a strategy.
 
     Args:
-      strategy: From distribution.create_strategy.
+      strategy: From create_strategy.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -258,7 +243,10 @@ class TensorFlowDevices(Devices):
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self.name = type(strategy).__name__
         self.is_chief = is_chief(strategy)
-        self.input_context = input_context(strategy)
+        self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        hosts, host = (tf_config.num_workers(), tf_config.index()) if self._several else (1, 0)
+        replicas = strategy.num_replicas_in_sync
+        self.input_context = tf.distribute.InputContext(hosts, host, replicas)
         self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -277,7 +265,10 @@ class TensorFlowDevices(Devices):
         return self._strategy.scope()
 
     def mean_over_processes(self, *values: float) -> list[float]:
-        return mean_over_workers(self._strategy, *values)
+        if not self._several:
+            return list(values)
+        means = _mean_over_replicas(self._strategy, tf.constant(values, tf.float64))
+        return means.numpy().tolist()
 
     def host_values(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         # On a CPU it is the variable's own memory, in which TensorFlow then updates nothing.

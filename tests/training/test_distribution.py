@@ -32,7 +32,8 @@ def test_one_device(tf_config):
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
     assert strategy.num_replicas_in_sync == 1
     assert tensorflow_devices.is_chief(strategy)
-    assert tensorflow_devices.mean_over_workers(strategy, 3.5, 0.0) == [3.5, 0.0]
+    devices = tensorflow_devices.TensorFlowDevices(strategy)
+    assert devices.mean_over_processes(3.5, 0.0) == [3.5, 0.0]
 
 
 @pytest.mark.parametrize(
