@@ -31,8 +31,8 @@ _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
 # Outputs that a file may lack -> what the served model is then without.
 _DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
-# A task -> the outputs that its files have, one of several sets; of logits also the rank, and whether the last axis has a
-# fixed size: classes are fixed, choices are not.
+# A task -> the outputs that its files have, one of several sets; of logits also the rank, and
+# whether the last axis has a fixed size: classes are fixed, choices are not.
 _OUTPUTS = {
     "fill_mask": [{"masked_lm_logits", "sequence_output"}],
     "answer_v1": [{"start_logits", "end_logits"}],
