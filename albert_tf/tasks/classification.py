@@ -319,23 +319,19 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
 
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
         """See SupervisedTask."""
-        if len(self.classes) != 2:
-            super().serving_options(threshold)
-        return self._options(threshold, multilabel=False)
-
-    def _options(self, threshold: float | None, multilabel: bool) -> dict[str, Any]:
+        takes_threshold = self.problem_type == MULTI_LABEL or len(self.classes) == 2
         return {
             "windows": None,
             **self.reading,
             "labels": self.classes,
-            "threshold": threshold,
-            "multilabel": multilabel,
+            "threshold": threshold if takes_threshold else None,
+            "multilabel": self.problem_type == MULTI_LABEL,
         }
 
     def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
         """See SupervisedTask."""
-        if not self.classes:
-            super().weigh_classes(text, examples)
+        if self.problem_type != SINGLE_LABEL:
+            return
         labels = [int(example.label) for example in examples]  # type: ignore[arg-type]
         self.class_weights = parse_class_weights(text, self.classes, labels)
         pairs = zip(self.classes, self.class_weights, strict=True)
@@ -391,14 +387,6 @@ class MultiLabelTask(SequenceClassificationTask):
         self.metric_names = (*names, "eval_loss")
         self.problem_type = MULTI_LABEL
         self.can_learn_from_teacher = False
-
-    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        """See SupervisedTask."""
-        return self._options(threshold, multilabel=True)
-
-    def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
-        """See SupervisedTask."""
-        SupervisedTask.weigh_classes(self, text, examples)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -452,11 +452,9 @@ class Preprocessor:
           On TensorFlow a tf.data.Dataset, else a keras.utils.PyDataset, of (inputs,), (inputs,
           labels) or (inputs, labels, weights).
         """
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, not {batch_size}")
         columns = TextColumns.of(texts, labels, sample_weights, pairs=pairs, choices=choices)
         ids = columns.label_ids(self.labels)
-        if columns.weights is not None and ids is None:
+        if columns.weights is not None and ids is None:  # They would be taken for labels.
             raise ValueError("`sample_weights` apply to the loss of `labels`: give both")
         rows = list(self._rows(columns))
         lengths: tuple[int, ...] = (self.max_seq_length,)

@@ -131,13 +131,9 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         """Returns all options of the class that serves the model.
 
         Args:
-          threshold: From where on an answer is another one; None for the default.
+          threshold: From where on an answer is another one, if there is such a thing; None for the
+            default.
         """
-        if threshold is not None:
-            raise ValueError(
-                "`threshold_to_export` applies only to several labels of a text, to two classes, "
-                "and to questions that may have no answer: leave it out"
-            )
         return self.reading
 
     def record(self, task_name: str) -> dict[str, Any]:
@@ -152,8 +148,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         }
 
     def weigh_classes(self, text: str, examples: Sequence[Example]) -> None:
-        """Sets the weights of classes in the training loss; see classification.class_weights."""
-        raise ValueError("`class_weights` applies only to one class per text: leave it out")
+        """Sets the weights of a text's classes, if it has one class, in the training loss."""
 
     # --- examples -> features ---------------------------------------------------------------
 

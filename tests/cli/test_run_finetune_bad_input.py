@@ -39,11 +39,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "set one of them",
     ),
     "a threshold for nothing": ("mrpc", {"threshold_to_export": 0.5}, "set that too"),
-    "a threshold for four choices": (
-        "race",
-        {"threshold_to_export": 0.5, "export_dir": "new"},
-        "--threshold_to_export applies only to several labels",
-    ),
     "a threshold that is none": (
         "mrpc",
         {"threshold_to_export": 50, "export_dir": "new"},

@@ -117,8 +117,6 @@ def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
         ("squad_v2", {"key_metric": "x", "do_eval": True}, "--key_metric of squad_v2 must be one"),
         ("classification", {"key_metric": "macro_f1"}, "--key_metric chooses among evaluated"),
         ("classification", {"class_weights": "c=1"}, "--class_weights must be .* each of a, b"),
-        ("regression", {"class_weights": "balanced"}, "class_weights applies only to one class"),
-        ("multilabel", {"class_weights": "balanced"}, "class_weights applies only to one class"),
         (
             "classification",
             {"class_weights": "a=1", "do_train": None},

@@ -274,7 +274,6 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         ),
         (lambda: preprocess.dataset(["a"], [float("nan")]), "labels must be finite numbers"),
         (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give both"),
-        (lambda: preprocess.dataset(["a"], batch_size=0), "`batch_size` must be at least 1, not 0"),
         (lambda: albert_tf.Preprocessor.from_weights(weights, 65), "at most 64"),
         (lambda: albert_tf.Preprocessor(preprocess.vocabulary, 3), "at least 4, not 3"),
     ):
