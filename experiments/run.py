@@ -21,6 +21,7 @@ from concurrent import futures
 from importlib import metadata
 from typing import Any
 
+from albert_tf.console import quiet
 from albert_tf.storage import eval_results
 from experiments.plan import Plan
 from experiments.steps import ROOT, SCRIPTS, Step
@@ -338,7 +339,8 @@ def _event_files(directory: pathlib.Path) -> list[list[tuple[int, float]]]:
     paths = sorted(directory.glob("events.out.*"), key=lambda path: path.stat().st_mtime_ns)
     if not paths:
         return []
-    # It takes seconds, and most steps don't need it.
+    # It takes seconds, imports TensorFlow, and most steps don't need it.
+    quiet.import_tensorflow()
     from tensorboard.backend.event_processing import event_accumulator
     from tensorboard.util import tensor_util
 
