@@ -68,9 +68,7 @@ def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Itera
         spec = input_files.check_features(files, compact_spec())
         row_format = RowFormat(*spec.features["row_format"].expected)
         settings = masking.MaskingSettings(
-            row_format.vocab_size,
-            row_format.mask_id,
-            max_predictions_per_seq=predictions(args),
+            row_format.vocab_size, row_format.mask_id, max_predictions_per_seq=predictions(args)
         )
         finish = DynamicMasking(row_format, settings, seed=0)
     indexes = input_files.index_records(files)

@@ -37,9 +37,7 @@ class PartSettings(Settings):
     judged_first_year: int = _text(0, "The first year of the held-out text and the passages.")
     judged_last_year: int = _text(9999, "The last year of the held-out text and the passages.")
     share: float = _text(
-        1.0,
-        "Share of the addresses to train on that is kept, evenly spread.",
-        interval="(0, 1]",
+        1.0, "Share of the addresses to train on that is kept, evenly spread.", interval="(0, 1]"
     )
 
 

@@ -29,10 +29,7 @@ HERE = pathlib.Path(__file__).parent
 _SIZES = {
     "text": ("train", "dev"),
     "config": ("vocab_size",),
-    "pretrain": (
-        *RECORD_SIZES,
-        *("train_batch_size", "num_train_steps", "save_checkpoints_steps"),
-    ),
+    "pretrain": (*RECORD_SIZES, *("train_batch_size", "num_train_steps", "save_checkpoints_steps")),
 }
 
 # The generator's flags that say how text becomes pieces.

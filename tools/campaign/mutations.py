@@ -15,14 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from multiprocessing.connection import Connection
 
-from tools.campaign import (
-    exports,
-    model_kinds,
-    outcomes,
-    record_kinds,
-    state_kinds,
-    text_kinds,
-)
+from tools.campaign import exports, model_kinds, outcomes, record_kinds, state_kinds, text_kinds
 from tools.campaign.kinds import Bench, Kind
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import CONTEXT
