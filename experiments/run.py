@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent import futures
 from importlib import metadata
-from typing import Any
+from typing import Any, TextIO
 
 from albert_tf.console import quiet
 from albert_tf.storage import eval_results
@@ -138,7 +138,10 @@ class Runner:
 
         before = {}
         if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, stop) for number in _SIGNALS}
+            # Under nohup a study goes on.
+            ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            numbers = _SIGNALS[:-1] if ignored else _SIGNALS
+            before = {number: signal.signal(number, stop) for number in numbers}
         try:
             yield
         finally:
@@ -155,7 +158,10 @@ class Runner:
         directory.mkdir(parents=True, exist_ok=True)
         with open(directory / "lock", "w", encoding="utf-8") as lock:
             # The command inherits the lock: one that outlives its study is waited for.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _take(lock):
+                if self.stopping:
+                    raise StepError("stopped, while the command of an earlier start still runs")
+                time.sleep(0.1)
             if not self._is_finished(key):
                 self._run_locked(step, key, lock.fileno())
 
@@ -227,6 +233,14 @@ class Runner:
         raise StepError(
             f"failed with exit code {code}; the end of {directory / 'log.txt'}:\n{last}"
         )
+
+
+def _take(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_training(key: str) -> bool:
