@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
@@ -97,7 +97,7 @@ def _lost(directory: str, source: Source, layout: str) -> list[str]:
     return lost
 
 
-def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) -> None:
+def _refuse_loss(source: Source, what: str, pooler: bool, parts: Collection[str]) -> None:
     """Raises ValueError if a target with these parts would lose weights, or lack some."""
     lost = sorted(source.heads - set(parts))
     if source.has_pooler and not pooler:
@@ -114,11 +114,26 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Sequence[str]) 
         raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
 
 
+# --- the release's layout ----------------------------------------------------------------------
+
+
 def write_checkpoint(directory: str, source: Source) -> str:
     """Writes a stored model, with all that belongs to it, as the release's; says what it is."""
     bundles.write(directory, source.config, source.weights)
     _copy_beside(source, directory)
     return "the release's checkpoint"
+
+
+def _copy_beside(source: Source, directory: str) -> None:
+    if source.vocabulary:
+        vocabulary.copy(source.vocabulary, directory)
+    if source.labels:
+        labels.write(directory, source.labels)
+    if source.run:
+        source.run.write(directory)
+
+
+# --- Hugging Face ------------------------------------------------------------------------------
 
 
 def _write_hugging_face(directory: str, source: Source, architecture: str | None) -> str:
@@ -128,6 +143,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
             f"Hugging Face has no model with the heads of squad_v2 ({', '.join(SQUAD_V2_HEADS)}): "
             f"train with `span_head=linear`; or leave out heads of {source.path} with `drop`"
         )
+    # The class: as named, as its task says, or the one with exactly these heads.
     if architecture is None and source.task and source.num_labels:
         architecture = source.task.architecture or None
     if architecture is None:
@@ -144,6 +160,8 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     count = source.num_labels
     if architecture == "AlbertForMultipleChoice" and count != 1:
         raise ValueError(f"{architecture} has one output per choice, but {source.path} has {count}")
+
+    # Weights and config, the vocabulary, the model card, and the run's record.
     tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
     huggingface.write(
         directory,
@@ -165,6 +183,9 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
     return f"Hugging Face's {architecture}"
 
 
+# --- KerasHub ----------------------------------------------------------------------------------
+
+
 def _write_kerashub(directory: str, source: Source) -> str:
     task = next(
         (task for task, parts in kerashub.TASKS.items() if set(parts) <= source.heads), None
@@ -180,6 +201,22 @@ def _write_kerashub(directory: str, source: Source) -> str:
     if source.run:
         source.run.write(directory)
     return f"KerasHub's {task or 'AlbertBackbone'}"
+
+
+# --- Keras -------------------------------------------------------------------------------------
+
+
+def _write_keras(directory: str, source: Source) -> str:
+    model = _model(source)
+    if model.reads_pooler:
+        _refuse_loss(source, type(model).__name__, True, source.heads)
+    named = conversion.named_weights(model)
+    for name, value in source.weights.items():
+        named[name].assign(value)
+    model.save(os.path.join(directory, "model.keras"))
+    files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
+    _copy_beside(source, directory)
+    return type(model).__name__
 
 
 def _model(source: Source) -> keras.Model:
@@ -203,38 +240,10 @@ def _model(source: Source) -> keras.Model:
 def _classifier(source: Source) -> keras.Model:
     """Makes the model of a classifier's head, whose weights don't tell what it reads."""
     architecture = source.task.architecture if source.task else ""
-    if architecture == finetuning.AlbertForMultipleChoice.__name__:
+    if architecture == "AlbertForMultipleChoice":
         return finetuning.AlbertForMultipleChoice(source.config)
-    if architecture == finetuning.AlbertForTokenClassification.__name__:
-        return finetuning.AlbertForTokenClassification(source.config, source.num_labels)
-    return finetuning.AlbertForSequenceClassification(source.config, source.num_labels)
-
-
-def _write_keras(directory: str, source: Source) -> str:
-    model = _model(source)
-    named = conversion.named_weights(model)
-    lacking = sorted(
-        name
-        for name in set(named) - set(source.weights)
-        if model.reads_pooler or not name.startswith(POOLER)
-    )
-    if lacking:
-        raise ValueError(f"{type(model).__name__} needs {', '.join(lacking)}")
-    for name, value in source.weights.items():
-        named[name].assign(value)
-    model.save(os.path.join(directory, "model.keras"))
-    files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
-    _copy_beside(source, directory)
-    return type(model).__name__
-
-
-def _copy_beside(source: Source, directory: str) -> None:
-    if source.vocabulary:
-        vocabulary.copy(source.vocabulary, directory)
-    if source.labels:
-        labels.write(directory, source.labels)
-    if source.run:
-        source.run.write(directory)
+    name = architecture if architecture in kinds.CLASSIFIERS else kinds.CLASSIFIER
+    return getattr(finetuning, name)(source.config, source.num_labels)
 
 
 _WRITERS: dict[str, Callable[..., str]] = {

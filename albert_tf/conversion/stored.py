@@ -32,7 +32,7 @@ class Stored:
       albert_config_file: For weights without a valid config beside them.
       spm_model_file: For weights without a vocabulary beside them.
       vocab_file: A WordPiece vocabulary instead.
-      do_lower_case: Whether the model is uncased; see vocabulary.choose.
+      do_lower_case: Whether the model is uncased; see vocabulary.find.
     """
 
     path: str
@@ -116,9 +116,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> Source:
     # What is left must be one of our models', as far as names and shapes tell.
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
-        if not dropped:
-            raise ValueError(f"`drop`: {path} has no weight whose name begins with {prefix!r}")
-        logging.warning("dropped: %s", ", ".join(dropped))
+        logging.info("dropped: %s", ", ".join(dropped))
         weights = {name: value for name, value in weights.items() if name not in dropped}
     model = Source(path, config, weights)
     _check_weights(model)

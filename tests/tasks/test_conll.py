@@ -65,7 +65,7 @@ def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
         ("a.conll", "a O\n\xff O\n", "a.conll:2: not UTF-8"),
         ("a.conll", "-DOCSTART- O\n\n", "a.conll has no sentences"),
         ("a.jsonl", '{"tokens": ["a"]', "a.jsonl:1 is not JSON"),
-        ("a.jsonl", '["a"]', "a.jsonl:1: expected a JSON object, got "),
+        ("a.jsonl", '["a"]', "a.jsonl:1 must contain a JSON object, not list"),
         ("a.jsonl", '{"tokens": 1}', "a.jsonl:1: expected an object whose 'tokens' is a list, got"),
         ("a.jsonl", '{"tokens": []}', "a.jsonl:1: there are no tokens"),
         ("a.jsonl", '{"tokens": ["a", ""]}', "a.jsonl:1: expected strings in 'tokens', got '' at"),

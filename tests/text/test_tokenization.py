@@ -119,10 +119,10 @@ def test_ids_and_tokens_are_inverse(small, chinese):
         assert tokenizer.convert_ids_to_tokens(np.array([2, 3])) == ["[CLS]", "[SEP]"]
 
 
-@pytest.mark.parametrize("bad_id", [-1, 6000])
-def test_id_outside_the_vocabulary(small, bad_id):
-    with pytest.raises(ValueError, match=f"id {bad_id} is outside the vocabulary of 6000 pieces"):
-        small.convert_ids_to_tokens([5, bad_id])
+def test_id_outside_the_vocabulary(small):
+    for bad_id in (-1, 6000):
+        with pytest.raises(ValueError, match=f"id {bad_id} is outside the vocabulary of 6000"):
+            small.convert_ids_to_tokens([5, bad_id])
 
 
 def test_tokenizer_survives_pickling(small, chinese):
@@ -240,11 +240,6 @@ def test_wordpiece_cased(tmp_path):
 
 def test_wordpiece_leaves_the_normalising_to_tokenize(chinese):
     assert chinese.preprocess("  He\u0301llo  ") == "  He\u0301llo  "
-
-
-def test_wordpiece_word_starts(chinese):
-    expected = [not piece.startswith("##") for piece in CHINESE_VOCABULARY]
-    assert chinese.word_starts().tolist() == expected
 
 
 def test_wordpiece_vocabulary_takes_the_first_column_once(tmp_path):
