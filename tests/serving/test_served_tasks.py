@@ -1,5 +1,6 @@
 """Stored and fitted models as served ones: for what they were trained, and for nothing else."""
 
+import json
 import pathlib
 
 import keras
@@ -11,7 +12,9 @@ from albert_tf.conversion import kinds, labels
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import served_tasks
+from albert_tf.serving.settings import TASKS_OF
 from albert_tf.storage.run_record import RunRecord, TaskRecord
+from albert_tf.tasks.registry import TASKS, TaskSettings
 from tests import tiny
 from tests.tiny import randomise
 
@@ -197,3 +200,16 @@ def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="made on TensorFlow, but Keras runs on jax: save model"):
         albert_tf.export_saved_model(None, preprocess, tmp_path / "served")
     assert not (tmp_path / "served").exists()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_each_task_says_what_serves_it_and_how(name):
+    files = {"choice_columns": ("a", "b")} if name == "choice" else {}
+    settings = TaskSettings(task_name=name, **files)
+    classes = ("a", "b") if settings.row.finds_classes else None
+    task = settings.row.make(settings, None, None, classes)
+    model_class, _ = served_tasks.SERVED[task.served_as]
+    assert task.model_class is model_class
+    known = {option for option, tasks in TASKS_OF.items() if task.served_as in tasks}
+    assert set(task.serving_options(0.5)) <= known
+    assert json.loads(json.dumps(task.record(name))) == task.record(name)
