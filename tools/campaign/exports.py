@@ -104,7 +104,7 @@ def _predict_in_threads(arguments: list[str]) -> None:
     print("all equal" if answers == [alone] * _THREADS else "different answers")
 
 
-_PREDICT = Program("predict", predict.main, _make_requests, _arguments, dict)
+_PREDICT = Program("predict", _predict, _make_requests, _arguments, dict)
 _THREADED = Program("predict in threads", _predict_in_threads, _make_requests, _arguments, dict)
 
 

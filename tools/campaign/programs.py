@@ -126,6 +126,10 @@ def _store_model(folder: pathlib.Path) -> None:
     (folder / "30k-clean.model").write_bytes(spm.read_bytes())
 
 
+def _export_main(arguments: list[str]) -> None:
+    tiny.run_main(export_script.main, arguments)
+
+
 def _export(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
     return [f"--model={folder}", "--task=fill_mask", f"--export_dir={out / 'model'}"]
 
@@ -151,7 +155,7 @@ FINETUNING = Program(
     *("fine-tuning", finetune_runs.main, _make_finetuning, finetuning_arguments, _finetuned),
     saving=_SAVING,
 )
-EXPORT = Program("export", export_script.main, _make_trained, _export, _exported, resumes=False)
+EXPORT = Program("export", _export_main, _make_trained, _export, _exported, resumes=False)
 PROGRAMS = (
     PRETRAINING,
     GENERATION,
