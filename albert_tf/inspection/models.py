@@ -28,16 +28,27 @@ from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array
 
+Row = dict[str, np.ndarray]
+_Item = TypeVar("_Item")
+_FEATURES = ("input_ids", "input_mask", "segment_ids")
+# Names on disk in records of other kinds -> what to do about these.
+_STRANGERS = {
+    "starts": "has no masks: give records that the generator made with `masking=static`",
+    "cls_positions": "packs several examples into a row: give records that the generator made "
+    "with `max_examples_per_row=1`",
+}
+# What stands in a column of a word that has nothing there, as most have in some.
+NOTHING = "_"
+
+
+# --- tables, and CoNLL-U --------------------------------------------------------------------
+
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Returns the text of a .csv file: the names of its columns, and its rows."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()
-
-
-# What stands in a column of a word that has nothing there, as most have in some.
-NOTHING = "_"
 
 
 def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -80,15 +91,7 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
         )
 
 
-Row = dict[str, np.ndarray]
-_Item = TypeVar("_Item")
-_FEATURES = ("input_ids", "input_mask", "segment_ids")
-# Names on disk in records of other kinds -> what to do about these.
-_STRANGERS = {
-    "starts": "has no masks: give records that the generator made with `masking=static`",
-    "cls_positions": "packs several examples into a row: give records that the generator made "
-    "with `max_examples_per_row=1`",
-}
+# --- rows ----------------------------------------------------------------------------------
 
 
 def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
@@ -178,6 +181,9 @@ def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
         stacked = sequence_features.stack(part, longest)
         missing = ((0, size - len(part)), (0, 0))
         yield len(part), {name: np.pad(value, missing) for name, value in stacked.items()}
+
+
+# --- models ---------------------------------------------------------------------------------
 
 
 def load_encoder(stored: Stored) -> AlbertModel:

@@ -21,6 +21,12 @@ from albert_tf.tasks.table import TableColumns
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text.tokenization import Tokenizer
 
+COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
+# One in so many groups of rows is held out.
+_HELD_OUT = 5
+# Of fewer rows a probe's accuracy says nothing.
+_FEWEST_ROWS = 20
+
 
 def check_installed() -> None:
     """Checks up front that probes can be trained."""
@@ -52,8 +58,7 @@ def probe_hits(
     return (probe.fit(train, train_labels).predict(test) == labels).astype(np.float64)
 
 
-# Of fewer rows a probe's accuracy says nothing.
-_FEWEST_ROWS = 20
+# --- what probes predict --------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,9 +180,7 @@ def of_words(
     return Labelled(rows, numbers, row_numbers, positions)
 
 
-COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
-# One in so many groups of rows is held out.
-_HELD_OUT = 5
+# --- what layers tell -----------------------------------------------------------------------
 
 
 def features(model: AlbertModel, data: Labelled) -> np.ndarray:

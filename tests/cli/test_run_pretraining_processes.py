@@ -21,7 +21,7 @@ from tests import tolerances, two_workers
 
 KILLED = -signal.SIGKILL
 REPORT = "albert_tf.training.progress.ProgressLog.report"
-LISTING = "albert_tf.storage.checkpoint.write"
+LISTING = "albert_tf.storage.checkpoint.write_list"
 SCRIPT = pathlib.Path(__file__).parents[2] / "run_pretraining.py"
 STATS = ("loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm")
 
