@@ -132,7 +132,7 @@ class SentencePiece:
 
     def tokenize(self, text: str) -> list[str]:
         """Splits normalised text into pieces."""
-        tokens = []
+        tokens: list[str] = []
         for piece in self._processor.encode(text, out_type=str):
             tokens += self._split_comma(piece) if ends_in_digit_comma(piece) else [piece]
         return tokens
