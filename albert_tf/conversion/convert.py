@@ -27,7 +27,7 @@ from albert_tf.conversion.names import (
     SPAN_HEAD,
     SQUAD_V2_HEADS,
 )
-from albert_tf.conversion.stored import Source, Stored, read
+from albert_tf.conversion.stored import Stored, StoredModel, read
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
@@ -78,7 +78,7 @@ def convert(
     return text
 
 
-def _lost(directory: str, source: Source, layout: str) -> list[str]:
+def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     """Returns what of a stored model is not in the directory that it was written to, in words."""
     lost = source.config.differences(layouts.load_config(directory), ())
     kept = kinds.find(directory)
@@ -97,7 +97,7 @@ def _lost(directory: str, source: Source, layout: str) -> list[str]:
     return lost
 
 
-def _refuse_loss(source: Source, what: str, pooler: bool, parts: Collection[str]) -> None:
+def _refuse_loss(source: StoredModel, what: str, pooler: bool, parts: Collection[str]) -> None:
     """Raises ValueError if a target with these parts would lose weights, or lack some."""
     lost = sorted(source.heads - set(parts))
     if source.has_pooler and not pooler:
@@ -117,14 +117,14 @@ def _refuse_loss(source: Source, what: str, pooler: bool, parts: Collection[str]
 # --- the release's layout ----------------------------------------------------------------------
 
 
-def write_checkpoint(directory: str, source: Source) -> str:
+def write_checkpoint(directory: str, source: StoredModel) -> str:
     """Writes a stored model, with all that belongs to it, as the release's; says what it is."""
     bundles.write(directory, source.config, source.weights)
     _copy_beside(source, directory)
     return "the release's checkpoint"
 
 
-def _copy_beside(source: Source, directory: str) -> None:
+def _copy_beside(source: StoredModel, directory: str) -> None:
     if source.vocabulary:
         vocabulary.copy(source.vocabulary, directory)
     if source.labels:
@@ -136,7 +136,7 @@ def _copy_beside(source: Source, directory: str) -> None:
 # --- Hugging Face ------------------------------------------------------------------------------
 
 
-def _write_hugging_face(directory: str, source: Source, architecture: str | None) -> str:
+def _write_hugging_face(directory: str, source: StoredModel, architecture: str | None) -> str:
     known = huggingface.ARCHITECTURES
     if source.heads >= set(SQUAD_V2_HEADS) and architecture in (None, "AlbertForQuestionAnswering"):
         raise ValueError(
@@ -186,7 +186,7 @@ def _write_hugging_face(directory: str, source: Source, architecture: str | None
 # --- KerasHub ----------------------------------------------------------------------------------
 
 
-def _write_kerashub(directory: str, source: Source) -> str:
+def _write_kerashub(directory: str, source: StoredModel) -> str:
     task = next(
         (task for task, parts in kerashub.TASKS.items() if set(parts) <= source.heads), None
     )
@@ -206,7 +206,7 @@ def _write_kerashub(directory: str, source: Source) -> str:
 # --- Keras -------------------------------------------------------------------------------------
 
 
-def _write_keras(directory: str, source: Source) -> str:
+def _write_keras(directory: str, source: StoredModel) -> str:
     model = _model(source)
     if model.reads_pooler:
         _refuse_loss(source, type(model).__name__, True, source.heads)
@@ -219,7 +219,7 @@ def _write_keras(directory: str, source: Source) -> str:
     return type(model).__name__
 
 
-def _model(source: Source) -> keras.Model:
+def _model(source: StoredModel) -> keras.Model:
     """Makes our model that has exactly the stored weights."""
     config = source.config
     makers: dict[frozenset[str], Any] = {
@@ -237,7 +237,7 @@ def _model(source: Source) -> keras.Model:
     return makers[source.heads]()
 
 
-def _classifier(source: Source) -> keras.Model:
+def _classifier(source: StoredModel) -> keras.Model:
     """Makes the model of a classifier's head, whose weights don't tell what it reads."""
     architecture = source.task.architecture if source.task else ""
     if architecture == "AlbertForMultipleChoice":

@@ -1,4 +1,4 @@
-"""A stored model: where it is (`Stored`), and all of it, read and checked (`Source`)."""
+"""A stored model: where it is (`Stored`), and all of it, read and checked (`StoredModel`)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Stored:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """A model to convert.
+class StoredModel:
+    """All of a stored model, by the release's names.
 
     Attributes:
       path: Where it was read.
@@ -103,7 +103,7 @@ class Source:
         return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
 
 
-def read(stored: Stored, drop: Sequence[str] = ()) -> Source:
+def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     """Reads a model with all that belongs to it, without the weights that `drop` names."""
     # Weights and config, which tells more than their shapes.
     path = hub.local(stored.path)
@@ -118,7 +118,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> Source:
         dropped = sorted(name for name in weights if name.startswith(prefix))
         logging.info("dropped: %s", ", ".join(dropped))
         weights = {name: value for name, value in weights.items() if name not in dropped}
-    model = Source(path, config, weights)
+    model = StoredModel(path, config, weights)
     _check_weights(model)
 
     # What lies beside them: vocabulary, names of classes, what it was trained for.
@@ -129,7 +129,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> Source:
     return dataclasses.replace(model, vocabulary=words, labels=names, run=run)
 
 
-def _check_weights(source: Source) -> None:
+def _check_weights(source: StoredModel) -> None:
     """Compares names and shapes of the stored weights with those of our models."""
     # The weights of all our models; a classifier's shapes are its own.
     expected = {
@@ -164,7 +164,9 @@ def _check_weights(source: Source) -> None:
             )
 
 
-def add_pieces(source: Source, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]) -> Source:
+def add_pieces(
+    source: StoredModel, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]
+) -> StoredModel:
     """Returns the model with more pieces: a new row is the mean of rows that it had.
 
     Args:
