@@ -241,20 +241,14 @@ def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None
 
 
 def _check_all(path: str, spec: FeatureSpec) -> None:
-    first = 0
-    for batch in _batches(path):
+    records, first = _read(path), 0
+    while batch := list(itertools.islice(records, _BATCH)):
         try:
             spec.parse(tf.constant(batch))
         except tf.errors.InvalidArgumentError:
             for number, record in enumerate(batch, start=first):
                 _check_record(f"{path}, record {number}", record, spec)
         first += len(batch)
-
-
-def _batches(path: str) -> Iterator[list[bytes]]:
-    records = _read(path)
-    while batch := list(itertools.islice(records, _BATCH)):
-        yield batch
 
 
 def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:

@@ -27,10 +27,10 @@ _TRAILER_BYTES = 5
 _MOST_RANKS = 254
 # Fields of a BundleEntryProto.
 _DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CHECKSUM, _SLICES = range(1, 8)
-STRING = 7
+_STRING = 7
 # TensorFlow's type numbers -> NumPy's names, for the types that are read. Others, such as handles,
 # hold no numbers.
-DTYPES = {
+_DTYPES = {
     1: "float32",
     2: "float64",
     3: "int32",
@@ -98,11 +98,8 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
     content = file.read(entry.size)
     if len(content) != entry.size:
         raise ValueError(f"{entry.shard} was truncated while it was being read")
-    if entry.dtype == STRING:
+    if entry.dtype == _STRING:
         return _strings(content, entry)
-
-    if _least_bytes(entry) != entry.size:
-        raise ValueError(f"{entry.key!r} has {entry.size:,} bytes, more than its shape needs")
     _check(content, entry)
     # A copy: an array over bytes is read-only.
     dtype = _dtype(entry.dtype).newbyteorder("<")
@@ -146,18 +143,18 @@ def read_index(prefix: str) -> list[Entry]:
         found, held = [], {}
         for key, value in entries:
             entry = _entry(key, value, prefix, num_shards)
-            # The tensor's bytes lie within its data file, and are enough for its shape.
+            # The tensor's bytes lie within its data file, and are what its shape needs.
             if entry.shard not in held:
                 files.check_regular(entry.shard)
                 held[entry.shard] = files.size(entry.shard)
             if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
                 raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
             needed = _least_bytes(entry)
-            if needed > entry.size:
+            if needed > entry.size or (needed < entry.size and entry.dtype != _STRING):
                 raise ValueError(
                     f"{key!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
                 )
-            if entry.dtype == STRING and entry.size > files.SMALL_BYTES:
+            if entry.dtype == _STRING and entry.size > files.SMALL_BYTES:
                 raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
             found.append(entry)
     except IndexError as error:
@@ -215,7 +212,7 @@ def _checked(value: int | bytes, kind: type[_Value]) -> _Value:
 
 def _least_bytes(entry: Entry) -> int:
     """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
-    if entry.dtype != STRING and entry.dtype not in DTYPES:
+    if entry.dtype != _STRING and entry.dtype not in _DTYPES:
         raise ValueError(f"{entry.key!r} has an unsupported type ({entry.dtype})")
     if (
         len(entry.shape) > _MOST_RANKS
@@ -224,12 +221,12 @@ def _least_bytes(entry: Entry) -> int:
         or math.prod(size or 1 for size in entry.shape) >= 2**63
     ):
         raise ValueError(f"{entry.key!r} has an impossible shape")
-    width = 1 if entry.dtype == STRING else _dtype(entry.dtype).itemsize
+    width = 1 if entry.dtype == _STRING else _dtype(entry.dtype).itemsize
     return math.prod(entry.shape) * width
 
 
 def _dtype(number: int) -> np.dtype:
-    name = DTYPES[number]  # NumPy itself has no bfloat16.
+    name = _DTYPES[number]  # NumPy itself has no bfloat16.
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 

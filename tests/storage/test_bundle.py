@@ -106,7 +106,12 @@ BAD = {
     "number as text": ("d", lambda e: setattr(e, "dtype", 7), "the strings of b'd' do not fill"),
     "twice": (
         "d",
-        lambda e: (setattr(e, "size", 60), e.ClearField("offset")),
+        lambda e: (
+            [e.shape.dim.add(size=size) for size in (3, 5)],
+            setattr(e, "dtype", 1),
+            setattr(e, "size", 60),
+            e.ClearField("offset"),
+        ),
         "data files contain",
     ),
 }
