@@ -202,11 +202,14 @@ class AlbertModel(ConfiguredModel):
             `pooled_output` computes the last block only at these positions and at [CLS].
         """
         input_ids, input_mask, segment_ids = read_inputs(inputs)
-        is_packed = inputs.get("cls_positions") is not None
+        # A seed, which is what makes dropout, only in training.
         if not training or self.seed_generator is None:
             dropout_seed = None
         elif dropout_seed is None:
             dropout_seed = self.seed_generator.next()
+
+        # The positions at which the last block is needed: [CLS] of each example, and those named.
+        is_packed = inputs.get("cls_positions") is not None
         if is_packed:
             wanted = firsts = ops.cast(inputs["cls_positions"], "int32")
             starts = layers.example_starts(firsts, ops.shape(input_ids)[1])
@@ -215,6 +218,8 @@ class AlbertModel(ConfiguredModel):
             starts = None
         if positions is not None:
             wanted = ops.concatenate([firsts, ops.cast(positions, firsts.dtype)], axis=1)
+
+        # Pieces -> vectors of size E -> blocks of size H -> one vector for each example.
         embedding_output = self.embeddings(input_ids, segment_ids, starts, seed=dropout_seed)
         outputs, gathered = self.encoder(
             embedding_output, input_mask, wanted, starts, seed=dropout_seed

@@ -1,4 +1,4 @@
-"""What the Trainer needs of the devices that it runs on; each framework has its own way of it."""
+"""The interface between the Trainer and its devices: one class for each framework implements it."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Devices(abc.ABC):
         """Returns the means of the values over all processes; waits until each calls it."""
 
     def agree(self, *values: object) -> bool:
-        """Whether every process, which each calls it, has the same values."""
+        """Returns whether all processes have the same values; every process calls it."""
         number = zlib.crc32(repr(values).encode())
         return self.mean_over_processes(number) == [number]
 
     def any_process(self, answer: bool) -> bool:
-        """Whether the answer of any process, which each calls it, is true."""
+        """Returns whether the answer is true in any process; every process calls it."""
         return self.mean_over_processes(float(answer))[0] > 0
 
     def of_chief(self, number: int) -> int:

@@ -128,7 +128,7 @@ def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, r
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_deeper_model_is_no_larger_program(recompute):
-    # Half of all operations are dropout's, which recomputation repeats, too.
+    # Half of all operations are dropout's, which recomputation repeats.
     rates = {} if recompute else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
     @functools.cache
