@@ -129,6 +129,7 @@ class Encoder(layers.AlbertLayer):
         outputs = [self.to_hidden_size(embeddings)]
         for layer, times in self.schedule():
             outputs += repeat(apply, layer, outputs[-1], len(outputs) - 1, times)
+        # The last block once more, at the few positions that most heads read.
         at_positions = apply(layer[-1], outputs[-2], len(outputs) - 2, only_at=positions)
         return outputs[1:], at_positions
 

@@ -70,7 +70,6 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(warm < self.num_warmup_steps, warmed, decayed)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
         return {
             "init_lr": self.init_lr,
             "num_train_steps": self.num_train_steps,
@@ -199,7 +198,6 @@ class AdamW(keras.optimizers.Optimizer):
             self.assign(target, value)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
         config = super().get_config()
         del config["weight_decay"]
         return {

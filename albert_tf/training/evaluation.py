@@ -121,9 +121,11 @@ def evaluate_saved(
     last_step, count = trainer.devices.of_chief(trial.last_step), 0
     saved = checkpoint.listed(directory)
     for prefix in saved:
+        # Those that an earlier start has evaluated, or the caller leaves out.
         number = checkpoint.step_of(prefix)
         if number <= last_step or not counts(number):
             continue
+        # All workers evaluate, and compare with the best so far; the chief keeps what they find.
         step = trainer.restore(prefix)
         metrics = evaluate()
         count += 1
