@@ -66,12 +66,6 @@ def test_a_packed_row_has_slots_for_its_examples(example):
     assert list(stored["cls_positions"].int64_list.value) == [0, 7, 0]
 
 
-def test_one_example_a_row_is_the_releases_record(example):
-    spec = pretraining_spec(S, P, max_examples_per_row=1)
-    assert spec.serialize(example) == pretraining_spec(S, P).serialize(example)
-    assert not {"cls_positions", "sentence_order_weights"} & spec.features.keys()
-
-
 def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
     record = tf.train.Example.FromString(pretraining_spec(S, P).serialize(example))
     stored = {

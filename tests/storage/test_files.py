@@ -35,12 +35,6 @@ def test_pipes_and_devices_are_refused(tmp_path, reader):
             READERS[reader](path)
 
 
-def test_a_pipe_is_no_file(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="^--text is a pipe, a device or a socket: name a regular"):
-        files.check_file(tmp_path / "pipe", "--text")
-
-
 def test_a_link_to_a_file_is_one(tmp_path):
     (tmp_path / "file").write_bytes(b"one")
     (tmp_path / "link").symlink_to("file")
@@ -103,14 +97,6 @@ def test_a_directory_is_no_file(tmp_path):
         files.list_files(f"{tmp_path}/a.txt,{tmp_path}/texts")
     with pytest.raises(IsADirectoryError, match="texts is a directory: name the file in it"):
         files.check_file(tmp_path / "texts")
-
-
-@pytest.mark.parametrize("kind", ["spm_model_file", "vocab_file"])
-def test_a_vocabulary_of_gigabytes_is_not_read(tmp_path, kind):
-    with open(tmp_path / "vocabulary", "wb") as file:
-        file.truncate(8 << 30)  # Which takes no room on the disk.
-    with pytest.raises(ValueError, match="vocabulary has more than 67,108,864 bytes"):
-        Tokenizer(**{kind: tmp_path / "vocabulary"})
 
 
 FEATURES = runs.GOLDEN / "features"

@@ -292,13 +292,6 @@ def test_file_of_the_other_kind(golden, tmp_path):
         Tokenizer(vocab_file=golden / "spm" / "en_small.model")
 
 
-def test_truncated_sentencepiece_model(golden, tmp_path):
-    truncated = tmp_path / "truncated.model"
-    truncated.write_bytes((golden / "spm" / "en_small.model").read_bytes()[:100_001])
-    with pytest.raises(ValueError, match="truncated.model is not a SentencePiece model"):
-        Tokenizer(spm_model_file=truncated)
-
-
 def test_sentencepiece_model_with_a_damaged_piece(golden, tmp_path):
     content = (golden / "spm" / "en_small.model").read_bytes()
     piece = "▁the".encode()
