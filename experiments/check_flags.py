@@ -63,8 +63,8 @@ def find_wrong(rows: list[tuple[str, str, dict[str, Any]]]) -> str | None:
 
 
 def _definitions() -> dict[str, Any]:
-    from albert_tf.cli import finetune_flags
     from albert_tf.cli.extend_vocabulary import ExtensionSettings
+    from albert_tf.cli.finetune_settings import FinetuningSettings
     from albert_tf.cli.pretraining_settings import PretrainingSettings
     from albert_tf.console.settings import define_flags
     from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
@@ -78,6 +78,7 @@ def _definitions() -> dict[str, Any]:
         "pretrain": PretrainingSettings,
         "evaluate": PretrainingSettings,
         "measure": measure.MeasurementSettings,
+        "finetune": FinetuningSettings,
+        "hits": hits.HitsSettings,
     }
-    found = {kind: functools.partial(define_flags, cls) for kind, cls in by_settings.items()}
-    return {**found, "finetune": finetune_flags.define_flags, "hits": hits.define_flags}
+    return {kind: functools.partial(define_flags, cls) for kind, cls in by_settings.items()}

@@ -5,68 +5,73 @@ Takes the flags of run_finetune.py that made it. Of tasks without `eval_accuracy
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import sys
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf import scripts
-from albert_tf.cli import finetune_flags
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.console.settings import REQUIRED, run_script, setting
 from experiments import measure
 
 _METRIC = "eval_accuracy"
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Adds the flags of run_finetune.py, and the name of the file to write."""
-    finetune_flags.define_flags(values)
-    group = scripts.FlagGroup(values, "Measurements")
-    group.string("measures_file", None, "JSON file to write.", required=True)
-    group.string(
-        "document_column",
+_MEASUREMENTS = "Measurements"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HitsSettings(FinetuningSettings):
+    """The settings of run_finetune.py, and the name of the file to write."""
+
+    headings = (*FinetuningSettings.headings, _MEASUREMENTS)
+
+    measures_file: str = setting(REQUIRED, "JSON file to write.", group=_MEASUREMENTS)
+    document_column: str | None = setting(
         None,
         "Column of eval_file that names an example's document. Without one each example counts as "
         "a document: an interval is then too narrow if those of one are alike.",
+        group=_MEASUREMENTS,
     )
 
 
-def hits(values: flags.FlagValues) -> dict[str, Any]:
+def hits(settings: HitsSettings) -> dict[str, Any]:
     """Returns the right answers of the best checkpoint, as written to --measures_file.
 
     Raises:
       ValueError, OSError: If the run has not been evaluated, or on other examples.
     """
-    from albert_tf.cli import finetune_tasks
+    from albert_tf.cli import finetune
     from albert_tf.tasks import table
 
-    if values.document_column and not values.eval_file:
+    if settings.document_column and not settings.eval_file:
         raise ValueError("`document_column` is a column of `eval_file`: set both")
-    finetune_flags.set_task_defaults(values)
-    task, read = finetune_tasks.make_task(values, None, None)
+    classes = finetune.find_classes(settings, settings.output_dir, None)
+    task = finetune.make_task(settings, classes=classes)
     metrics, documents = {}, {}
     if _METRIC in task.metric_names:
-        examples = read("dev")
-        chosen = task.average([values.output_dir], "dev", examples).argmax(axis=-1)
+        examples = settings.row.read(settings, "dev", task)
+        chosen = task.average([settings.output_dir], "dev", examples).argmax(axis=-1)
         labels = np.array([example.label for example in examples])
         right = chosen == labels
         metrics["eval_majority"] = float(np.bincount(labels).max() / len(labels))
         names = range(len(right))
-        if column := values.document_column:
-            names = [row[column] for _, row in table.text_rows(values.eval_file, [column])]
+        if column := settings.document_column:
+            names = [row[column] for _, row in table.text_rows(settings.eval_file, [column])]
         numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
         places = np.array([numbers[name] for name in names])
         documents[_METRIC] = measure.group_sums(right, np.ones(len(right)), places)
     return {"metrics": metrics, "documents": documents}
 
 
-def main(values: flags.FlagValues) -> None:
+def main(settings: HitsSettings) -> None:
     """Writes the right answers."""
-    measure.write(values, list(values), hits)
+    measure.write(settings, settings.names(), hits)
 
 
 if __name__ == "__main__":
-    scripts.run_script(main, define_flags, __doc__)
+    run_script(HitsSettings, main, __doc__)

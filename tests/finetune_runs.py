@@ -5,9 +5,8 @@ import pathlib
 import sys
 from typing import Any
 
-from absl import flags
-
-from albert_tf.cli import commands, finetune, finetune_flags
+from albert_tf.cli import commands, finetune
+from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.tasks.squad_text import read_squad
 from tests import tiny
 
@@ -77,9 +76,9 @@ def _files(task_name: str) -> dict[str, Any]:
     return {"data_dir": features / "glue_data", "max_seq_length": 23}
 
 
-def parse(arguments: list[str]) -> flags.FlagValues:
-    """Returns flags with the values of a command line."""
-    return tiny.parse(finetune_flags.define_flags, *arguments)
+def parse(arguments: list[str]) -> FinetuningSettings:
+    """Returns the settings of a command line."""
+    return tiny.parse(FinetuningSettings, *arguments)
 
 
 def main(arguments: list[str]) -> None:

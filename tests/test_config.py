@@ -5,11 +5,10 @@ import json
 import pathlib
 
 import pytest
-from absl import flags
 
 import albert_tf
-from albert_tf import config, scripts
-from albert_tf.cli import finetune_flags, finetune_run_flags, recipes
+from albert_tf import config
+from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.console import settings
@@ -248,25 +247,16 @@ def test_config_cannot_be_changed():
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def parsed(script: str, *arguments: str) -> flags.FlagValues:
-    """Returns the flags of pretraining or finetuning, as the script reads them."""
+def parsed(script: str, *arguments: str) -> settings.Settings:
+    """Returns the settings of pretraining or finetuning, as the script reads them."""
     if script == "pretraining":
         return settings.parse(PretrainingSettings, ["script", *arguments])
-    values = flags.FlagValues()
-    finetune_flags.define_flags(values)
-    flags.DEFINE_flag(flags.Flag(flags.ArgumentParser(), None, "flagfile", None, ""), values)
-
-    def expand(argv):
-        return recipes.expand(config.shipped_recipes(script), argv, finetune_run_flags.SAME)
-
-    scripts.parse_in_one_line(values, ["script", *arguments], expand)
-    return values
+    return settings.parse(FinetuningSettings, ["script", "--output_dir=out", *arguments])
 
 
-def given(values: flags.FlagValues) -> dict[str, object]:
-    """Returns the values of all flags that were given, but for those that name a flag file."""
-    names = [name for name in values if values[name].present and "recipe" not in name]
-    return {name: values[name].value for name in names if name != "flagfile"}
+def given(found: settings.Settings) -> dict[str, object]:
+    """Returns the values of all flags that were given, but for that of the recipe."""
+    return {name: getattr(found, name) for name in found.given if name != "recipe"}
 
 
 def test_names_are_those_of_the_files_in_a_clone():
@@ -330,10 +320,9 @@ def test_the_command_line_wins(order):
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, other, order):
-    assert parsed("finetuning", f"--recipe={recipe}")[other].present
+    assert other in parsed("finetuning", f"--recipe={recipe}").given
     values = parsed("finetuning", *[f"--recipe={recipe}", f"--{flag}={value}"][::order])
-    assert values[flag].value == value and not values[other].present
-    finetune_flags.set_task_defaults(values)
+    assert getattr(values, flag) == value and other not in values.given
     assert values.learning_rate == (2e-5 if recipe == "tnews" else 3e-5)
 
 

@@ -11,8 +11,8 @@ import sys
 import pytest
 from absl import app, flags
 
-from albert_tf.cli import finetune_flags
 from albert_tf.cli.extend_vocabulary import ExtensionSettings
+from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
 from albert_tf.generator import sotu
@@ -28,7 +28,7 @@ SCRIPTS = {
         + ["TPU"],
     ),
     "run_finetune": (
-        finetune_flags.define_flags,
+        FinetuningSettings,
         "Fine-tunes ALBERT",
         ["Task and data", "Model and output", "Features", "Training", "Loss"]
         + ["Evaluation and prediction", "Export", "SQuAD", "Speed and memory", "TPU"],
@@ -54,11 +54,7 @@ SCRIPTS = {
 
 def flags_of(script):
     values = flags.FlagValues()
-    define = SCRIPTS[script][0]
-    if hasattr(define, "flags"):
-        settings.define_flags(define, values)
-    else:
-        define(values)
+    settings.define_flags(SCRIPTS[script][0], values)
     return values
 
 
@@ -95,7 +91,7 @@ def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, s
     assert shown.startswith(doc)
     assert re.findall(r"^(\w[\w ]*):$", shown, flags=re.MULTILINE) == headings
     names = re.findall(r"^  --(?:\[no\])?(\w+):", shown, flags=re.MULTILINE)
-    assert sorted(names) == sorted(flags_of(script))
+    assert sorted(names) == sorted(SCRIPTS[script][0].names())
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

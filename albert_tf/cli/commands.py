@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from inspect import getdoc
 
-from absl import flags
-
-from albert_tf import config, scripts
-from albert_tf.cli import backend, recipes
+from albert_tf.cli import backend
 from albert_tf.console import quiet, settings
 
 
@@ -45,12 +42,14 @@ def finetune() -> None:
 
     In a clone `python run_finetune.py` is the same.
     """
-    from albert_tf.cli import finetune_flags, finetune_run_flags
+    from albert_tf.cli.finetune_settings import FinetuningSettings
 
-    def expand(argv: Sequence[str]) -> Sequence[str]:
-        return recipes.expand(config.shipped_recipes("finetuning"), argv, finetune_run_flags.SAME)
+    def main(given: FinetuningSettings) -> None:
+        backend.choose(given.backend)
+        quiet.import_tensorflow()
+        importlib.import_module("albert_tf.cli.finetune").main(given)
 
-    _run(finetune, finetune_flags.define_flags, expand)
+    settings.run_script(FinetuningSettings, main, getdoc(finetune))
 
 
 def extend_vocabulary() -> None:
@@ -66,20 +65,6 @@ def extend_vocabulary() -> None:
     from albert_tf.cli.extend_vocabulary import ExtensionSettings, main
 
     settings.run_script(ExtensionSettings, main, getdoc(extend_vocabulary))
-
-
-def _run(
-    command: Callable[[], None], define: scripts.Define, expand: scripts.Expand | None = None
-) -> None:
-    """Runs `main` of the command's module on the command line; --help shows its docstring."""
-
-    def main(values: flags.FlagValues) -> None:
-        if "backend" in values:
-            backend.choose(values.backend)
-        quiet.import_tensorflow(for_keras="backend" not in values)
-        importlib.import_module(f"albert_tf.cli.{command.__name__}").main(values)
-
-    scripts.run_script(main, define, getdoc(command) or "", expand)
 
 
 def create_pretraining_data() -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning: from flags to checks, a task, a Trainer. What users read is in commands.py."""
+"""Fine-tuning: settings and data -> a task -> a Trainer's steps, evaluations, predictions."""
 
 from __future__ import annotations
 
@@ -6,289 +6,503 @@ import contextlib
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from absl import flags, logging
+import keras
+from absl import logging
 
 from albert_tf import conversion
-from albert_tf.cli import (
-    backend,
-    checks,
-    finetune_checks,
-    finetune_export,
-    finetune_flags,
-    finetune_records,
-    finetune_run_flags,
-    finetune_tasks,
-    run_directory,
-    shared_flags,
-)
-from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
+from albert_tf.cli import backend, run_directory
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors
-from albert_tf.storage import checkpoint, files
-from albert_tf.tasks import feature_table
+from albert_tf.console.settings import command_line
+from albert_tf.conversion import kinds
+from albert_tf.conversion import labels as labels_file
+from albert_tf.conversion.stored import Stored
+from albert_tf.storage import checkpoint, eval_results, files, hub
+from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
+from albert_tf.tasks import feature_table, glue
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation
-from albert_tf.tasks.supervised import SupervisedTask
+from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
 from albert_tf.text import vocabulary
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
 from albert_tf.training.devices import Devices, StepSettings
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-
-def check_weights(values: flags.FlagValues) -> None:
-    """Checks that there are weights to start from.
-
-    Raises:
-      ValueError: If there are none, and random initialisation was not requested; or if output_dir
-        holds another model.
-    """
-    if values.do_train:
-        checks.check_fresh_or_own(values.output_dir)
-    if _stored(values) or finetune_flags.initial_weights(values):
-        return
-    if not values.from_scratch:
-        raise ValueError(
-            f"no weights to start from: {values.output_dir} contains no checkpoint; set "
-            "--init_checkpoint, or --from_scratch to train from random initialisation"
-        )
-    if not values.do_train:
-        raise ValueError(
-            "--from_scratch without --do_train would evaluate a randomly initialised model: set "
-            "--do_train, or --init_checkpoint"
-        )
+# A split -> the setting that asks for it, and that of its batch size.
+SPLITS = {
+    "train": ("do_train", "train_batch_size"),
+    "dev": ("do_eval", "eval_batch_size"),
+    "test": ("do_predict", "predict_batch_size"),
+}
 
 
-def _stored(values: flags.FlagValues) -> str | None:
-    """Returns the checkpoint in output_dir to resume from: for training, never a best."""
-    newest = checkpoint.latest(values.output_dir)
-    return newest if values.do_train else newest or checkpoint.best(values.output_dir)
+def main(settings: FinetuningSettings) -> None:
+    """Trains, evaluates, predicts and exports, as the settings say."""
+    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    expected = errors.in_one_line(NonFiniteLossError, flags=settings.names())
+    with expected, contextlib.ExitStack() as held:
+        if settings.ensemble_dirs:
+            combine(settings)
+            return
+        settings, run = prepare(settings, held)
+        if settings.do_train and not train(settings, run):
+            return  # Stopped: the next start goes on.
+        if settings.do_eval:
+            chooses = chooses_best(settings, run.splits["dev"].examples)
+            if not (chooses and run.evaluate_saved()) and not settings.do_train:
+                run.evaluate_best()
+        if settings.do_predict:
+            run.predict_best()
+        if settings.export_dir and run.trainer.devices.is_chief:
+            export(settings, run)
 
 
-def load_config(values: flags.FlagValues) -> AlbertConfig:
-    """Reads the model's config, and applies the dropout flags."""
-    config = _stored_config(values)
-    given = {name: rate for name in DROPOUT_FIELDS if (rate := getattr(values, name)) is not None}
-    return dataclasses.replace(config, **given)
-
-
-def _stored_config(values: flags.FlagValues) -> AlbertConfig:
-    """Reads the named config, or that of the continued run, or the one beside the weights."""
-    if values.albert_config_file:
-        return AlbertConfig.from_json_file(values.albert_config_file)
-    beside = os.path.join(values.output_dir, CONFIG_FILE)
-    if _stored(values) and files.exists(beside):
-        return AlbertConfig.from_json_file(beside)
-    initial = finetune_flags.initial_weights(values)
-    if not initial:
-        raise ValueError(
-            "no config: set --albert_config_file, or an --init_checkpoint with a config beside it"
-        )
-    return conversion.load_config(initial)
-
-
-def read_splits(values: flags.FlagValues, read: finetune_tasks.Reader) -> dict[str, list[Any]]:
-    """Reads the examples of the required splits."""
-    return {
-        split: read(split)
-        for split, (flag, _, _) in finetune_tasks.SPLITS.items()
-        if values[flag].value
-    }
-
-
-def make_splits(
-    values: flags.FlagValues, task: SupervisedTask, examples: dict[str, list[Any]]
-) -> dict[str, Split]:
-    """Makes the examples' features, or finds them cached."""
-    splits = {}
-    for name, (_, _, batch_size) in finetune_tasks.SPLITS.items():
-        if name in examples:
-            is_training = name == "train"
-            features = feature_table.load_or_make_features(
-                examples[name],
-                functools.partial(task.rows, is_training=is_training),
-                {**task.settings, "is_training": is_training},
-                _feature_stem(values, is_training),
-            )
-            lengths = _static_lengths(values, task, features, is_training)
-            splits[name] = Split(examples[name], features, getattr(values, batch_size), lengths)
-    return splits
-
-
-def _static_lengths(
-    values: flags.FlagValues, task: SupervisedTask, features: FeatureTable, is_training: bool
-) -> tuple[int, ...]:
-    if values.static_lengths == 1:
-        return (values.max_seq_length,)
-    count = values.static_lengths
-    if not is_training:  # Such a set is read once for each compilation.
-        count = min(count, length_buckets.USUAL_COUNT)
-    lengths = length_buckets.choose_static_lengths(features.lengths, values.max_seq_length, count)
-    return tuple(sorted({max(length, task.least_length) for length in lengths}))
-
-
-def _feature_stem(values: flags.FlagValues, is_training: bool) -> str:
-    # If "dev" and "test" are the same examples, they share a file.
-    folder = values.cached_dir or os.path.join(values.output_dir, "features")
-    default = os.path.join(folder, f"{values.task_name}_{'train' if is_training else 'predict'}")
-    return (values.train_feature_file if is_training else values.predict_feature_file) or default
-
-
-def create_devices(values: flags.FlagValues) -> Devices:
-    """Chooses the devices, and checks that batches can be split over them."""
-    devices = backend.create_devices(values)  # type: ignore[arg-type]
-    if values.do_train:
-        checks.check_train_batch_size(
-            values.train_batch_size, values.gradient_accumulation_steps, devices
-        )
-    used = {name: values[flag].value for flag, _, name in finetune_tasks.SPLITS.values()}
-    used["predict_batch_size"] |= bool(values.teacher)
-    for name in ("eval_batch_size", "predict_batch_size"):
-        if used[name]:
-            checks.check_batch_size(name, getattr(values, name), devices)
-    return devices
-
-
-def prepare(values: flags.FlagValues, held: contextlib.ExitStack) -> tuple[SupervisedRun, int]:
-    """Checks everything, and returns a run with its initial weights, and its last step.
+def prepare(
+    settings: FinetuningSettings, held: contextlib.ExitStack
+) -> tuple[FinetuningSettings, SupervisedRun]:
+    """Makes all that a run needs, checked: its settings, and a SupervisedRun with its weights.
 
     The run holds the output directory until `held` closes.
     """
-    check_weights(values)
-    shared_flags.fetch_weights(values, "init_checkpoint", "albert_hub_module_handle", "teacher")
-    config = load_config(values)
-    checks.check_positions(config, values.max_seq_length)
-    checks.check_same_model(config, values.output_dir)
-    # Before any other TensorFlow operation: workers can't be connected later.
-    devices = held.enter_context(create_devices(values))
-    finetune_tasks.find_vocabulary(values)
-    words = finetune_records.read_vocabulary(values, config)
-    task, read = finetune_tasks.make_task(values, config, words.tokenizer)
-    used = _stored(values) or (None if values.do_train else finetune_flags.initial_weights(values))
-    finetune_records.check_same_task(values, task, used)
-    if values.export_dir:
-        finetune_export.check(values, task, words)
-    teacher = _teacher(values, task) if values.teacher else None
-    examples = read_splits(values, read)
-    if values.class_weights:
-        task.weigh_classes(values.class_weights, examples["train"])
-    num_train_steps = finetune_run_flags.num_train_steps(values, len(examples.get("train", ())))
+    # Weights: 1. from the newest checkpoint of the run in output_dir (or, without training, its
+    # best), 2. from init_checkpoint, 3. random.
+    if settings.do_train:
+        run_directory.check_fresh_or_own(settings.output_dir)
+    stored = find_stored(settings)
+    initial = None if stored else find_initial_weights(settings)
+    # A run goes on, and is used later, with the settings that it began with.
+    begins = settings.do_train and not stored
+    settings = settings if begins else follow(settings, stored or initial)
+    config = load_config(settings, stored or initial)
+    run_directory.check_same_model(config, settings.output_dir)
+    run_directory.check_positions(config, settings.max_seq_length)
+
+    # Devices come before any other TensorFlow operation: workers can't be connected later.
+    devices = held.enter_context(backend.create_devices(settings))
+    batch_sizes = [size for does, size in SPLITS.values() if getattr(settings, does)]
+    batch_sizes += ["predict_batch_size"] if settings.do_train and settings.teacher else []
+    backend.check_batch_sizes(settings, devices, *{*batch_sizes} - {"train_batch_size"})
+
+    # The task, which must be that of the weights, and its examples.
+    words = find_vocabulary(settings, stored, initial)
+    words.check(config)
+    vocabulary.check_kept(words, settings.output_dir)
+    classes = find_classes(settings, stored, initial)
+    task = make_task(settings, config, words.tokenizer, classes)
+    check_same_task(settings, task, stored if settings.do_train else stored or initial)
+    if settings.export_dir:
+        check_exportable(settings, task, words)
+    learns = settings.do_train and settings.teacher
+    teacher = make_teacher(settings, task) if learns else None
+    examples = read_examples(settings, task)
+    if settings.do_train:
+        settings = settings.with_steps(len(examples["train"]))
+        if settings.class_weights:
+            task.weigh_classes(settings.class_weights, examples["train"])
     digests = {name: feature_table.examples_digest(split) for name, split in examples.items()}
-    finetune_checks.check_shared(values, devices, task.classes, digests, task.reading)
-    finetune_export.check_free(values, task, num_train_steps)
-    chief = devices.is_chief
-    if chief:
-        checks.make_output_dir(values.output_dir)
-        held.enter_context(run_lock.hold(values.output_dir))
-    rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob, values.dropout_prob)
-    logging.info("%s; dropout: hidden %g, attention %g, head %g", checks.describe(devices), *rates)
-    trainer = _make_trainer(values, task, devices, num_train_steps)
-    initial = finetune_flags.initial_weights(values)
-    resumes = values.do_train and trainer.initialise(initial)
-    if values.do_train and devices.num_processes > 1:
-        run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
+    shared = {"config": config.to_dict(), "classes": task.classes, **digests}
+    run_directory.check_workers_agree(devices, {**settings.record(), **shared})
+    if settings.export_dir and not is_exported(settings):
+        files.check_free(settings.export_dir)
+    if devices.is_chief:
+        run_directory.make_output_dir(settings.output_dir)
+        held.enter_context(run_lock.hold(settings.output_dir))
+    rates = *(getattr(config, name) for name in DROPOUT_FIELDS), settings.dropout_prob
+    text = "%s; dropout: hidden %g, attention %g, head %g"
+    logging.info(text, backend.describe(devices), *rates)
+
+    # The model and its weights; then the features, in which a teacher has a part.
+    trainer = make_trainer(settings, task, devices)
     run = SupervisedRun(task, trainer, initial)
-    if not values.do_train:
+    if settings.do_train:
+        resumes = trainer.initialise(initial)
+        if devices.num_processes > 1:
+            run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
+    else:
         run.restore_best()
-    run.splits = make_splits(values, task, examples)
+    run.splits = {name: make_split(settings, task, name, part) for name, part in examples.items()}
     if teacher:
-        folder = os.path.dirname(_feature_stem(values, is_training=True))
+        folder = os.path.dirname(settings.feature_prefix(is_training=True))
         run.splits["train"] = teacher.teach(devices, run.splits["train"], folder)
-    if values.do_train:
-        evaluation.begin(values.output_dir, devices, resumes)
-    if values.do_train and chief:
-        checks.write_config(config, values.output_dir)
-        finetune_tasks.write_labels(values, task)
-        data = {name: digest for name, digest in digests.items() if name != "test"}
-        vocabulary.keep(words, values.output_dir)
-        if not resumes:
-            finetune_records.record(values, task, config, data).write(values.output_dir)
-    return run, num_train_steps
+
+    # From here on the directory is this run's.
+    if settings.do_train:
+        evaluation.begin(settings.output_dir, devices, resumes)
+        if devices.is_chief:
+            run_directory.write_config(config, settings.output_dir)
+            vocabulary.keep(words, settings.output_dir)
+            if task.class_names:
+                labels_file.write(settings.output_dir, task.class_names)
+            if not resumes:
+                record_run(settings, config, task, digests)
+    return settings, run
 
 
-def _make_trainer(
-    values: flags.FlagValues, task: SupervisedTask, devices: Devices, num_train_steps: int
-) -> Trainer:
+# --- the run in a directory -----------------------------------------------------------------
+
+
+def find_stored(settings: FinetuningSettings) -> str | None:
+    """Returns the checkpoint in output_dir to begin with: for training, never a best."""
+    newest = checkpoint.latest(settings.output_dir)
+    return newest if settings.do_train else newest or checkpoint.best(settings.output_dir)
+
+
+def find_initial_weights(settings: FinetuningSettings) -> str | None:
+    """Returns the weights that are named, on this machine; None to begin with random ones.
+
+    Raises:
+      ValueError: If there are none, and random ones were not asked for.
+    """
+    if settings.named_weights:
+        files.check_not_url(settings.named_weights)
+        return hub.local(settings.named_weights)
+    if not settings.from_scratch:
+        raise ValueError(
+            f"no weights to start from: {settings.output_dir} contains no checkpoint; set "
+            "`init_checkpoint`, or `from_scratch` to train from random initialisation"
+        )
+    if not settings.do_train:
+        raise ValueError(
+            "`from_scratch` without `do_train` would evaluate a randomly initialised model: set "
+            "`do_train`, or `init_checkpoint`"
+        )
+    return None
+
+
+def follow(settings: FinetuningSettings, path: str | None) -> FinetuningSettings:
+    """Returns the settings of the run that made stored weights, except those given now."""
+    run = find_run(path) if path else None
+    return settings.following(run.settings) if run and run.task else settings
+
+
+def load_config(settings: FinetuningSettings, path: str | None) -> AlbertConfig:
+    """Reads the config that is named, or the one beside the weights; applies dropout rates."""
+    if settings.albert_config_file:
+        config = AlbertConfig.from_json_file(settings.albert_config_file)
+    elif path:
+        config = conversion.load_config(path)
+    else:
+        raise ValueError(
+            "no config: set `albert_config_file`, or an `init_checkpoint` with a config beside it"
+        )
+    rates = {name: getattr(settings, name) for name in DROPOUT_FIELDS}
+    given = {name: rate for name, rate in rates.items() if rate is not None}
+    return dataclasses.replace(config, **given)
+
+
+def find_vocabulary(
+    settings: FinetuningSettings, stored: str | None, initial: str | None
+) -> Vocabulary:
+    """Reads the vocabulary that is named, or the one beside the weights.
+
+    Raises:
+      ValueError: If there is none, there are several, or one is damaged.
+    """
+    case = settings.do_lower_case if "do_lower_case" in settings.given else None
+    # The release prefers the SentencePiece model if both are named.
+    named = settings.spm_model_file or settings.vocab_file
+    if named:
+        is_word_piece = not settings.spm_model_file
+        # Its case is that of the weights.
+        is_uncased = vocabulary.is_uncased(
+            stored or initial or settings.output_dir, is_word_piece, case
+        )
+        return Vocabulary.read(named, is_word_piece, is_uncased)
+    found = vocabulary.find(initial, case) if initial else None
+    found = found or vocabulary.find(settings.output_dir, case)
+    if found is None:
+        raise ValueError(
+            "no vocabulary: set `spm_model_file`, or `vocab_file` for a WordPiece one, or put it "
+            "beside the weights of `init_checkpoint`"
+        )
+    logging.info("vocabulary: %s", found.path)
+    return found
+
+
+def find_classes(
+    settings: FinetuningSettings, stored: str | None, initial: str | None
+) -> tuple[str, ...] | None:
+    """Returns the classes trained on before; None for those of the task or of the training file."""
+    if not settings.row.finds_classes:
+        return None
+    has_own = files.exists(os.path.join(settings.output_dir, labels_file.LABELS_FILE))
+    if settings.do_train:
+        return labels_file.read(settings.output_dir) if stored and has_own else None
+    beside = None if stored or has_own else initial
+    return (labels_file.stored(beside) if beside else ()) or labels_file.read(settings.output_dir)
+
+
+def check_same_task(settings: FinetuningSettings, task: SupervisedTask, path: str | None) -> None:
+    """Checks that stored weights are of the same task.
+
+    Without training the same kind of task is enough, but not two of GLUE's: mismnli and ax read
+    MNLI's weights.
+
+    Raises:
+      ValueError: If they are another task's, even if they would fit.
+    """
+    before = kinds.find(path) if path else None
+    if before is None:  # The release wrote no record.
+        return
+    now = TaskRecord(**task.record(settings.task_name))
+    if settings.do_train:
+        kind = before.problem_type or now.problem_type
+        is_another = (before.name, kind) != (now.name, now.problem_type)
+    else:
+        is_another = kinds.is_another(before, now) or glue.are_two(before.name, now.name)
+    if is_another:
+        texts = [", ".join(filter(None, (each.name, each.problem_type))) for each in (before, now)]
+        raise ValueError(
+            f"{path} was trained for another task ({texts[0]} before, {texts[1]} now): set "
+            f"`task_name={before.name}`, or give another `output_dir`, and `init_checkpoint` for "
+            "what to start from"
+        )
+
+
+def chooses_best(settings: FinetuningSettings, examples: Sequence[Any]) -> bool:
+    """Whether an evaluation chooses the best checkpoint of the run in output_dir.
+
+    Not on another task's examples and, without training, not on others than the run's own: those
+    may be the test set, and values of two sets don't compare.
+    """
+    run = find_run(settings.output_dir)
+    if run and run.task and run.task.name != settings.task_name:
+        return False
+    own = run.data.get("dev") if run else None
+    return settings.do_train or own in (None, feature_table.examples_digest(examples))
+
+
+def record_run(
+    settings: FinetuningSettings, config: AlbertConfig, task: SupervisedTask, data: dict[str, str]
+) -> None:
+    """Writes run.json, by which later commands go."""
+    data = {name: digest for name, digest in data.items() if name != "test"}
+    made_for = TaskRecord(**task.record(settings.task_name))
+    run = RunRecord(settings.record(), config.to_dict(), data, made_for, command_line())
+    run.write(settings.output_dir)
+
+
+# --- what the settings make -----------------------------------------------------------------
+
+
+def make_task(
+    settings: FinetuningSettings,
+    config: AlbertConfig | None = None,
+    tokenizer: Tokenizer | None = None,
+    classes: tuple[str, ...] | None = None,
+) -> SupervisedTask:
+    """Makes the task that the settings name.
+
+    Args:
+      settings: The settings.
+      config: The model's; None if only prediction files are read.
+      tokenizer: The model's; None if only prediction files are read.
+      classes: Those trained on before; None for those of the task or of the training file.
+
+    Raises:
+      ValueError: If it lacks a setting or a file, or one doesn't fit it.
+    """
+    options = None
+    if config:
+        options = ModelOptions(
+            config, settings.dropout_prob, settings.dtype_policy, settings.recompute
+        )
+    task = settings.row.make(settings, options, tokenizer, classes)
+    if settings.key_metric:
+        if settings.key_metric not in task.metric_names:
+            raise ValueError(
+                f"`key_metric` of {settings.task_name} must be one of "
+                f"{', '.join(task.metric_names)}, not {settings.key_metric!r}"
+            )
+        task.key_metric = settings.key_metric
+    if task.least_length > settings.max_seq_length:
+        raise ValueError(
+            f"`start_n_top` and `end_n_top` must be at most {settings.max_seq_length} "
+            f"(`max_seq_length`), not {task.least_length}"
+        )
+    return task
+
+
+def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[str, list[Any]]:
+    """Reads the examples of the splits that are asked for."""
+    return {
+        split: settings.row.read(settings, split, task)
+        for split, (does, _) in SPLITS.items()
+        if getattr(settings, does)
+    }
+
+
+def make_split(
+    settings: FinetuningSettings, task: SupervisedTask, name: str, examples: list[Any]
+) -> Split:
+    """Makes the features of a split's examples, or finds them cached."""
+    is_training, (_, batch_size) = name == "train", SPLITS[name]
+    features = feature_table.load_or_make_features(
+        examples,
+        functools.partial(task.rows, is_training=is_training),
+        {**task.settings, "is_training": is_training},
+        settings.feature_prefix(is_training),
+    )
+    lengths = _static_lengths(settings, task, features, is_training)
+    return Split(examples, features, getattr(settings, batch_size), lengths)
+
+
+def _static_lengths(
+    settings: FinetuningSettings, task: SupervisedTask, features: FeatureTable, is_training: bool
+) -> tuple[int, ...]:
+    count, longest = settings.static_lengths, settings.max_seq_length
+    if count == 1:
+        return (longest,)
+    if not is_training:  # Such a set is read once for each compilation.
+        count = min(count, length_buckets.USUAL_COUNT)
+    lengths = length_buckets.choose_static_lengths(features.lengths, longest, count)
+    return tuple(sorted({max(length, task.least_length) for length in lengths}))
+
+
+def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher:
+    """Returns the teacher; the task then learns from it."""
+    distillation = Distillation(settings.distillation_weight, settings.temperature)
+    path = hub.local(settings.teacher)
+    return Teacher(path, task, distillation, settings.predict_batch_size, settings.task_name)
+
+
+def make_trainer(settings: FinetuningSettings, task: SupervisedTask, devices: Devices) -> Trainer:
+    """Returns the Trainer of a run, whose weights are still random."""
     return Trainer(
         task,
         devices,
-        values.output_dir,
-        functools.partial(_make_optimizer, values, num_train_steps) if values.do_train else None,
+        settings.output_dir,
+        functools.partial(make_optimizer, settings) if settings.do_train else None,
         StepSettings(
-            values.random_seed,
-            values.jit_compile and not values.use_tpu,
-            values.gradient_accumulation_steps,
+            settings.random_seed,
+            settings.jit_compile and not settings.use_tpu,
+            settings.gradient_accumulation_steps,
         ),
     )
 
 
-def _teacher(values: flags.FlagValues, task: SupervisedTask) -> Teacher:
-    distillation = Distillation(values.distillation_weight, values.temperature)
-    batch_size = values.predict_batch_size
-    return Teacher(values.teacher, task, distillation, batch_size, values.task_name)
-
-
-def _make_optimizer(values: flags.FlagValues, num_train_steps: int) -> Any:
-    num_warmup_steps = finetune_run_flags.num_warmup_steps(values, num_train_steps)
-    flag = "warmup_step" if values.warmup_proportion is None else "warmup_proportion"
-    checks.warn_of_warmup(flag, num_warmup_steps, num_train_steps)
+def make_optimizer(settings: FinetuningSettings) -> keras.optimizers.Optimizer:
+    """Returns the optimizer, with its schedule."""
     return optimizers.create_optimizer(
-        values.learning_rate,
-        num_train_steps,
-        num_warmup_steps,
-        values.optimizer,
+        settings.learning_rate, settings.train_step, settings.warmup_step, settings.optimizer
     )
 
 
-def do_steps(values: flags.FlagValues, run: SupervisedRun, num_train_steps: int) -> None:
-    """Trains, evaluates, predicts and exports, as the flags say."""
-    if values.do_train:
-        finished = run.train(
-            num_train_steps,
-            values.random_seed,
-            steps_per_loop=values.iterations_per_loop,
-            save_steps=values.save_checkpoints_steps,
-            keep_max=values.keep_checkpoint_max,
-            patience=values.early_stopping_patience,
-        )
-        if not finished:
-            return
-    if values.do_eval:
-        chooses = finetune_records.chooses_best(values, run.splits["dev"].examples)
-        if not (chooses and run.evaluate_saved()) and not values.do_train:
-            run.evaluate_best()
-    if values.do_predict:
-        run.predict_best()
-    finetune_export.export_best(values, run)
+def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
+    """Trains up to the last step, and evaluates if asked to; returns whether it got there."""
+    return run.train(
+        settings.train_step,
+        settings.random_seed,
+        steps_per_loop=settings.iterations_per_loop,
+        save_steps=settings.save_checkpoints_steps,
+        keep_max=settings.keep_checkpoint_max,
+        patience=settings.early_stopping_patience,
+    )
 
 
-def combine(values: flags.FlagValues) -> None:
-    """Averages the predictions of several output directories."""
-    task, read = finetune_tasks.make_task(values, None, None)
-    examples = read_splits(values, read)
-    found = {
-        split: task.average(values.ensemble_dirs, split, examples[split]) for split in examples
+# --- what comes after -----------------------------------------------------------------------
+
+
+def combine(settings: FinetuningSettings) -> None:
+    """Averages the predictions of several runs, with the settings of the first."""
+    first, *others = settings.ensemble_dirs
+    settings = dataclasses.replace(follow(settings, first), do_train=False)
+    classes = labels_file.read(first) if settings.row.finds_classes else None
+    for other in others if classes else ():
+        found = labels_file.read(other)
+        if found != classes:
+            raise ValueError(
+                f"`ensemble_dirs` {first} and {other} contain runs with different classes "
+                f"({', '.join(classes)}; {', '.join(found)}): give runs with the same classes"
+            )
+    task = make_task(settings, classes=classes)
+    examples = read_examples(settings, task)
+    averages = {
+        split: task.average(settings.ensemble_dirs, split, part) for split, part in examples.items()
     }
-    checks.make_output_dir(values.output_dir)
-    to = task, values.output_dir, f"the ensemble of {', '.join(values.ensemble_dirs)}"
+    run_directory.make_output_dir(settings.output_dir)
+    to = task, settings.output_dir, f"the ensemble of {', '.join(settings.ensemble_dirs)}"
     scores: dict[str, float] = {}
-    for split, predictions in found.items():
+    for split, predictions in averages.items():
         if scores and examples[split] != examples["dev"]:
             predictions = task.tuned(predictions, scores)
         scores = write_predictions(*to, split, examples[split], predictions)
 
 
-def main(values: flags.FlagValues) -> None:
-    """Runs what the flags describe."""
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
-    finetune_flags.set_task_defaults(values)
-    expected = errors.in_one_line(NonFiniteLossError, flags=values)
-    with expected, contextlib.ExitStack() as held:
-        finetune_checks.check_flags(values)
-        if values.ensemble_dirs:
-            combine(values)
-            return
-        run, num_train_steps = prepare(values, held)
-        do_steps(values, run, num_train_steps)
+def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: Vocabulary) -> None:
+    """Checks before training what an export needs.
+
+    Raises:
+      ImportError: If tensorflow_text is not installed.
+      ValueError: If the settings ask for what the task doesn't have, or a graph can't split text
+        as the vocabulary does.
+    """
+    _import_exporters()
+    # It needs tensorflow_text as well.
+    from albert_tf.serving import graph_tokenizer
+
+    graph_tokenizer.build(words)
+    task.serving_options(settings.threshold)
+
+
+def is_exported(settings: FinetuningSettings) -> bool:
+    """Whether the run is over, and has made its export, which appears complete or not at all."""
+    newest = checkpoint.latest(settings.output_dir)
+    is_trained = not settings.do_train or (
+        newest is not None
+        and (
+            checkpoint.step_of(newest) >= settings.train_step
+            or eval_results.is_over(
+                settings.output_dir,
+                settings.early_stopping_patience,
+                settings.save_checkpoints_steps,
+            )
+        )
+    )
+    return is_trained and files.exists(os.path.join(settings.export_dir, "saved_model.pb"))
+
+
+def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
+    """Writes the checkpoint to use as a SavedModel that takes raw text, unless one is there."""
+    if files.exists(os.path.join(settings.export_dir, "saved_model.pb")):
+        logging.info("%s already contains an export, which is kept", settings.export_dir)
+        return
+    saved_model, served_tasks = _import_exporters()
+    evaluates = settings.do_eval or not settings.do_train
+    path = checkpoint.to_use(settings.output_dir, evaluates) or run.initial_weights
+    stored = Stored(
+        path,
+        settings.albert_config_file,
+        settings.spm_model_file,
+        None if settings.spm_model_file else settings.vocab_file,
+        settings.do_lower_case if "do_lower_case" in settings.given else None,
+    )
+    options = run.task.serving_options(settings.threshold)
+    served = served_tasks.serve(run.task.served_as, stored, options, run.task.classes)
+    saved_model.save(served, settings.export_dir)
+    logging.info("exported %s to %s", path, settings.export_dir)
+    if hint := saved_model.hint(settings.export_dir):
+        logging.info("%s", hint)
+
+
+def _import_exporters() -> tuple[ModuleType, ModuleType]:
+    """Returns serving.saved_model and serving.served_tasks, which need tensorflow_text."""
+    # Not at the top: the script also runs without tensorflow_text.
+    try:
+        from albert_tf.serving import saved_model, served_tasks
+    except ImportError as error:
+        raise ImportError(
+            f"`export_dir` needs the package {error.name!r}, which is not installed: install its "
+            "version that matches TensorFlow's, or leave `export_dir` out and export on another "
+            "machine"
+        ) from error
+    return saved_model, served_tasks

@@ -7,19 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from albert_tf import config
-from albert_tf.scripts import FlagGroup
-
-
-def define_flag(values: flags.FlagValues, heading: str, script: str) -> None:
-    """Adds --recipe to a flag group of a script, pretraining or finetuning."""
-    FlagGroup(values, heading).string(
-        "recipe",
-        None,
-        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
-        f"One of {', '.join(config.shipped_recipes(script))}.",
-    )
-
 
 def expand(known: Mapping[str, str], argv: Sequence[str], same: Mapping[str, str]) -> Sequence[str]:
     """Returns a command line with its recipe's flags, if it names one, before its own.

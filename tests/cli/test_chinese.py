@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.cli import finetune_tasks
+from albert_tf.cli import finetune
 from albert_tf.conversion import labels as labels_file
 from albert_tf.tasks.glue import TextExample
 from tests import finetune_runs as runs
@@ -81,10 +81,11 @@ def test_pairs_are_read_in_the_format_they_are_published_in(tmp_path, recipe, fi
     else:
         names = ("sentence1", "sentence2", "label")
         write(path, [dict(zip(names, row, strict=True)) for row in PAIRS])
-    values = runs.parse(command(recipe, tmp_path, f"--train_file={path}", f"--eval_file={path}"))
-    task, read = finetune_tasks.make_task(values, None, None)
+    files = [f"--train_file={path}", f"--eval_file={path}"]
+    settings = runs.parse(command(recipe, tmp_path, "--do_eval", *files))
+    task = finetune.make_task(settings)
     assert task.classes == ("0", "1")
     first = 2 if content else 1
-    assert read("dev") == [
+    assert settings.row.read(settings, "dev", task) == [
         TextExample(str(first + i), a, b, int(label)) for i, (a, b, label) in enumerate(PAIRS)
     ]

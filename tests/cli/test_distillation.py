@@ -104,16 +104,14 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path, monkeypat
 def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(finetune, "Teacher", lambda path, task, *how: made.append((path, *how)))
-    values = runs.parse(runs.command("mrpc", tmp_path, do_train=True, teacher=teacher, **given))
-    finetune._teacher(values, None)
+    command = runs.command("mrpc", tmp_path, do_train=True, teacher=teacher, **given)
+    finetune.make_teacher(runs.parse(command), None)
     assert made == [(str(teacher), Distillation(*expected), 4, "mrpc")]
 
 
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("mrpc", {"do_train": None, "do_eval": True}, "--teacher applies only to training"),
-        ("mrpc", {"teacher": None, "temperature": 3}, "--temperature applies only with --teacher"),
         ("mrpc", {"teacher": "nowhere"}, "there is no checkpoint nowhere"),
         ("squad_v1", {}, "--teacher applies only to tasks with one class per word, or"),
         ("sts-b", {}, "--teacher applies only to tasks with one class per word, or"),

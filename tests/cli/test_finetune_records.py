@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 import albert_tf
-from albert_tf.cli import finetune_tasks
+from albert_tf.cli import finetune
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import eval_results
 from tests import finetune_runs as runs
@@ -75,31 +75,28 @@ def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
         convert(str(source), "huggingface", str(tmp_path / "other"))
 
 
-def test_endings_are_recorded_as_training_cuts_them(tmp_path):
-    values = runs.parse(runs.command("race", tmp_path, max_seq_length=37, max_qa_length=128))
-    task, _ = finetune_tasks.make_task(values, None, None)
-    assert task.reading["max_qa_length"] == 34
-
-
 @pytest.mark.parametrize("flag", ["high_only", "middle_only"])
 def test_a_level_of_race(flag, tmp_path):
-    values = runs.parse(runs.command("race", tmp_path, **{flag: True}))
-    _, read = finetune_tasks.make_task(values, None, None)
-    assert {f"{example.level}_only" for example in read("dev")} == {flag}
+    settings = runs.parse(runs.command("race", tmp_path, do_train=False, **{flag: True}))
+    task = finetune.make_task(settings)
+    examples = finetune.read_examples(settings, task)["dev"]
+    assert {f"{example.level}_only" for example in examples} == {flag}
+    # Endings are read as training cuts them.
+    assert task.reading["max_qa_length"] == 13
 
 
 def test_another_task_does_not_go_on_with_a_run(copy):
     """Its weights would fit: training would find nothing to do, and all files would be MRPC's."""
     before = {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*")}
     message = (
-        f"^error: --output_dir {copy}/out holds a run of another task .mrpc, single_label_class.* "
-        "before, rte, single_label_class.* now.: give another directory; --init_checkpoint [^\n]*$"
+        f"^error: {copy}/out/model.ckpt-4 was trained for another task .mrpc, single_label_class.* "
+        "before, rte, single_label_class.* now.: set --task_name=mrpc, or give another --out[^\n]*$"
     )
     with pytest.raises(SystemExit, match=message):
         runs.main(runs.command("rte", copy, do_train=True, do_predict=True))
     assert {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*")} == before
     # Nor does it predict with it, as mismnli does with MNLI's.
-    with pytest.raises(SystemExit, match=f"{copy}/out/model.ckpt-4 was trained for mrpc, not for "):
+    with pytest.raises(SystemExit, match=f"{copy}/out/model.ckpt-4 was trained for another"):
         runs.main(runs.command("wnli", copy, do_predict=True, from_scratch=None))
     assert {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*")} == before
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from absl import flags
 
 from albert_tf import AlbertForPreTraining
-from albert_tf.cli import finetune_checks, finetune_flags
 from albert_tf.conversion import kinds
 from albert_tf.conversion.stored import Stored
 from albert_tf.serving import description, served_tasks
@@ -94,13 +92,6 @@ def override(command: list[str], **changes: Any) -> list[str]:
     return [*command, *(f"--{name}={value}" for name, value in changes.items())]
 
 
-def parse(command: list[str]) -> flags.FlagValues:
-    values = finetune_runs.parse(command)
-    finetune_flags.set_task_defaults(values)
-    finetune_checks.check_flags(values)
-    return values
-
-
 @pytest.fixture(scope="module")
 def released(tmp_path_factory) -> pathlib.Path:
     """A model as the release's tar files hold it, with weights of no training."""
@@ -138,13 +129,13 @@ def test_pretraining_runs_small(tmp_path):
 
 @pytest.mark.parametrize("script", FINE_TUNING)
 def test_fine_tuning_parses(script):
-    values = parse(shlex.split(FINE_TUNING[script]))
+    values = finetune_runs.parse(shlex.split(FINE_TUNING[script]))
     assert values.do_train and (values.do_eval or values.do_predict)
 
 
 @pytest.mark.parametrize("row", GLUE)
 def test_run_glue_parses(row):
-    train, evaluate = map(parse, glue_commands(row))
+    train, evaluate = map(finetune_runs.parse, glue_commands(row))
     assert (train.do_train, train.do_eval, train.do_predict) == (True, False, False)
     assert (evaluate.do_train, evaluate.do_eval, evaluate.do_predict) == (False, True, True)
     assert train.task_name in TASKS

@@ -14,9 +14,12 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 
 import albert_tf
-from albert_tf.cli import finetune, finetune_tasks
+from albert_tf.cli import finetune
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.storage import checkpoint
@@ -40,31 +43,30 @@ TASK_OF_SCRIPT = {
 @pytest.mark.parametrize("script", TASK_OF_SCRIPT)
 def test_all_flags_of_the_release_are_there(golden, script):
     theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
-    mine = runs.parse([f"--task_name={TASK_OF_SCRIPT[script]}"])
-    runs.finetune_flags.set_task_defaults(mine)
+    found = runs.parse(
+        [f"--task_name={TASK_OF_SCRIPT[script]}", "--export_dir=x", "--output_dir=x"]
+    )
+    mine = flags.FlagValues()
+    settings.define_flags(FinetuningSettings, mine)
     for name, expected in theirs.items():
-        if name == "task_name":
-            continue
-        assert name in mine, name
         if mine[name].flag_type() != "string enum":
             assert mine[name].flag_type() == FLAG_TYPES[expected["type"]], name
         if name == "threshold_to_export":
-            assert np.isnan(mine[name].value)
-        else:
-            assert mine[name].value == expected["default"], name
+            assert np.isnan(found.threshold_to_export)
+        elif name == "num_keep_checkpoint":
+            assert found.keep_checkpoint_max == expected["default"]
+        elif name not in ("task_name", "export_dir", "output_dir"):
+            assert getattr(found, name) == expected["default"], name
 
 
 def test_what_is_given_replaces_a_tasks_default():
-    mine = runs.parse(["--task_name=squad_v2", "--train_step=7", "--do_predict"])
-    runs.finetune_flags.set_task_defaults(mine)
+    mine = runs.parse(["--task_name=squad_v2", "--train_step=7", "--do_predict", "--output_dir=x"])
     assert (mine.train_step, mine.num_train_epochs) == (7, None)
     assert mine.warmup_proportion == 0.1
     assert mine.do_eval  # The best checkpoint is still to be found.
-    mine = runs.parse(["--task_name=squad_v2", "--do_predict", "--do_eval=false"])
-    runs.finetune_flags.set_task_defaults(mine)
+    mine = runs.parse(["--task_name=squad_v2", "--do_predict", "--do_eval=false", "--output_dir=x"])
     assert not mine.do_eval
-    mine = runs.parse(["--task_name=race", "--ensemble_dirs=a,b", "--do_predict"])
-    runs.finetune_flags.set_task_defaults(mine)
+    mine = runs.parse(["--task_name=race", "--ensemble_dirs=a,b", "--do_predict", "--output_dir=x"])
     assert (mine.do_train, mine.do_eval, mine.do_predict) == (False, False, True)
 
 
@@ -133,27 +135,17 @@ def test_export_answers_as_the_best_checkpoint_predicted(mrpc, exported):
 
 
 def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
-    """And one that would train on, has other weights or exports otherwise doesn't replace it."""
+    """And one that would train on, or finds anything else there, doesn't replace it."""
     out, directory = exported / "out", exported / "exported"
     changes = {"do_train": True, "do_eval": True, "export_dir": directory}
-    changes["threshold_to_export"] = 0.5
     command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     with caplog.at_level("INFO", logger="absl"):
         runs.main(command)
-    assert f"{directory} already contains the export of {out}/model.ckpt-best" in caplog.text
-    for other in ("--train_step=5", "--threshold_to_export=0.7", "--max_seq_length=24"):
-        with pytest.raises(SystemExit, match="exported already exists: give a new"):
+    assert f"{directory} already contains an export, which is kept" in caplog.text
+    for other in ("--train_step=5", f"--export_dir={mrpc}"):
+        with pytest.raises(SystemExit, match="already exists: give a new"):
             runs.main([*command, other])
-    older = shutil.copytree(directory, exported / "older")
-    (older / "serving.json").unlink()
-    with pytest.raises(SystemExit, match="older already exists: give a new"):
-        runs.main([*command, f"--export_dir={older}"])
-    best = checkpoint.read(str(out / "model.ckpt-best"))
-    other = {**best, "output_bias": best["output_bias"] + 1}
-    checkpoint.write(str(out / "model.ckpt-best"), other)
-    with pytest.raises(SystemExit, match="exported already exists: give a new"):
-        runs.main(command)
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
 
 
@@ -250,7 +242,6 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     )
     runs.main([*command, "--do_train"])
     assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
-    assert caplog.text.count("the warm-up (--warmup_step) ends at step 1, the run at step 1") == 1
     # Classes keep their ids when the run goes on with another file, whose labels must be known.
     (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
     runs.main([*command, "--do_train", "--do_predict", "--train_step=2"])
@@ -269,12 +260,14 @@ def test_a_fresh_run_takes_the_config_beside_its_weights(mrpc, tmp_path):
     """Not that of a best checkpoint which another run left in output_dir."""
     out = tmp_path / "out"
     out.mkdir()
-    checkpoint.write(str(out / "model.ckpt-best"), {"global_step": np.int64(3)})
+    held = {"global_step": np.int64(3), "weights": np.zeros(20_000, np.float32)}
+    checkpoint.write(str(out / "model.ckpt-best"), held)
     runs.write_config(out, num_hidden_layers=7).rename(out / "albert_config.json")
     changes = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
     for flag, layers in {"do_train": 1, "do_predict": 7}.items():
-        values = runs.parse(runs.command("mrpc", tmp_path, **changes, **{flag: True}))
-        assert finetune.load_config(values).num_hidden_layers == layers
+        found = runs.parse(runs.command("mrpc", tmp_path, **changes, **{flag: True}))
+        weights = finetune.find_stored(found) or finetune.find_initial_weights(found)
+        assert finetune.load_config(found, weights).num_hidden_layers == layers
 
 
 def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
@@ -284,15 +277,17 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
     (weights / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     changes = {"from_scratch": None, "init_checkpoint": weights, "spm_model_file": None}
 
-    def found(*flags: str) -> tuple[str | None, bool]:
-        values = runs.parse([*runs.command("mrpc", tmp_path, **changes), *flags])
-        finetune_tasks.find_vocabulary(values)
-        return values.spm_model_file, values.do_lower_case
+    def found(*flags: str) -> tuple[str, bool]:
+        given = runs.parse([*runs.command("mrpc", tmp_path, **changes), "--do_train", *flags])
+        words = finetune.find_vocabulary(given, None, given.init_checkpoint)
+        return words.path, words.tokenizer.do_lower_case
 
+    other = str(runs.GOLDEN / "spm/en_small.model")
     assert found() == (str(weights / "spiece.model"), False)
     assert found("--do_lower_case") == (str(weights / "spiece.model"), True)
-    assert found("--spm_model_file=other.model") == ("other.model", False)
-    assert found(f"--init_checkpoint={tmp_path}/none/model.ckpt-best") == (None, True)
+    assert found(f"--spm_model_file={other}") == (other, False)
+    with pytest.raises(ValueError, match="no vocabulary: set `spm_model_file`"):
+        found(f"--init_checkpoint={tmp_path}/none/model.ckpt-best")
 
 
 def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
@@ -317,8 +312,10 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     for name, row in stored.items():
         (tmp_path / name).mkdir()
         labels_file.write(str(tmp_path / name), ("neg", "pos"))
-        content = json.dumps({"ids": ["2"], "probabilities": [row]})
-        (tmp_path / name / "test_probabilities.json").write_text(content)
+        example = TextExample("2", "d", None, None)
+        supervised.write_probabilities(
+            str(tmp_path / name), "test", ["2"], [example], np.array([row])
+        )
     command = runs.command(
         "classification", tmp_path, data_dir=None, predict_file=tmp_path / "test.csv"
     )

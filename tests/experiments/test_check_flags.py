@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from albert_tf.cli import finetune_run_flags
+from albert_tf.cli.finetune_settings import FinetuningSettings
 from experiments import check_flags, study
 from experiments.plan import Plan
 from tests.experiments.test_study import STUDY, cells, read
@@ -54,7 +54,7 @@ def test_a_setting_that_no_script_takes(tmp_path, old, new, message):
     assert found.startswith(f"{tmp_path}/own.toml: {message}") and "\n" not in found
 
 
-@pytest.mark.parametrize("flag, other", finetune_run_flags.SAME.items())
+@pytest.mark.parametrize("flag, other", FinetuningSettings.same.items())
 def test_a_study_says_in_another_unit_how_long_it_tunes(tmp_path, flag, other):
     """The script takes one of the two, and every scale sets one."""
     base = f"[base.finetune]\nfrom_scratch = true\n{flag} = 0.5\n[arms]"

@@ -40,7 +40,7 @@ effect = 0.1
 
 
 def measured(command, folder):
-    values = parse(hits.define_flags, *command, measures_file=folder / "measures.json")
+    values = parse(hits.HitsSettings, *command, "--do_eval", measures_file=folder / "measures.json")
     hits.main(values)
     return json.loads((folder / "measures.json").read_text())
 

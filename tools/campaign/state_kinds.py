@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.cli import checks, finetune_checks, finetune_flags
+from albert_tf.cli import checks
 from albert_tf.conversion import labels
 from albert_tf.generator import documents, report, shards, workers
 from albert_tf.records import input_files
@@ -125,10 +125,8 @@ def _make_flags(folder: pathlib.Path) -> None:
 
 
 def _read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    values = finetune_runs.parse([f"--flagfile={folder / 'flags.txt'}"])
-    finetune_flags.set_task_defaults(values)
-    finetune_checks.check_flags(values)
-    return {name: values[name].value for name in ("train_step", "learning_rate", "output_dir")}
+    found = finetune_runs.parse([f"--flagfile={folder / 'flags.txt'}"])
+    return {name: getattr(found, name) for name in ("train_step", "learning_rate", "output_dir")}
 
 
 def _judge_flags(evidence: Evidence) -> str | None:

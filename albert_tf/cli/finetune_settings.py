@@ -1,0 +1,363 @@
+"""The settings of run_finetune.py: those of the release's four scripts, and a few more.
+
+Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a task's script
+has another default than run_classifier.py, the task's row in albert_tf.tasks.registry has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import types
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from albert_tf import config
+from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
+from albert_tf.console.settings import NATURAL, POSITIVE, setting, with_default
+from albert_tf.tasks.registry import FEATURES, SQUAD, TASK, TASKS, TaskSettings
+from albert_tf.training import length_buckets
+
+_LOSS, _EVALUATION, _EXPORT = "Loss", "Evaluation and prediction", "Export"
+_RECIPES = config.shipped_recipes("finetuning")
+# Of the settings in a pair only one can be given.
+_EXCLUSIVE = (
+    ("num_train_epochs", "train_step"),
+    ("warmup_proportion", "warmup_step"),
+    ("high_only", "middle_only"),
+    ("init_checkpoint", "albert_hub_module_handle"),
+    ("from_scratch", "init_checkpoint"),
+    ("from_scratch", "albert_hub_module_handle"),
+)
+
+_model = functools.partial(setting, group=MODEL)
+_features = functools.partial(setting, group=FEATURES)
+_training = functools.partial(setting, group=TRAINING)
+_loss = functools.partial(setting, group=_LOSS)
+_evaluation = functools.partial(setting, group=_EVALUATION)
+_export = functools.partial(setting, group=_EXPORT, per_command=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningSettings(TrainingSettings, TaskSettings):
+    """The settings of run_finetune.py.
+
+    Example:
+        >>> settings = FinetuningSettings.of(task_name="RACE", output_dir="out")
+        >>> settings.task_name, settings.do_train, settings.learning_rate
+        ('race', True, 1e-05)
+    """
+
+    headings = (TASK, MODEL, FEATURES, TRAINING, _LOSS, _EVALUATION, _EXPORT, SQUAD, SPEED, TPU)
+    recipes: ClassVar = _RECIPES
+    same: ClassVar = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+
+    recipe: str | None = setting(
+        None,
+        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
+        f"One of {', '.join(_RECIPES)}.",
+        group=TASK,
+        per_command=True,
+    )
+
+    # --- the model; a run keeps its config and its vocabulary beside its checkpoints ---------
+
+    albert_config_file: str | None = _model(
+        None,
+        "The model's config (sizes, activation, dropout rates): a JSON file, or a name such as "
+        "albert_base_v2. By default the one beside the weights.",
+        per_command=True,
+    )
+    init_checkpoint: str | None = with_default(
+        TrainingSettings,
+        "init_checkpoint",
+        None,
+        "By default there are none, which is an error without from_scratch.",
+    )
+    albert_hub_module_handle: str | None = _model(
+        None,
+        "Directory of an unpacked TF-Hub module to start from; otherwise like init_checkpoint.",
+    )
+    from_scratch: bool = _model(
+        False,
+        "Train from random initialisation. Without it, missing weights are an error.",
+        per_command=True,
+    )
+    spm_model_file: str | None = _model(
+        None,
+        "The model's SentencePiece vocabulary. By default the one beside init_checkpoint.",
+        per_command=True,
+    )
+    vocab_file: str | None = _model(
+        None,
+        "The model's WordPiece vocabulary; only used if spm_model_file is not set.",
+        per_command=True,
+    )
+    do_lower_case: bool = _model(
+        True, "Lower-case the text: true for uncased models.", per_command=True
+    )
+    hidden_dropout_prob: float | None = _model(
+        None,
+        "Dropout rate of embeddings and hidden states. By default the config's.",
+        interval="[0, 1)",
+    )
+    attention_probs_dropout_prob: float | None = _model(
+        None,
+        "Dropout rate of the attention probabilities. By default the config's.",
+        interval="[0, 1)",
+    )
+    dropout_prob: float = _model(
+        0.1,
+        "Dropout rate of the task's head. 0.1 is the release's, but 0 for squad_v1.",
+        interval="[0, 1)",
+    )
+
+    # --- features ----------------------------------------------------------------------------
+
+    static_lengths: int = _features(
+        6,
+        "Number of lengths (buckets) that batches are padded to, in evaluation at most 6; each is "
+        "compiled once (on a CPU the short ones of training together), and more of them mean less "
+        "padding. 1 pads all batches to max_seq_length; it is the default for squad_v1, whose loss "
+        "depends on padding.",
+        interval=POSITIVE,
+    )
+    cached_dir: str | None = _features(
+        None,
+        "Directory in which features are stored for later runs. By default features/ in "
+        "output_dir.",
+    )
+    train_feature_file: str | None = _features(
+        None, "Path prefix of the stored features to train on. By default in cached_dir."
+    )
+    predict_feature_file: str | None = _features(
+        None,
+        "Path prefix of the stored features to evaluate and predict. By default in cached_dir.",
+    )
+    predict_feature_left_file: str | None = _features(
+        None, "No effect: accepted for the release's command lines."
+    )
+
+    # --- training ----------------------------------------------------------------------------
+
+    do_train: bool = with_default(TrainingSettings, "do_train", False, "True by default for race.")
+    train_batch_size: int = with_default(
+        TrainingSettings, "train_batch_size", 32, "32 is the release's."
+    )
+    train_step: int = _training(
+        1000,
+        "Number of training steps. 1000 is the release's; 12000 for race, and 3 epochs for SQuAD.",
+        interval=POSITIVE,
+    )
+    num_train_epochs: float | None = _training(
+        None,
+        "Number of epochs to train, instead of train_step. 3 by default for SQuAD.",
+        interval="(0, inf)",
+    )
+    warmup_step: int = _training(
+        0,
+        "Number of steps during which the learning rate rises to its peak. 0 is the release's; "
+        "1000 for race, and a tenth of all steps for SQuAD.",
+        interval=NATURAL,
+    )
+    warmup_proportion: float | None = _training(
+        None,
+        "Share of the steps that are warm-up steps, instead of warmup_step. 0.1 by default for "
+        "SQuAD.",
+        interval="[0, 1]",
+    )
+    early_stopping_patience: int | None = _training(
+        None,
+        "Number of evaluations without a better key_metric after which training ends. By default "
+        "it runs to the last step.",
+        interval=POSITIVE,
+    )
+    learning_rate: float = with_default(
+        TrainingSettings, "learning_rate", 5e-5, "5e-5 is the release's; 1e-5 for race."
+    )
+    save_checkpoints_steps: int = with_default(
+        TrainingSettings, "save_checkpoints_steps", 1000, "1000 is the release's; 100 for race."
+    )
+    keep_checkpoint_max: int = _training(
+        5,
+        "Number of newest checkpoints to keep; 0 keeps all. The best one is always kept.",
+        interval=NATURAL,
+        alias="num_keep_checkpoint",
+    )
+
+    # --- the loss ----------------------------------------------------------------------------
+
+    class_weights: str | None = _loss(
+        None,
+        "Weights of the classes in the loss. balanced: in inverse proportion to the number of "
+        "their examples in train_file; or listed, as in a=1.0,b=2.5, where classes not listed "
+        "have 1. By default all have 1.",
+    )
+    teacher: str | None = _loss(
+        None,
+        "Output directory of a fine-tuning run of the same task, whose predicted probabilities "
+        "are learned in addition to the labels (distillation). Its model may be larger, and have "
+        "another vocabulary. It predicts in batches of predict_batch_size.",
+    )
+    distillation_weight: float = _loss(
+        0.5,
+        "Weight of the teacher's probabilities in the loss; the labels have the rest.",
+        interval="[0, 1]",
+    )
+    temperature: float = _loss(
+        2.0,
+        "Number by which the teacher's and the student's logits are divided before they are "
+        "compared.",
+        interval="(0, inf)",
+    )
+
+    # --- evaluation and prediction -----------------------------------------------------------
+
+    do_eval: bool = _evaluation(
+        False,
+        "Evaluate each checkpoint and keep the best one. True by default for race, for SQuAD "
+        "with do_predict, and for question_answering if there is an eval_file.",
+        per_command=True,
+    )
+    key_metric: str | None = _evaluation(
+        None,
+        "The metric by which checkpoints are compared, any that the task reports, such as "
+        "macro_f1; or eval_loss, whose smallest value is the best. f1 of two classes is that of "
+        "the second class in labels.jsonl. By default the task's main metric.",
+    )
+    do_predict: bool = _evaluation(
+        False,
+        "Predict the test set with the best checkpoint; after training without do_eval, with the "
+        "newest.",
+        per_command=True,
+    )
+    eval_batch_size: int = _evaluation(
+        8,
+        "Number of examples per evaluation step, over all devices. 8 is the release's.",
+        interval=POSITIVE,
+    )
+    predict_batch_size: int = _evaluation(
+        8,
+        "Number of examples per prediction step, over all devices. 8 is the release's.",
+        interval=POSITIVE,
+    )
+    ensemble_dirs: tuple[str, ...] = _evaluation(
+        (),
+        "Output directories of several runs, separated by commas, whose stored predictions are "
+        "averaged; no model is loaded.",
+        per_command=True,
+    )
+
+    # --- export ------------------------------------------------------------------------------
+
+    export_dir: str | None = _export(
+        None,
+        "New directory in which the best checkpoint is written as a SavedModel that takes raw "
+        "text. By default nothing is exported.",
+    )
+    threshold_to_export: float = _export(
+        math.nan,
+        "Decision threshold stored in the SavedModel: with two classes, the minimum probability "
+        "of the second one to be the answer; for multilabel, the minimum probability of a label "
+        '(0.5 by default); for squad_v2, the null odds (score of "no answer") at or above which '
+        "it gives no answer (0 by default). By default (nan), of two classes the likelier one.",
+    )
+    use_einsum: bool = setting(
+        True, "No effect: accepted for the release's command lines.", group=SPEED
+    )
+
+    @classmethod
+    def of(cls, **values: Any) -> FinetuningSettings:
+        """Returns settings with values that count as given, and the task's own defaults.
+
+        A task's name may be in capitals, as in the release's command lines.
+        """
+        values["task_name"] = values["task_name"].lower()
+        defaults: dict[str, Any] = {}
+        if values["task_name"] in TASKS:
+            # What other defaults depend on.
+            known: Any = types.SimpleNamespace(**{f.name: f.default for f in cls.flags()} | values)
+            row = TASKS[values["task_name"]]
+            defaults = (row.variant(known) if row.variant else row).defaults_for(known)
+        if values.get("ensemble_dirs"):  # The predictions already exist.
+            defaults |= {"do_train": False, "do_eval": False}
+        unset = [name for name in defaults if not {name, cls.same.get(name)} & {*values}]
+        own = {name: defaults[name] for name in unset}
+        return cls(**{**own, **values}, given=frozenset(values))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task_name not in TASKS:
+            names = ", ".join(TASKS)
+            raise ValueError(f"`task_name` must be one of {names}, not {self.task_name!r}")
+        if not (self.do_train or self.do_eval or self.do_predict or self.export_dir):
+            raise ValueError(
+                "nothing to do: set `do_train`, `do_eval`, `do_predict` or `export_dir`"
+            )
+        for pair in _EXCLUSIVE:
+            if all(name in self.given and getattr(self, name) for name in pair):
+                first, second = pair
+                raise ValueError(f"`{first}` and `{second}` exclude each other: set one of them")
+        if len(self.choice_columns) == 1:
+            raise ValueError(
+                f"`choice_columns` must name at least two columns, not only "
+                f"{self.choice_columns[0]}"
+            )
+        if os.path.realpath(self.output_dir or "") in map(os.path.realpath, self.ensemble_dirs):
+            raise ValueError(
+                "`output_dir` is one of `ensemble_dirs`, whose predictions would be replaced: give "
+                "another directory"
+            )
+
+    def following(self, recorded: Mapping[str, Any]) -> FinetuningSettings:
+        """See Settings; of two settings that say the same, one that is given replaces both."""
+        other = self.same | {name: same for same, name in self.same.items()}
+        kept = {n: value for n, value in recorded.items() if other.get(n) not in self.given}
+        return super().following(kept)
+
+    def with_steps(self, num_examples: int) -> FinetuningSettings:
+        """Returns the settings with steps in place of epochs and shares of steps.
+
+        Args:
+          num_examples: Number of examples to train on.
+
+        Raises:
+          ValueError: If a run can't be that long.
+        """
+        steps, warmup = self.train_step, self.warmup_step
+        if self.num_train_epochs is not None:
+            steps = max(1, int(num_examples / self.train_batch_size * self.num_train_epochs))
+        if steps * self.train_batch_size > length_buckets.MOST_ROWS:
+            raise ValueError(
+                f"{steps} steps of {self.train_batch_size} examples exceed a run's maximum of "
+                f"{length_buckets.MOST_ROWS} examples: lower `train_step` or `num_train_epochs`"
+            )
+        if self.warmup_proportion is not None:
+            warmup = int(self.warmup_proportion * steps)
+        return dataclasses.replace(
+            self,
+            train_step=steps,
+            warmup_step=warmup,
+            num_train_epochs=None,
+            warmup_proportion=None,
+        )
+
+    @property
+    def named_weights(self) -> str | None:
+        """Where the weights lie that a run starts from, as named."""
+        return self.init_checkpoint or self.albert_hub_module_handle
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold to export; None for the default."""
+        return None if math.isnan(self.threshold_to_export) else self.threshold_to_export
+
+    def feature_prefix(self, is_training: bool) -> str:
+        """Returns the path prefix of stored features."""
+        # If "dev" and "test" are the same examples, they share a file.
+        folder = self.cached_dir or os.path.join(self.output_dir or "", "features")
+        kind = "train" if is_training else "predict"
+        given = self.train_feature_file if is_training else self.predict_feature_file
+        return given or os.path.join(folder, f"{self.task_name}_{kind}")
