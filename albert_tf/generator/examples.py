@@ -16,7 +16,7 @@ from albert_tf.records import masking
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.word_starts import split_words
+from albert_tf.text.words import split_segmented
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 SHORTEST_TARGET = 2
@@ -338,7 +338,7 @@ def tokenize_documents(
         bounds = [len(tokens)]
         for sentence in sentences:
             if word_separator:
-                ids, of_text = tokenizer.encode_words(split_words(sentence, word_separator))
+                ids, of_text = tokenizer.encode_words(split_segmented(sentence, word_separator))
                 starts += of_text.tobytes()
             else:
                 ids = tokenizer.encode(sentence)

@@ -27,7 +27,7 @@ from albert_tf.serving.graph_text import (
 )
 from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.text.word_starts import SPACE_MARK
+from albert_tf.text.words import SPACE_MARK
 from albert_tf.types import Features
 
 _MASK = "[MASK]"

@@ -20,7 +20,7 @@ import numpy as np
 
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.word_piece import UNKNOWN
-from albert_tf.text.word_starts import CONTINUATION_MARK, SPACE_MARK
+from albert_tf.text.words import CONTINUATION_MARK, SPACE_MARK
 
 # A text of which a smaller fraction of letters can be aligned is dropped.
 _LEAST_ALIGNED = 0.8

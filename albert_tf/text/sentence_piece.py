@@ -13,9 +13,8 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.storage import protobuf
-from albert_tf.text import word_starts
 from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
-from albert_tf.text.word_starts import SPACE_MARK
+from albert_tf.text.words import SPACE_MARK, find_in_sentencepiece
 
 # --- the file of a model -----------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class SentencePiece:
 
     def word_starts(self, letters: str) -> np.ndarray:
         """See Tokenizer."""
-        return word_starts.find_in_sentencepiece(self.pieces, letters)
+        return find_in_sentencepiece(self.pieces, letters)
 
 
 # --- pieces added to a model -------------------------------------------------------------------

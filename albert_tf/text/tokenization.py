@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from albert_tf.storage import files
-from albert_tf.text import word_starts
 from albert_tf.text.characters import to_unicode
 from albert_tf.text.sentence_piece import SentencePiece
 from albert_tf.text.word_piece import WordPiece
+from albert_tf.text.words import find_in_words
 
 # How many characters of a long text to read per piece wanted, and the factor if that is too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4
@@ -138,7 +138,7 @@ class Tokenizer:
         """
         vocabulary = self._vocabulary
         ids, places = vocabulary.encode_places(vocabulary.normalize("".join(words)))
-        return ids, word_starts.find_in_words([*map(vocabulary.normalize, words)], places)
+        return ids, find_in_words([*map(vocabulary.normalize, words)], places)
 
     @property
     def words_are_apart(self) -> bool:

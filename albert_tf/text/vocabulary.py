@@ -21,7 +21,7 @@ from albert_tf.storage.text_files import read_json_object
 from albert_tf.text import sentence_piece
 from albert_tf.text.sentence_piece import ends_in_digit_comma
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.word_starts import CONTINUATION_MARK
+from albert_tf.text.words import CONTINUATION_MARK
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")

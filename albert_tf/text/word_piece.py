@@ -6,9 +6,8 @@ import unicodedata
 
 import numpy as np
 
-from albert_tf.text import word_starts
 from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation, to_unicode
-from albert_tf.text.word_starts import CONTINUATION_MARK
+from albert_tf.text.words import CONTINUATION_MARK, find_in_wordpiece
 
 # A longer word is unknown.
 MAX_WORD_CHARS = 200
@@ -94,4 +93,4 @@ class WordPiece:
 
     def word_starts(self, letters: str) -> np.ndarray:
         """See Tokenizer."""
-        return word_starts.find_in_wordpiece(self.pieces)
+        return find_in_wordpiece(self.pieces)

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from albert_tf.text import word_starts, words
+from albert_tf.text import words
 from albert_tf.text.tokenization import Tokenizer
 
 # Pieces that continue a word under both rules, under "unicode" alone, and under neither.
@@ -40,9 +40,9 @@ def test_letters_are_latin_or_of_every_script_with_spaces():
     pieces = [*LATIN, *OTHER_SCRIPTS, *STARTS]
     expected = np.ones(len(pieces), bool)
     expected[: len(LATIN)] = False
-    np.testing.assert_array_equal(word_starts.find_in_sentencepiece(pieces, "latin"), expected)
+    np.testing.assert_array_equal(words.find_in_sentencepiece(pieces, "latin"), expected)
     expected[: len(LATIN + OTHER_SCRIPTS)] = False
-    np.testing.assert_array_equal(word_starts.find_in_sentencepiece(pieces, "unicode"), expected)
+    np.testing.assert_array_equal(words.find_in_sentencepiece(pieces, "unicode"), expected)
 
 
 def test_hash_marks_alone_tell_in_wordpiece(tmp_path):
@@ -66,7 +66,7 @@ def test_other_letters_are_refused(golden):
 
 
 @pytest.mark.parametrize(
-    ("text", "separator", "words"),
+    ("text", "separator", "expected"),
     [
         ("", " ", []),
         ("花呗", " ", ["花呗"]),
@@ -80,8 +80,8 @@ def test_other_letters_are_refused(golden):
         ("//", "/", ["/"]),
     ],
 )
-def test_separators_part_words_and_two_stand_for_one(text, separator, words):
-    assert word_starts.split_words(text, separator) == words
+def test_separators_part_words_and_two_stand_for_one(text, separator, expected):
+    assert words.split_segmented(text, separator) == expected
 
 
 ENGLISH = ["In", "1990", ",", "12", ",", "5", "the", " ", "quick ", "\ufb01ne", "\u00d6l", " ", "."]
