@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection
 from types import ModuleType
 
-import numpy as np
 from absl import logging
 
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
@@ -120,15 +119,3 @@ def check_config(
             f"the config beside the weights of {path} contradicts the model's "
             f"({'; '.join(found.values())}): use the config that belongs to them"
         )
-
-
-def holds_weights_of(directory: str, path: str) -> bool:
-    """Whether a directory holds some of the weights of a stored model, as an export does."""
-    try:
-        held = find(directory).read_weights(directory)
-    except (FileNotFoundError, ValueError):
-        return False
-    weights = find(path).read_weights(path)
-    return bool(held) and all(
-        name in weights and np.array_equal(value, weights[name]) for name, value in held.items()
-    )

@@ -69,7 +69,9 @@ def split_words(text: str) -> list[tuple[int, int]]:
     """
     kinds = [kind_of(char) for char in text]
     words, start = [], 0
-    for kind, group in itertools.groupby(kinds, key=_without_marks):
+    # Marks belong to the stretch of letters that they stand in or beside.
+    stretches = (Kind.LETTER if kind is Kind.MARK else kind for kind in kinds)
+    for kind, group in itertools.groupby(stretches):
         end = start + sum(1 for _ in group)
         if kind is Kind.LETTER:
             words += _words_of_stretch(text, kinds, start, end)
@@ -77,10 +79,6 @@ def split_words(text: str) -> list[tuple[int, int]]:
             words += [(i, i + 1) for i in range(start, end)]
         start = end
     return words
-
-
-def _without_marks(kind: Kind) -> Kind:
-    return Kind.LETTER if kind is Kind.MARK else kind
 
 
 def _words_of_stretch(text: str, kinds: list[Kind], start: int, end: int) -> list[tuple[int, int]]:
