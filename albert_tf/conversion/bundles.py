@@ -47,7 +47,7 @@ def read_config(path: str) -> AlbertConfig:
     Without one, it is the only file beside the bundle that is called like albert_config_tiny.json.
     """
     config = AlbertConfig.from_json_file(_config_file(path))
-    if _is_albert_zh(checkpoint.tensor_names(_prefix(path))):
+    if _is_albert_zh(checkpoint.shapes(_prefix(path))):
         return dataclasses.replace(config, embedding_size=config.hidden_size)
     return config
 
@@ -67,6 +67,14 @@ def _config_file(path: str) -> str:
             "keep the one that belongs to the weights"
         )
     return found[0]
+
+
+def num_labels(path: str) -> int:
+    """Returns the number of outputs of a classifier's head; 0 without one."""
+    shapes = checkpoint.shapes(_prefix(path))
+    if _OBJECT_GRAPH in shapes:  # The tensors are not called after their variables.
+        return np.size(read_weights(path).get(names.CLASSIFIER_BIAS, ()))
+    return sum(shapes.get(names.CLASSIFIER_BIAS, ()))
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:

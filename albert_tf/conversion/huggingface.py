@@ -159,6 +159,12 @@ def read_kind(path: str) -> tuple[str, str]:
     return str(first), str(theirs.get("problem_type") or "")
 
 
+def num_labels(path: str) -> int:
+    """Returns the number of outputs of a classifier's head; 0 without one."""
+    name = _NAMES.forward(names.CLASSIFIER_BIAS)
+    return np.size(_read_tensors(path, name).get(name, ()))
+
+
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns `<float32>` arrays by the release's names; weights unknown there keep their own."""
     tensors = _read_tensors(path)
@@ -175,19 +181,19 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     return values.without_identity(weights, path)
 
 
-def _read_tensors(path: str) -> dict[str, np.ndarray]:
+def _read_tensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
     whole, index = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX))
     if os.path.isfile(whole):
-        return values.read_safetensors(whole)
+        return values.read_safetensors(whole, only)
     if os.path.isfile(index):
-        return _read_shards(path, index)
+        return _read_shards(path, index, only)
     raise FileNotFoundError(
         f"{path} contains no weights: expected {_WEIGHTS} or {_INDEX}; a pickle (.bin) may run "
         "code: save the model again with transformers, as safetensors"
     )
 
 
-def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
+def _read_shards(path: str, index: str, only: str | None) -> dict[str, np.ndarray]:
     weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index}: weight_map must be an object that maps weights to file names")
@@ -196,9 +202,11 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
             raise ValueError(
                 f"{index}: {name} must be in a file of the same directory, not {shard!r}"
             )
+    if only is not None:
+        weight_map = {name: shard for name, shard in weight_map.items() if name == only}
     tensors: dict[str, np.ndarray] = {}
     for shard in sorted(set(weight_map.values())):
-        tensors.update(values.read_safetensors(os.path.join(path, shard)))
+        tensors.update(values.read_safetensors(os.path.join(path, shard), only))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(

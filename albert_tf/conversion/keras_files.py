@@ -111,6 +111,11 @@ def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _models(child)
 
 
+def num_labels(path: str) -> int:
+    """Returns the number of outputs of a classifier's head; 0 without one."""
+    return np.size(read_weights(path).get(names.CLASSIFIER_BIAS, ()))
+
+
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns the weights of our layers by the release's names, whatever model contains them.
 

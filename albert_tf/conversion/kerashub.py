@@ -107,6 +107,11 @@ def _check_expressible(config: AlbertConfig, path: str) -> None:
         raise ValueError(f"{path}: KerasHub's ALBERT does not support {'; '.join(differences)}")
 
 
+def num_labels(path: str) -> int:
+    """Returns the number of outputs of a classifier's head; 0 without one."""
+    return np.size(_read_task(path).get(names.CLASSIFIER_BIAS, ()))
+
+
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns `<float32>` arrays by the release's names; weights unknown there keep their own.
 
@@ -120,12 +125,15 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     for dataset, value in _read(file).items():
         name = _BACKBONE_NAMES.backward(_with_groups(dataset, inner)) or dataset
         weights[name] = values.without_head_axis(name, value)
-    task = os.path.join(path, _TASK_WEIGHTS)
-    if os.path.isfile(task):
-        for dataset, value in _read(task).items():
-            name = _TASK_NAMES.backward(dataset) or dataset
-            weights[name] = value.T if name == "output_weights" else value
-    return values.without_identity(weights, path)
+    return values.without_identity({**weights, **_read_task(path)}, path)
+
+
+def _read_task(path: str) -> dict[str, np.ndarray]:
+    """Returns the weights of a task's head, by the release's names."""
+    file = os.path.join(path, _TASK_WEIGHTS)
+    found = _read(file) if os.path.isfile(file) else {}
+    weights = {_TASK_NAMES.backward(dataset) or dataset: found[dataset] for dataset in found}
+    return {name: v.T if name == "output_weights" else v for name, v in weights.items()}
 
 
 def _read(file: str) -> dict[str, np.ndarray]:

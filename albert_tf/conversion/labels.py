@@ -157,10 +157,9 @@ def in_order(
 def count(path: str) -> int:
     """Returns the number of outputs of a stored classifier; 0 if there is none.
 
-    Args:
-      path: What `load_weights` takes.
+    The other weights of a checkpoint, or of a directory of Hugging Face, are not read.
     """
-    return np.size(layouts.find(path).read_weights(path).get("output_bias", ()))
+    return layouts.find(path).num_labels(path)
 
 
 def check_labels(labels: Sequence[str], classes: int) -> None:

@@ -25,7 +25,8 @@ OPTIMIZER = "optimizer/"
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 # The head of a classifier of texts or of words: a row for each class.
-CLASSIFIER = ("output_weights", "output_bias")
+CLASSIFIER_BIAS = "output_bias"
+CLASSIFIER = ("output_weights", CLASSIFIER_BIAS)
 
 _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}

@@ -89,10 +89,14 @@ def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
     return value
 
 
-def read_safetensors(path: str) -> dict[str, np.ndarray]:
-    """Returns a safetensors file's arrays by name."""
+def read_safetensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
+    """Returns a safetensors file's arrays by name, or `only` one, if it is there."""
     try:
-        return safetensors.numpy.load_file(path)
+        if only is None:
+            return safetensors.numpy.load_file(path)
+        with safetensors.safe_open(path, "numpy") as stored:
+            found = {only}.intersection(stored.keys())
+            return {name: stored.get_tensor(name) for name in found}
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.

@@ -175,9 +175,9 @@ def read(path: str) -> dict[str, np.ndarray]:
     return _read(path, bundle.read)
 
 
-def tensor_names(path: str) -> list[str]:
-    """Returns the names of a checkpoint's tensors, without reading them."""
-    return _read(path, lambda prefix: [entry.name for entry in bundle.read_index(prefix)])
+def shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of a checkpoint's tensors by name, without reading them."""
+    return _read(path, lambda prefix: {e.name: e.shape for e in bundle.read_index(prefix)})
 
 
 def _read(path: str, reader: Callable[[str], _Read]) -> _Read:

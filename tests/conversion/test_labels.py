@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from albert_tf.conversion import labels
+from albert_tf.conversion import labels, layouts
 from albert_tf.conversion.convert import convert
 from tests import goldens
 
@@ -28,6 +28,17 @@ def test_names_go_along(trained, layout, tmp_path):
     assert labels.find(there, 3) == NAMES
     convert(there, "tf1", back)
     assert labels.read(back) == NAMES
+
+
+@pytest.mark.parametrize("layout", ["tf1", "keras", "huggingface", "kerashub"])
+def test_classes_are_counted_without_reading_an_encoder(trained, layout, tmp_path, monkeypatch):
+    there = str(tmp_path / "there")
+    convert(trained, layout, there)
+    convert(str(goldens.FOLDER / "base"), layout, str(tmp_path / "none"), drop=["cls/"])
+    if layout != "keras":  # Whose weights are in one file, by numbers.
+        monkeypatch.setattr(layouts.find(there), "read_weights", None)
+    assert labels.count(there) == 3
+    assert labels.count(str(tmp_path / "none")) == 0
 
 
 def test_hugging_face_has_them_in_its_config(trained, tmp_path):
