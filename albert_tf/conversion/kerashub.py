@@ -73,9 +73,7 @@ def read_config(path: str) -> AlbertConfig:
         raise ValueError(
             f"{file}: registered_name must be {_BACKBONE[0]!r}, not {preset['registered_name']!r}"
         )
-    theirs = preset.get("config")
-    if not isinstance(theirs, dict):
-        raise ValueError(f"{file}: config must be an object")
+    theirs = text_files.json_member(preset, "config", file, dict)
     absent = sorted(set(_KEYS) - set(theirs))
     if absent:
         raise ValueError(f"{file}: config lacks {', '.join(absent)}")
