@@ -411,7 +411,7 @@ def load(path: str) -> ServedModel:
         if sizes["num_labels"] > 1:
             labels.read(directory)  # Says so if it is missing.
             options["labels"] = labels.find(path, sizes["num_labels"])
-    if task == "fill_mask":
+    if served_class.dispensable:
         lacking = _DISPENSABLE.keys() - runner.outputs.keys()
         options["without"] = {_DISPENSABLE[name] for name in lacking}
     return served_class(ConvertedModel(config, runner, **sizes), words, **options)
