@@ -18,9 +18,8 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.console import quiet
 from albert_tf.conversion import labels
-from albert_tf.serving import description
 from albert_tf.serving.graph_text import FEATURES
-from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.served_models import DESCRIPTION_FILE, ServedModel, read_description
 from albert_tf.serving.served_tasks import BEAM, SERVED
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
@@ -167,7 +166,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
     with files.whole_directory(directory) as temporary:
         with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
             file.write(content)
-        description.write(served, temporary)
+        served.describe(temporary)
         vocabulary.copy(served.vocabulary, temporary)
     return drift
 
@@ -392,13 +391,13 @@ def load(path: str) -> ServedModel:
       path: The file; its description, its vocabulary and its labels lie beside it.
     """
     directory = os.path.dirname(path)
-    where = os.path.join(directory, description.FILE)
+    where = os.path.join(directory, DESCRIPTION_FILE)
     if not files.is_file(where):
         raise FileNotFoundError(
             f"{where}, which describes {path}, does not exist: copy the whole directory of the "
             "export, or export again"
         )
-    task, config, options = description.read(where)
+    task, config, options = read_description(where)
     words = vocabulary.find(path)
     if words is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
@@ -445,6 +444,6 @@ def _check_outputs(path: str, task: str, outputs: Mapping[str, tf.TensorSpec]) -
     if not fits:
         found = ", ".join(f"{name} {list(spec.shape)}" for name, spec in outputs.items())
         raise ValueError(
-            f"{path} is of another task than {task}, which {description.FILE} beside it names: "
+            f"{path} is of another task than {task}, which {DESCRIPTION_FILE} beside it names: "
             f"its outputs are {found}; copy the whole directory of the export, or export again"
         )

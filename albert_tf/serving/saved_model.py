@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.console import quiet
-from albert_tf.serving import description, served_tasks
+from albert_tf.serving import served_tasks
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.storage import files
 from albert_tf.tasks.preprocessor import Preprocessor
@@ -59,7 +59,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     files.check_free(directory)
     with files.whole_directory(directory) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
-        description.write(served, temporary)
+        served.describe(temporary)
         write_warm_up(served, temporary)
 
 

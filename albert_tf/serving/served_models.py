@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import json
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.config import AlbertConfig
+from albert_tf.conversion import labels
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.serving import graph_tokenizer
 from albert_tf.serving.graph_text import (
@@ -25,6 +29,9 @@ from albert_tf.serving.graph_text import (
     places,
     with_origins,
 )
+from albert_tf.serving.settings import TASKS, TASKS_OF
+from albert_tf.storage import files
+from albert_tf.storage.text_files import json_member, read_json_object
 from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import SPACE_MARK
@@ -64,6 +71,43 @@ class Evaluation:
         return self.score(
             {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
         )
+
+
+# serving.json lies beside an exported model: its task, its options and its config.
+DESCRIPTION_FILE = "serving.json"
+# Types of options, in JSON; the others are whole numbers.
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pairs", "multilabel"), (bool,)),
+    **dict.fromkeys(("threshold", "null_threshold"), (float, int)),
+    "windows": (str,),
+}
+
+
+def option_names(task: str) -> list[str]:
+    """Returns the options of a task; labels have their own file, as beside weights."""
+    return [name for name, tasks in TASKS_OF.items() if task in tasks and name != "labels"]
+
+
+def check_types(options: Mapping[str, Any], path: str) -> None:
+    """Checks the types of options that were read from a file."""
+    for name in options:
+        json_member(options, name, path, *_TYPES.get(name, (int,)))
+
+
+def read_description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
+    """Returns the task, the config and the options that ServedModel.describe wrote to a file."""
+    values = read_json_object(path)
+    task = json_member(values, "task", path, str)
+    if task not in TASKS:
+        raise ValueError(f"{path}: task must be one of {', '.join(TASKS)}, not {task!r}")
+    options = json_member(values, "options", path, dict)
+    known = option_names(task)
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
+    check_types(options, path)
+    config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
+    return task, config, options
 
 
 class ServedModel(tf.Module, abc.ABC):
@@ -146,6 +190,19 @@ class ServedModel(tf.Module, abc.ABC):
         """Returns the features' specs, by name."""
         shape = [None] * self.feature_rank
         return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
+
+    def describe(self, directory: str) -> None:
+        """Writes the model's task, config and options, and its labels in their own file."""
+        options = {name: getattr(self, name, None) for name in option_names(self.task)}
+        description = {
+            "task": self.task,
+            "options": {name: value for name, value in options.items() if value is not None},
+            "config": self.config.to_dict(),
+        }
+        text = json.dumps(description, indent=2) + "\n"
+        files.write_text(os.path.join(directory, DESCRIPTION_FILE), text)
+        if self.labels:
+            labels.write(directory, self.labels)
 
     def text_signature(self) -> Any:
         """Returns the function that takes raw texts."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.model import encoder
-from albert_tf.serving import description, other_formats, predict
+from albert_tf.serving import other_formats, predict, served_models
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
@@ -206,7 +206,7 @@ def exported(vocabulary, tmp_path_factory):
 
 
 def edit(directory, **members):
-    path = directory / description.FILE
+    path = directory / served_models.DESCRIPTION_FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
 
 

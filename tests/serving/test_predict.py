@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.conversion import kinds, labels
-from albert_tf.serving import description, predict, saved_model, served_tasks
 from albert_tf.serving import export as export_command
+from albert_tf.serving import predict, saved_model
 from albert_tf.storage import checkpoint
 from tests import goldens, tiny
 from tests.tiny import randomise, run_main
@@ -364,24 +364,3 @@ OPTIONS = {
     ),
 }
 SIZES = {"classify": {"num_labels": 2}, "tag": {"num_labels": 2}, "answer_v2": BEAM}
-
-
-@pytest.mark.parametrize("task", OPTIONS)
-def test_exports_with_other_options_are_others(task, config, vocabulary, tmp_path):
-    options, others = OPTIONS[task]
-    options = {**options, "max_seq_length": 32}
-    model_class, served_class = served_tasks.SERVED[task]
-    given = {name: value for name, value in options.items() if name not in BEAM}
-    served = served_class(model_class(config, **SIZES.get(task, {})), vocabulary, **given)
-    description.write(served, str(tmp_path))
-    assert description.is_of(str(tmp_path), task, {"windows": None, **options})
-    for name, other in {**others, "max_seq_length": 31, "windows": "mean"}.items():
-        if other != options.get(name):
-            assert not description.is_of(str(tmp_path), task, {**options, name: other}), name
-    assert not description.is_of(str(tmp_path), "fill_mask", {})
-
-
-def test_an_export_without_a_description_is_another(tmp_path):
-    assert not description.is_of(str(tmp_path), "tag", {})
-    (tmp_path / description.FILE).write_text("{")
-    assert not description.is_of(str(tmp_path), "tag", {})
