@@ -13,7 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion import kinds, labels
 from albert_tf.serving import export as export_command
-from albert_tf.serving import predict, saved_model
+from albert_tf.serving import predict, saved_model, served_models, served_tasks
 from albert_tf.storage import checkpoint
 from tests import goldens, tiny
 from tests.tiny import randomise, run_main
@@ -349,18 +349,25 @@ def test_a_taken_export_dir_is_refused_first(folder):
 
 LENGTHS = {"doc_stride": 8, "max_query_length": 12, "max_answer_length": 9, "n_best_size": 3}
 BEAM = {"start_n_top": 3, "end_n_top": 2}
-# What albert-finetune exports with -> what it would export with after another command.
 OPTIONS = {
-    "classify": (
-        {"labels": ["a", "b"], "pairs": False, "threshold": 0.7, "multilabel": False},
-        {"labels": ["b", "a"], "pairs": True, "threshold": None, "multilabel": True},
-    ),
-    "tag": ({"labels": ["O", "B-LOC"]}, {"labels": ["O", "B-PER"]}),
-    "choose": ({"num_choices": 3, "max_qa_length": 9}, {"num_choices": 4, "max_qa_length": 8}),
-    "answer_v1": (LENGTHS, {name: value - 1 for name, value in LENGTHS.items()}),
-    "answer_v2": (
-        {**LENGTHS, **BEAM, "null_threshold": 0.0},
-        {**LENGTHS, "start_n_top": 4, "end_n_top": 4, "null_threshold": -1.5},
-    ),
+    "classify": {"labels": ["a", "b"], "pairs": True, "threshold": 0.7, "multilabel": True},
+    "tag": {"labels": ["O", "B-LOC"]},
+    "choose": {"num_choices": 3, "max_qa_length": 9},
+    "answer_v1": LENGTHS,
+    "answer_v2": {**LENGTHS, **BEAM, "null_threshold": -1.5},
 }
 SIZES = {"classify": {"num_labels": 2}, "tag": {"num_labels": 2}, "answer_v2": BEAM}
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_a_description_says_all_options(task, config, vocabulary, tmp_path):
+    options = {**OPTIONS[task], "max_seq_length": 32}
+    model_class, served_class = served_tasks.SERVED[task]
+    given = {name: value for name, value in options.items() if name not in BEAM}
+    served = served_class(model_class(config, **SIZES.get(task, {})), vocabulary, **given)
+    served.describe(str(tmp_path))
+    found = served_models.read_description(str(tmp_path / served_models.DESCRIPTION_FILE))
+    classes = options.pop("labels", ())
+    assert labels.stored(str(tmp_path)) == tuple(classes)
+    assert (found[0], found[1]) == (task, served.config)
+    assert options.items() <= found[2].items()
