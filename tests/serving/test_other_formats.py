@@ -259,11 +259,6 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
         run_main(predict.main, ["--model", str(directory)])
 
 
-def test_options_are_for_trained_models(exported):
-    with pytest.raises(SystemExit, match="--top_k applies only to trained models, .* leave it out"):
-        run_main(predict.main, ["--model", str(exported), "--top_k", "3"])
-
-
 @pytest.mark.peers
 def test_a_damaged_onnx_file_is_one_line(exported, tmp_path):
     pytest.importorskip("onnxruntime")
