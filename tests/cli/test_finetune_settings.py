@@ -1,0 +1,170 @@
+"""The settings of run_finetune.py: each is passed on; a later command takes the run's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import operator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from albert_tf.cli import finetune
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.storage import checkpoint
+from albert_tf.storage.run_record import find_run
+from albert_tf.tasks.supervised_run import SupervisedRun
+from tests import finetune_runs as runs
+from tests import tiny
+
+# Flag -> a value that is no default -> what receives it, and as what.
+PASSED_ON = {
+    "output_dir": ("there", {"Trainer.output_dir": "there"}),
+    "optimizer": ("lamb", {"optimizer.optimizer": "lamb"}),
+    "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
+    "train_step": (7, {"optimizer.num_train_steps": 7, "train.num_train_steps": 7}),
+    "num_train_epochs": (2.5, {"optimizer.num_train_steps": 25, "train.num_train_steps": 25}),
+    "warmup_step": (5, {"optimizer.num_warmup_steps": 5}),
+    "warmup_proportion": (0.5, {"optimizer.num_warmup_steps": 500}),
+    "random_seed": (7, {"Trainer.settings.seed": 7, "train.seed": 7}),
+    "jit_compile": (True, {"Trainer.settings.jit_compile": True}),
+    "gradient_accumulation_steps": (3, {"Trainer.settings.accumulation_steps": 3}),
+    "precision": ("bfloat16", {"options.dtype": "mixed_bfloat16"}),
+    "recompute": (True, {"options.recompute": True}),
+    "dropout_prob": (0.25, {"options.dropout_prob": 0.25}),
+    "hidden_dropout_prob": (0.25, {"options.config.hidden_dropout_prob": 0.25}),
+    "attention_probs_dropout_prob": (0.25, {"options.config.attention_probs_dropout_prob": 0.25}),
+    "iterations_per_loop": (2, {"train.steps_per_loop": 2}),
+    "save_checkpoints_steps": (4, {"train.save_steps": 4}),
+    "keep_checkpoint_max": (9, {"train.keep_max": 9}),
+    "early_stopping_patience": (3, {"train.patience": 3}),
+    "key_metric": ("f1", {"task.key_metric": "f1"}),
+    "train_batch_size": (6, {"splits.train.batch_size": 6, "optimizer.num_train_steps": 1000}),
+    "eval_batch_size": (6, {"splits.dev.batch_size": 6}),
+    "predict_batch_size": (6, {"splits.test.batch_size": 6, "teacher.batch_size": 6}),
+    "max_seq_length": (31, {"task.max_seq_length": 31, "splits.dev.static_lengths": (9, 19, 31)}),
+    "static_lengths": (1, {"splits.train.static_lengths": (61,)}),
+    "cached_dir": ("there", {"cache.train": "there/mrpc_train", "cache.dev": "there/mrpc_predict"}),
+    "train_feature_file": ("there", {"cache.train": "there"}),
+    "predict_feature_file": ("there", {"cache.dev": "there", "cache.test": "there"}),
+    "teacher": ("there", {"teacher.path": "there"}),
+    "distillation_weight": (0.25, {"teacher.distillation.weight": 0.25}),
+    "temperature": (3.0, {"teacher.distillation.temperature": 3.0}),
+    "threshold_to_export": (0.25, {"served.threshold": 0.25}),
+}
+
+
+def arguments(function, *args, **kwargs) -> SimpleNamespace:
+    """Returns the arguments of a call by name."""
+    return SimpleNamespace(**inspect.signature(function).bind_partial(*args, **kwargs).arguments)
+
+
+@pytest.fixture
+def received(monkeypatch, tmp_path):
+    """Returns what each part of a run gets, by name."""
+    real, real_optimizer = finetune.Trainer, finetune.optimizers.create_optimizer
+    real_teacher = finetune.Teacher
+    config = str(runs.write_config(tmp_path))
+
+    def spy(**changes):
+        given = {"task_name": "mrpc", "do_train": True, "max_seq_length": 61, **changes}
+        given = {"output_dir": "out", "teacher": "x", "albert_config_file": config, **given}
+        settings = FinetuningSettings.of(**given).with_steps(num_examples=320)
+        found = SimpleNamespace(cache=SimpleNamespace())
+        monkeypatch.setattr(finetune, "Trainer", functools.partial(arguments, real))
+        monkeypatch.setattr(finetune, "Teacher", functools.partial(arguments, real_teacher))
+        create = functools.partial(arguments, real_optimizer)
+        monkeypatch.setattr(finetune.optimizers, "create_optimizer", create)
+        found.task = finetune.make_task(settings, finetune.load_config(settings, None))
+        found.task.tokenizer = SimpleNamespace(digest="")
+        found.options = found.task.options
+        found.Trainer = finetune.make_trainer(settings, found.task, None)
+        found.optimizer = found.Trainer.make_optimizer()
+        found.teacher = finetune.make_teacher(settings, found.task)
+        train = functools.partial(arguments, functools.partial(SupervisedRun.train, None))
+        found.train = finetune.train(settings, SimpleNamespace(train=train))
+        found.splits = SimpleNamespace()
+        for name in finetune.SPLITS:
+
+            def cached(examples, make, key, prefix, name=name):
+                setattr(found.cache, name, prefix)
+                return SimpleNamespace(lengths=np.array([9] * 9 + [19] * 9 + [31] * 9))
+
+            monkeypatch.setattr(finetune.feature_table, "load_or_make_features", cached)
+            setattr(found.splits, name, finetune.make_split(settings, found.task, name, []))
+        found.served = SimpleNamespace(**found.task.serving_options(settings.threshold))
+        return found
+
+    return spy
+
+
+@pytest.mark.parametrize("flag", PASSED_ON)
+def test_a_flag_is_passed_on(flag, received):
+    value, expected = PASSED_ON[flag]
+    found = received(**{flag: value})
+    for name, what in expected.items():
+        assert operator.attrgetter(name)(found) == what, name
+    others = received()
+    name, what = next(iter(expected.items()))
+    assert operator.attrgetter(name)(others) != what, "the table holds a default"
+
+
+def test_every_flag_of_training_is_in_the_table():
+    """Or is what decides where model, data and devices come from, or is of the task's own."""
+    elsewhere = {
+        *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
+        *("spm_model_file", "vocab_file", "do_lower_case", "recipe", "class_weights"),
+        *("do_train", "do_eval", "do_predict", "ensemble_dirs", "export_dir"),
+        *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
+        *("master", "num_tpu_cores", "use_einsum", "predict_feature_left_file"),
+    }
+    of_tasks = {*finetune.FinetuningSettings.__mro__[2].names()} - {"max_seq_length"}
+    assert {*PASSED_ON, *elsewhere, *of_tasks} == set(FinetuningSettings.names())
+
+
+@pytest.mark.parametrize(("task", "expected"), [("sts-b", (0, 5)), ("mrpc", (-np.inf, np.inf))])
+def test_a_regression_has_the_range_of_its_row(task, expected):
+    settings = FinetuningSettings.of(task_name=task, output_dir="out", do_predict=True)
+    assert finetune.make_task(settings).number_range == expected
+
+
+# --- run.json -------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_the_settings_in_its_record(tmp_path):
+    """Killed after two of four steps, it is resumed by task, data and directory alone."""
+    command = runs.command("mrpc", tmp_path, do_train=True, do_eval=True)
+    runs.main([*command, "--train_step=2"])
+    out = tmp_path / "out"
+    record = json.loads((out / "run.json").read_text())
+    record["settings"]["train_step"] = 4
+    (out / "run.json").write_text(json.dumps(record))
+    again = ["--task_name=mrpc", f"--output_dir={out}", "--do_train", "--do_eval"]
+    runs.main(again)
+    assert checkpoint.step_of(checkpoint.latest(str(out))) == 4
+    settings = find_run(str(out)).settings
+    assert (settings["learning_rate"], settings["train_batch_size"]) == (0.01, 3)
+
+
+def test_steps_are_recorded_as_numbers_of_steps(tmp_path):
+    epochs = {"train_step": None, "num_train_epochs": 0.5, "warmup_step": None}
+    runs.main(runs.command("mrpc", tmp_path, do_train=True, warmup_proportion=0.5, **epochs))
+    settings = find_run(str(tmp_path / "out")).settings
+    names = ("train_step", "warmup_step", "num_train_epochs", "warmup_proportion")
+    assert [settings[name] for name in names] == [1, 0, None, None]
+    # What is given now replaces both ways to say it.
+    now = FinetuningSettings.of(
+        task_name="mrpc", output_dir="out", do_train=True, num_train_epochs=2.0
+    )
+    assert now.following(settings).with_steps(num_examples=9).train_step == 6
+
+
+def test_what_begins_follows_no_record(tmp_path):
+    """A run.json without a checkpoint is of a run that never came to one."""
+    out = tmp_path / "out"
+    out.mkdir()
+    tiny.fine_tuned("mrpc", optimizer="lamb").write(str(out))
+    runs.main(runs.command("mrpc", tmp_path, do_train=True, train_step=1))
+    assert find_run(str(out)).settings["optimizer"] == "adamw"
