@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import numpy as np
-from absl import flags
 
-from albert_tf import conversion, scripts
+from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
@@ -76,19 +75,10 @@ def write(path: pathlib.Path, content: str | bytes) -> str:
     return str(path)
 
 
-def parse(
-    define_flags: Callable[[flags.FlagValues], None] | type[settings.Settings],
-    *arguments: str,
-    **given: Any,
-) -> Any:
+def parse(cls: type[settings.Settings], *arguments: str, **given: Any) -> Any:
     """Returns a script's settings with the values of arguments, and those given unless None."""
     more = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    if isinstance(define_flags, type):
-        return settings.parse(define_flags, ["script.py", *arguments, *more])
-    values = flags.FlagValues()
-    define_flags(values)
-    scripts.parse_in_one_line(values, ["script.py", *arguments, *more])
-    return values
+    return settings.parse(cls, ["script.py", *arguments, *more])
 
 
 def run_main(main: Callable[[Any], None], argv: Sequence[Any]) -> None:

@@ -142,7 +142,7 @@ def prepare(
             vocabulary.keep(words, settings.output_dir)
             if task.class_names:
                 labels_file.write(settings.output_dir, task.class_names)
-            if not resumes:
+            if not (resumes and find_run(settings.output_dir)):  # The release has no record.
                 record_run(settings, config, task, digests)
     return settings, run
 
