@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.cli import checks
+from albert_tf.cli import run_directory
 from albert_tf.conversion import labels
 from albert_tf.generator import documents, report, shards, workers
 from albert_tf.records import input_files
@@ -35,7 +35,7 @@ def _make_checkpoints(folder: pathlib.Path) -> None:
 
 
 def _read_list(folder: pathlib.Path) -> list[str]:
-    checks.check_fresh_or_own(str(folder))
+    run_directory.check_fresh_or_own(str(folder))
     return [pathlib.Path(path).name for path in checkpoint.listed(str(folder))]
 
 
