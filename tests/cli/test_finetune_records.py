@@ -102,7 +102,9 @@ def test_another_task_does_not_go_on_with_a_run(copy):
 
 
 def test_training_on_without_evaluation_predicts_with_the_newest(copy, caplog):
-    runs.main(runs.command("mrpc", copy, do_train=True, train_step=6, do_predict=True))
+    changes = {"train_step": 6, "do_predict": True, "export_dir": copy / "exported"}
+    runs.main(runs.command("mrpc", copy, do_train=True, **changes))
+    assert f"exported {copy / 'out' / 'model.ckpt-6'} to {copy / 'exported'}" in caplog.text
     assert (copy / "out" / "best_trial.txt").exists()
     assert "predictions of " + str(copy / "out" / "model.ckpt-6") in caplog.text
     runs.main(runs.command("mrpc", copy, do_predict=True))

@@ -146,6 +146,7 @@ def test_a_run_goes_on_with_the_settings_in_its_record(tmp_path):
     assert checkpoint.step_of(checkpoint.latest(str(out))) == 4
     settings = find_run(str(out)).settings
     assert (settings["learning_rate"], settings["train_batch_size"]) == (0.01, 3)
+    assert set(settings) == set(FinetuningSettings.names())
 
 
 def test_steps_are_recorded_as_numbers_of_steps(tmp_path):
