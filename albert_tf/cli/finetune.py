@@ -157,11 +157,7 @@ def find_stored(settings: FinetuningSettings) -> str | None:
 
 
 def find_initial_weights(settings: FinetuningSettings) -> str | None:
-    """Returns the weights that are named, on this machine; None to begin with random ones.
-
-    Raises:
-      ValueError: If there are none, and random ones were not asked for.
-    """
+    """Returns the weights that are named, on this machine; None to begin with random ones."""
     if settings.named_weights:
         files.check_not_url(settings.named_weights)
         return hub.local(settings.named_weights)
@@ -202,11 +198,7 @@ def load_config(settings: FinetuningSettings, path: str | None) -> AlbertConfig:
 def find_vocabulary(
     settings: FinetuningSettings, stored: str | None, initial: str | None
 ) -> Vocabulary:
-    """Reads the vocabulary that is named, or the one beside the weights.
-
-    Raises:
-      ValueError: If there is none, there are several, or one is damaged.
-    """
+    """Reads the vocabulary that is named, or the one beside the weights."""
     case = settings.do_lower_case if "do_lower_case" in settings.given else None
     # The release prefers the SentencePiece model if both are named.
     named = settings.spm_model_file or settings.vocab_file
@@ -246,9 +238,6 @@ def check_same_task(settings: FinetuningSettings, task: SupervisedTask, path: st
 
     Without training the same kind of task is enough, but not two of GLUE's: mismnli and ax read
     MNLI's weights.
-
-    Raises:
-      ValueError: If they are another task's, even if they would fit.
     """
     before = kinds.find(path) if path else None
     if before is None:  # The release wrote no record.
@@ -307,9 +296,6 @@ def make_task(
       config: The model's; None if only prediction files are read.
       tokenizer: The model's; None if only prediction files are read.
       classes: Those trained on before; None for those of the task or of the training file.
-
-    Raises:
-      ValueError: If it lacks a setting or a file, or one doesn't fit it.
     """
     options = None
     if config:
@@ -439,13 +425,7 @@ def combine(settings: FinetuningSettings) -> None:
 
 
 def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: Vocabulary) -> None:
-    """Checks before training what an export needs.
-
-    Raises:
-      ImportError: If tensorflow_text is not installed.
-      ValueError: If the settings ask for what the task doesn't have, or a graph can't split text
-        as the vocabulary does.
-    """
+    """Checks before training what an export needs."""
     _import_exporters()
     # It needs tensorflow_text as well.
     from albert_tf.serving import graph_tokenizer

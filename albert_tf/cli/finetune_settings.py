@@ -322,9 +322,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
         Args:
           num_examples: Number of examples to train on.
-
-        Raises:
-          ValueError: If a run can't be that long.
         """
         steps, warmup = self.train_step, self.warmup_step
         if self.num_train_epochs is not None:

@@ -126,9 +126,6 @@ class Settings:
         """Returns these settings with a run's recorded values in place of those not given.
 
         Settings of the command, as opposed to the run (see `setting`), stay as they are.
-
-        Raises:
-          ValueError: If they contradict what was given.
         """
         of_the_run = {f.name for f in self.flags() if not f.metadata["per_command"]}
         taken: dict[str, Any] = {

@@ -24,9 +24,6 @@ def find_run(path: str) -> RunRecord | None:
 
     Without one, Hugging Face's config and a .keras file tell what a model is for, but not how it
     was trained.
-
-    Raises:
-      ValueError: If it is damaged.
     """
     run = run_record.find_run(path)
     if run:

@@ -25,11 +25,7 @@ def write(directory: str, labels: Sequence[str]) -> None:
 
 
 def check_names(labels: Sequence[str]) -> None:
-    """Checks that labels are names that `read` accepts.
-
-    Raises:
-      ValueError: If one is not a string, or two are the same.
-    """
+    """Checks that labels are names that `read` accepts."""
     for label in labels:
         if not isinstance(label, str):
             raise ValueError(f"`labels` must be strings, got {label!r}: write it as {str(label)!r}")
@@ -38,12 +34,7 @@ def check_names(labels: Sequence[str]) -> None:
 
 
 def read(directory: str) -> tuple[str, ...]:
-    """Returns what `write` stored.
-
-    Raises:
-      FileNotFoundError: If there is no such file.
-      ValueError: If it is damaged; the message names file and line.
-    """
+    """Returns what `write` stored."""
     path = os.path.join(directory, LABELS_FILE)
     if not files.exists(path):
         raise FileNotFoundError(
@@ -72,9 +63,6 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
 
     Returns:
       The names by id, from LABELS_FILE or Hugging Face's config; () if there are none.
-
-    Raises:
-      ValueError: If they are damaged, or there are not `num_labels`.
     """
     labels = stored(path) if num_labels > 1 else ()
     if labels and len(labels) != num_labels:
@@ -106,11 +94,7 @@ def order(named: Sequence[str], classes: Sequence[str]) -> list[int] | None:
 
 
 def check_order(labels: Sequence[str], path: str) -> None:
-    """Checks that labels, if they are those beside a model's weights, have the same ids.
-
-    Raises:
-      ValueError: If they are in another order.
-    """
+    """Checks that labels, if they are those beside a model's weights, have the same ids."""
     beside = stored(path) if labels else ()
     if tuple(labels) != beside and sorted(labels) == sorted(beside):
         raise ValueError(
@@ -131,9 +115,6 @@ def in_order(
       weights: All of them, by the release's names.
       classes: The task's classes by id; () for a task without.
       leave_others: Whether a classifier with other classes is left out, which is logged.
-
-    Raises:
-      ValueError: If the names are damaged; or if they are others, unless `leave_others`.
     """
     rows = {np.shape(weights.get(name, ()))[:1] for name in CLASSIFIER}
     named = stored(path) if classes and rows == {(len(classes),)} else ()
@@ -163,11 +144,7 @@ def count(path: str) -> int:
 
 
 def check_labels(labels: Sequence[str], classes: int) -> None:
-    """Checks that there is a name for each of a model's classes.
-
-    Raises:
-      ValueError: If there are more or fewer, or not distinct strings, or one is empty.
-    """
+    """Checks that there is a name for each of a model's classes."""
     if len(labels) != classes:
         raise ValueError(
             f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "

@@ -87,11 +87,7 @@ class ShardRun:
         return Report.total([*(shard.report for shard in self._whole), self._report])
 
     def append(self, part: Part) -> None:
-        """Appends a part's records, and removes the part; parts come in text order.
-
-        Raises:
-          ValueError: If the part begins a shard, and the one before it is empty.
-        """
+        """Appends a part's records, and removes the part; parts come in text order."""
         if part.shard > self.num_whole:
             self._complete_shard()
             _check_records(self._whole[-1].report)
@@ -105,12 +101,7 @@ class ShardRun:
         self._end = part.end
 
     def publish(self) -> None:
-        """Gives the shards their final names.
-
-        Raises:
-          ValueError: If one of them is empty.
-          FileNotFoundError: If one of them is no longer there.
-        """
+        """Gives the shards their final names."""
         if self._file:
             self._complete_shard()
         check_filled(self.report, len(self._paths))
@@ -186,9 +177,6 @@ def check_filled(report: Report, num_shards: int) -> None:
     Args:
       report: Of all shards.
       num_shards: Their number.
-
-    Raises:
-      ValueError: If some shards are empty.
     """
     if not report.documents:
         raise ValueError("`input_file`: the files contain no text")
@@ -217,10 +205,6 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
     a ValueError, which the same command would raise again, or if no shard is complete, nothing is
     left behind. Otherwise, and if only the share of [UNK] was too high, complete shards are kept
     for the next run.
-
-    Raises:
-      ValueError: If an unfinished run has other settings, or another process has them open.
-      OSError: If the shards can't be written.
     """
     try:
         for folder in dict.fromkeys(map(os.path.dirname, paths)):
@@ -248,11 +232,7 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
 
 @contextlib.contextmanager
 def hold_parts_folder(first_path: str) -> Iterator[str]:
-    """Yields a local folder for the parts of a run, and reserves its shards while the body runs.
-
-    Raises:
-      ValueError: If another process has them.
-    """
+    """Yields a local folder for the parts of a run, and reserves its shards while the body runs."""
     if files.is_remote(first_path):
         held = run_lock.hold(*os.path.split(unfinished(first_path)))
         with held, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

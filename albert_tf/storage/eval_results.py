@@ -122,11 +122,7 @@ def append_text(path: str, lines: Sequence[str]) -> None:
 
 
 def read_all(directory: str | os.PathLike[str]) -> list[Evaluation]:
-    """Returns the evaluations of a directory's checkpoints, in their order.
-
-    Raises:
-      ValueError: If the file is damaged; the message names file and line.
-    """
+    """Returns the evaluations of a directory's checkpoints, in their order."""
     path = os.path.join(directory, RECORD_FILE)
     if not files.is_file(path):
         return []
@@ -138,11 +134,7 @@ def read_all(directory: str | os.PathLike[str]) -> list[Evaluation]:
 
 
 def read(directory: str, step: int) -> dict[str, float]:
-    """Returns the metrics of a step; {} if its checkpoint was not evaluated.
-
-    Raises:
-      ValueError: If the file is damaged.
-    """
+    """Returns the metrics of a step; {} if its checkpoint was not evaluated."""
     found = [each for each in read_all(directory) if each.step == step]
     return dict(found[-1].metrics) if found else {}
 
@@ -152,9 +144,6 @@ def of_checkpoint(path: str) -> dict[str, float]:
 
     Args:
       path: What `load_weights` takes.
-
-    Raises:
-      ValueError: If the file that has them is damaged.
     """
     try:
         prefix = checkpoint.resolve(path)

@@ -29,9 +29,6 @@ def hold(directory: str, name: str = "run") -> Iterator[None]:
     Args:
       directory: An existing directory.
       name: The activity that only one process at a time may do there.
-
-    Raises:
-      ValueError: If another process holds it.
     """
     if not fcntl or files.is_remote(directory):
         yield

@@ -29,7 +29,10 @@ try:
     # Two at once would spoil each other's work.
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
 except FileExistsError:
-    if pathlib.Path(f"/proc/{claim.read_text() or 0}/cmdline").exists():
+    other = pathlib.Path(f"/proc/{claim.read_text() or 0}/cmdline")
+    if (
+        other.exists() and other.read_bytes()
+    ):  # That of a killed process that nobody awaits is empty.
         sys.exit("error: two runs in one directory")
 claim.write_text(str(os.getpid()))
 config = json.loads(pathlib.Path(flags["albert_config_file"]).read_text())
