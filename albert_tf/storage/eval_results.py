@@ -16,7 +16,9 @@ import dataclasses
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albert_tf.storage import checkpoint, files
 from albert_tf.storage.text_files import json_lines, json_member
@@ -126,11 +128,24 @@ def read_all(directory: str | os.PathLike[str]) -> list[Evaluation]:
     path = os.path.join(directory, RECORD_FILE)
     if not files.is_file(path):
         return []
+    return [_evaluation(line, f"{path}:{number}") for number, line in json_lines(path)]
+
+
+def _evaluation(line: Mapping[str, Any], where: str) -> Evaluation:
     kinds = {"step": int, "key_metric": str, "metrics": dict, "is_best": bool}
-    return [
-        Evaluation(**{n: json_member(line, n, f"{path}:{number}", k) for n, k in kinds.items()})
-        for number, line in json_lines(path)
-    ]
+    members = {name: json_member(line, name, where, kind) for name, kind in kinds.items()}
+    metrics = {
+        name: json_member(members["metrics"], name, where, float, int)
+        for name in members["metrics"]
+    }
+    evaluation = Evaluation(**{**members, "metrics": metrics})
+    # The best one was compared, so its value is a number; an integer may be too large for one.
+    best = metrics.get(evaluation.key_metric, 0) if evaluation.is_best else 0
+    if not abs(best) < math.inf or any(
+        abs(value) > sys.float_info.max for value in metrics.values()
+    ):
+        raise ValueError(f"{where}: expected finite metrics of the best checkpoint, got {metrics}")
+    return evaluation
 
 
 def read(directory: str, step: int) -> dict[str, float]:

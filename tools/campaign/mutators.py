@@ -162,6 +162,8 @@ def _change(container: dict | list, rng: random.Random) -> None:
         container.append(container[key])
 
 
+# What a disk does to a file without a checksum, which was renamed when it was whole.
+LOST = (truncate, empty)
 BINARY = (truncate, empty, flip, flip, flip, overwrite, cut, append)
 TEXT = (truncate, empty, flip, overwrite, cut, append, insert, insert, lines, number)
 TABLE = (*TEXT, cells, cells)
