@@ -6,8 +6,7 @@ import argparse
 import pathlib
 import sys
 
-from experiments import check_flags, report, run, study, tuning
-from experiments.plan import Plan
+from albert_tf.console import errors
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -28,44 +27,35 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(
-    arguments: argparse.Namespace, asked: study.Study, scale: study.Scale, kept: pathlib.Path
-) -> str | None:
-    """Runs what is missing of a study; returns an error if it was stopped, or some steps failed."""
-    check_flags.check(asked, scale)
-    work, scripts = arguments.work.resolve(), arguments.scripts.resolve()
-    runner = run.Runner(work, scripts, scale.threads)
-    # The trials, if there are any to make, then the cells.
-    for _ in range(2 if tuning.untried(asked, scale, kept) else 1):
-        plans = tuning.next_plans(asked, scale, kept)
-        failed = runner.run_missing(plans, kept, scale.cells_at_a_time)
-        if runner.stopping:
-            return "stopped"
-        if failed:
-            return (
-                f"{failed} steps failed, and what needs them was not run: see log.txt of each in "
-                f"{work}, then start the study again"
-            )
-    return None
-
-
 def main() -> None:
-    """Checks the study, runs it and writes its report."""
-    arguments, failed = _arguments(), None
-    try:
+    """Checks the study, runs what is missing of it and writes its report."""
+    arguments = _arguments()
+    with errors.in_one_line():
+        # Here, since Ctrl-C may come while they import.
+        from experiments import report, run, study, tuning
+        from experiments.plan import Plan
+
         asked, scale = study.read_study(arguments.study), study.read_scale(arguments.scale)
         Plan(asked, scale)  # A study that has none ends here.
-        kept = arguments.results / scale.name / "cells"
-        if not arguments.report_only:
-            failed = _run(arguments, asked, scale, kept)
+        work, kept = arguments.work.resolve(), arguments.results / scale.name / "cells"
+        runner = run.Runner(work, arguments.scripts.resolve(), scale.threads)
+        failed = 0
+        # The trials, if there are any to make, then the cells.
+        for _ in range(2 if tuning.untried(asked, scale, kept) else 1):
+            if not (arguments.report_only or failed or runner.stopping):
+                plans = tuning.next_plans(asked, scale, kept)
+                failed = runner.run_missing(plans, kept, scale.cells_at_a_time)
         asked = tuning.reported(asked, scale, kept)
         directory = arguments.results / scale.name / asked.name
         report.write(asked, scale, Plan(asked, scale), kept, directory)
-    except ValueError as error:
-        sys.exit(f"error: {error}")
-    print(f"report: {directory / 'report.md'}")
+        print(f"report: {directory / 'report.md'}")
+    if runner.stopping:
+        sys.exit("error: stopped")
     if failed:
-        sys.exit(f"error: {failed}")
+        sys.exit(
+            f"error: {failed} steps failed, and what needs them was not run: see log.txt of each "
+            f"in {work}, then start the study again"
+        )
 
 
 if __name__ == "__main__":

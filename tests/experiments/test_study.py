@@ -6,8 +6,28 @@ import sys
 
 import pytest
 
-from experiments import report, steps, study
+from albert_tf.cli.extend_vocabulary import ExtensionSettings
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.config import AlbertConfig
+from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
+from experiments import corpus, hits, measure, part, report, steps, study
 from experiments.plan import Plan
+from tests.tiny import parse
+
+SETTINGS = {
+    "part": part.PartSettings,
+    "vocabulary": SentencePieceSettings,
+    "extend": ExtensionSettings,
+    "records": GeneratorSettings,
+    "documents": corpus.CorpusSettings,
+    "words": corpus.CorpusSettings,
+    "pretrain": PretrainingSettings,
+    "evaluate": PretrainingSettings,
+    "measure": measure.MeasurementSettings,
+    "finetune": FinetuningSettings,
+    "hits": hits.HitsSettings,
+}
 
 STUDY = """
 question = "?"
@@ -49,6 +69,27 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
     for step in plan.steps.values():
         assert set(step.needs.values()) <= set(plan.steps)
     assert all(step.key == key for key, step in plan.steps.items())
+
+
+@pytest.mark.parametrize("scale", study.names("scales"))
+@pytest.mark.parametrize("name", study.names("studies"))
+def test_the_scripts_take_what_the_studies_set(name, scale):
+    for step in Plan(study.read_study(name), study.read_scale(scale)).steps.values():
+        if step.kind in SETTINGS:
+            assert parse(SETTINGS[step.kind], **step.flags)
+        if step.config:
+            AlbertConfig.from_dict(step.config)
+
+
+@pytest.mark.parametrize("flag, other", FinetuningSettings.same.items())
+def test_a_study_says_in_another_unit_how_long_it_tunes(tmp_path, flag, other):
+    """The script takes one of the two, and every scale sets one."""
+    base = f"[base.finetune]\nfrom_scratch = true\n{flag} = 0.5\n[arms]"
+    text = STUDY.replace("config = {", f"finetune = {{ {other} = 7 }}, config = {{")
+    found, plan = cells(tmp_path, text.replace("[arms]", base))
+    for arm, expected in (("without", {flag: 0.5}), ("with", {other: 7})):
+        flags = plan.steps[found[arm, 1].finetune].flags
+        assert {name: flags[name] for name in (flag, other) if name in flags} == expected
 
 
 def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
