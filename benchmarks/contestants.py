@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from base_model import CONFIG_FILE, hugging_face_config
-from step_time import synthetic_batch, training_step
 
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kerashub
@@ -32,16 +31,33 @@ _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 def albert_tf(shape: Shape, dtype: str) -> Step:
     """This project: the step that the Trainer runs."""
-    return training_step(AlbertConfig.from_json_file(CONFIG_FILE), shape, _POLICIES[dtype])
+    import tensorflow as tf
+
+    from albert_tf.training.tensorflow_devices import TrainStep
+
+    config, *parts = _parts(CONFIG_FILE, dtype)
+    train_step, batch = TrainStep(*parts), synthetic_batch(shape, config.vocab_size)
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    function = tf.function(lambda: train_step(features), autograph=False).get_concrete_function()
+    return lambda: float(function()[0])
 
 
 def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) -> Step:
     """This project on JAX, on its first device: the step that the Trainer runs there."""
     import jax
 
-    from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.training.devices import StepSettings
     from albert_tf.training.jax_devices import JaxDevices
+
+    config, *parts = _parts(config_file, dtype)
+    run = JaxDevices(jax.devices()[:1]).train_steps(*parts, StepSettings())
+    batch = synthetic_batch(shape, config.vocab_size)
+    return lambda: float(run([(iter([batch]), 1)])[0, 0])
+
+
+def _parts(config_file: Path, dtype: str) -> tuple[AlbertConfig, Any, Any, Any]:
+    """Returns a config, and the task, model and optimizer of a step."""
+    from albert_tf.tasks.pretraining import PretrainingTask
     from albert_tf.training.optimizers import create_optimizer
 
     config = AlbertConfig.from_json_file(config_file)
@@ -49,9 +65,7 @@ def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) 
     model = task.build_model()
     optimizer = create_optimizer(LEARNING_RATE, 1_000_000, 0)
     optimizer.build(model.trainable_variables)
-    run = JaxDevices(jax.devices()[:1]).train_steps(task, model, optimizer, StepSettings())
-    batch = synthetic_batch(shape, config.vocab_size)
-    return lambda: float(run([(iter([batch]), 1)])[0, 0])
+    return config, task, model, optimizer
 
 
 def hugging_face(
@@ -111,6 +125,24 @@ def keras_hub(shape: Shape, dtype: str, jit_compile: bool) -> Step:
     inputs = {name: tf.constant(value) for name, value in inputs.items()}
     labels = tf.constant(batch["masked_lm_ids"])
     return lambda: float(np.ravel(model.train_on_batch(inputs, labels))[0])
+
+
+def synthetic_batch(shape: Shape, vocab_size: int) -> dict[str, np.ndarray]:
+    """Returns a full batch of random pieces: the features of PretrainingTask."""
+    rng = np.random.default_rng(0)
+    tokens, masked = (shape.batch, shape.seq), (shape.batch, shape.predictions)
+    positions = np.stack(
+        [np.sort(rng.permutation(shape.seq)[: shape.predictions]) for _ in range(shape.batch)]
+    )
+    return {
+        "input_ids": rng.integers(5, vocab_size, tokens).astype(np.int32),
+        "input_mask": np.ones(tokens, np.int32),
+        "segment_ids": (np.arange(shape.seq) >= shape.seq // 2 + np.zeros(tokens)).astype(np.int32),
+        "masked_lm_positions": positions.astype(np.int32),
+        "masked_lm_ids": rng.integers(5, vocab_size, masked).astype(np.int32),
+        "masked_lm_weights": np.ones(masked, np.float32),
+        "sentence_order_labels": rng.integers(0, 2, shape.batch).astype(np.int32),
+    }
 
 
 def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> dict[str, Any]:

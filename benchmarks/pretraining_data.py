@@ -30,7 +30,6 @@ import re
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -39,10 +38,10 @@ from typing import NamedTuple
 
 import psutil
 import sentencepiece
+import workers
 
 from albert_tf.records.example_encoding import frame_records
 
-ROOT = Path(__file__).resolve().parent.parent
 SECONDS_BETWEEN_SAMPLES = 0.05
 RECORD_BYTES = 100_000_000
 MEGABYTE = 10**6
@@ -67,30 +66,18 @@ class Run(NamedTuple):
 def generate(
     text: Path, output: Path, spm_model: str, setting: Setting, watch_memory: bool = False
 ) -> Run:
-    """Runs the script in its own process.
+    """Runs the script in its own process."""
+    peak = 0
 
-    Raises:
-      RuntimeError: If it fails.
-    """
-    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
-    command += [f"--{name}={value}" for name, value in setting._asdict().items()]
-    command += [
-        f"--input_file={text}",
-        f"--output_file={output}",
-        f"--spm_model_file={spm_model}",
-        f"--max_predictions_per_seq={math.ceil(0.15 * setting.max_seq_length)}",
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stderr=log, env=environment)
+    def watch(process: subprocess.Popen) -> None:
+        nonlocal peak
         peak = max(_sample_memory(process), default=0) if watch_memory else 0
-        process.wait()
-        log.seek(0)
-        messages = log.read()
-    seconds = re.search(r"([\d.]+) seconds, [\d,]+ output tokens/s", messages)
-    tokens = re.search(r"wrote [\d,]+ instances, ([\d,]+) tokens", messages)
-    if process.returncode or not (seconds and tokens):
-        raise RuntimeError(f"{' '.join(command)} failed:\n{messages[-2000:]}")
+
+    most = math.ceil(0.15 * setting.max_seq_length)
+    flags = {"spm_model_file": spm_model, "max_predictions_per_seq": most, **setting._asdict()}
+    log = workers.generate(text, output, watch, **flags)
+    seconds = re.search(r"([\d.]+) seconds, [\d,]+ output tokens/s", log)
+    tokens = re.search(r"wrote [\d,]+ instances, ([\d,]+) tokens", log)
     return Run(float(seconds[1]), int(tokens[1].replace(",", "")), peak)
 
 

@@ -10,9 +10,6 @@ import sys
 
 import pytest
 
-from albert_tf.model import encoder
-from tests import pretraining_runs as runs
-
 ROOT = pathlib.Path(__file__).parents[2]
 CONTESTANTS = {"albert_tf": ("jax",), "Hugging Face": ("torch", "transformers")}
 
@@ -26,20 +23,6 @@ def test_a_line_for_each_model(monkeypatch, tmp_path, capsys):
     megabytes, copied, written, ratio = map(float, re.findall(r"[\d.]+", row))
     assert megabytes > 1 and copied < written and ratio > 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("form", ["loop", "unrolled"])
-def test_a_trace_takes_time(monkeypatch, tmp_path, form):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    depth, base_model = map(importlib.import_module, ("depth", "base_model"))
-    config = runs.write_config(tmp_path / "tiny.json", max_position_embeddings=128)
-    monkeypatch.setattr(base_model, "CONFIG_FILE", config)
-    # What the benchmark changes is restored afterwards.
-    monkeypatch.setattr(encoder, "MOST_UNROLLED_LAYERS", encoder.MOST_UNROLLED_LAYERS)
-    step, seconds = depth._make_step(2, form, recompute=False, jit_compile=False)
-    # It is printed in tenths.
-    assert seconds > 0.05
-    assert step().numpy().size
 
 
 @pytest.mark.peers

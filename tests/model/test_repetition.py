@@ -1,6 +1,6 @@
 """A loop gives what its blocks give one after the other, and is no larger for more turns.
 
-Can't see: speed and memory, which benchmarks/depth.py measures. Other backends: test_backends.py.
+Can't see: speed and memory (docs/performance.md). Other backends: test_backends.py.
 """
 
 import functools
