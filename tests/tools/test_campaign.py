@@ -31,7 +31,7 @@ def kind(read, judge=kinds.same, name="a kind") -> Kind:
     def make(folder):
         (folder / "file.txt").write_bytes(TEXT)
 
-    return Kind(name, make, ("*.txt",), mutators.TEXT, read, judge)
+    return Kind(name, make, mutators.TEXT, read, judge, "*.txt")
 
 
 def refuse(message):

@@ -103,6 +103,8 @@ def main() -> None:
         known = "; ".join((*_PARTS, *_programs(), *mutations.KINDS))
         sys.exit(f"error: --only must name any of {known}, not {', '.join(sorted(unknown))}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # The tracker that removes the semaphores of killed pools would warn of them at the end.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     CONTEXT.set_forkserver_preload(_PRELOADED)
     tally, since = Tally(), time.monotonic()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="campaign"))

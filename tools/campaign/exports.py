@@ -49,17 +49,10 @@ def _judge(evidence: Evidence) -> str | None:
     return kinds.same(evidence) if evidence.suffix.endswith(checked) else None
 
 
+_EXPORTED = "*.index *.data-* saved_model.pb assets/*"
 KINDS = (
-    Kind(
-        "exported model",
-        make,
-        ("*.index", "*.data-*", "saved_model.pb", "assets/*"),
-        mutators.BINARY,
-        _read,
-        _judge,
-        slow=True,
-    ),
-    Kind("predict's input", make, ("input.txt",), mutators.TEXT, _read, _judge, slow=True),
+    Kind("exported model", make, mutators.BINARY, _read, _judge, _EXPORTED, slow=True),
+    Kind("predict's input", make, mutators.TEXT, _read, _judge, "input.txt", slow=True),
 )
 
 # --- concurrent requests ----------------------------------------------------------------------

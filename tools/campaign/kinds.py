@@ -48,20 +48,20 @@ class Kind:
     Attributes:
       name: Its name in the table.
       make: Writes intact files into an empty folder.
-      targets: Globs of the files to damage.
-      mutators: How to damage them.
+      mutators: How to damage its files.
       read: The project's own reader of the folder; its results can be compared.
       judge: Says what is wrong with an accepted file; None if nothing provably is.
+      targets: Globs of the files to damage, between spaces; "": the kind's name.
       named: Whether a refusal must name the file, or the folder if that was the argument.
       slow: Whether it takes seconds to read; it then gets a tenth of the attempts.
     """
 
     name: str
     make: Callable[[pathlib.Path], None]
-    targets: tuple[str, ...]
     mutators: tuple[Mutator, ...]
     read: Callable[[pathlib.Path], Any]
     judge: Callable[[Evidence], str | None]
+    targets: str = ""
     named: bool = True
     slow: bool = False
 
@@ -91,9 +91,8 @@ class Bench:
         self._whole, self._work = folder / "whole", folder / "work"
         self._whole.mkdir(parents=True)
         kind.make(self._whole)
-        self._files = sorted(
-            {path for pattern in kind.targets for path in self._whole.rglob(pattern)}
-        )
+        patterns = (kind.targets or kind.name).split()
+        self._files = sorted({path for each in patterns for path in self._whole.rglob(each)})
         assert self._files, f"{kind.name}: nothing to damage"
         # Always in the same place: some results contain their path.
         self._restore()

@@ -132,50 +132,34 @@ def _judge_vocabulary(evidence: Evidence) -> str | None:
     return None
 
 
-def _layout(name: str, *targets: str) -> Kind:
-    return Kind(
-        name,
-        functools.partial(_make_layout, name),
-        targets,
-        (*mutators.BINARY, *mutators.JSON),
-        _read_weights,
-        _judge_weights,
-    )
+def _layout(name: str, targets: str) -> Kind:
+    make, damage = functools.partial(_make_layout, name), (*mutators.BINARY, *mutators.JSON)
+    return Kind(name, make, damage, _read_weights, _judge_weights, targets)
 
 
 def _vocabulary(kind: str, file: str, make, damage) -> Kind:
-    read = functools.partial(_read_vocabulary, kind, file)
-    return Kind(file, make, (file,), damage, read, _judge_vocabulary)
+    return Kind(
+        file, make, damage, functools.partial(_read_vocabulary, kind, file), _judge_vocabulary
+    )
 
 
+_CHECKPOINT = "*.index *.data-*"
+_make_checkpoint = functools.partial(_make_layout, "tf1")
+_IN_CONFIG = (*mutators.JSON, mutators.member, mutators.member)
 KINDS = (
-    Kind(
-        "checkpoint",
-        functools.partial(_make_layout, "tf1"),
-        ("*.index", "*.data-*"),
-        mutators.BINARY,
-        _read_weights,
-        kinds.same,
-    ),
-    _layout("huggingface", "*.safetensors", "config.json", "config.json"),
-    _layout("kerashub", "*.json", "*.h5"),
-    _layout("keras", "*.keras", "*.h5"),
+    Kind("checkpoint", _make_checkpoint, mutators.BINARY, _read_weights, kinds.same, _CHECKPOINT),
+    _layout("huggingface", "*.safetensors config.json"),
+    _layout("kerashub", "*.json *.h5"),
+    _layout("keras", "*.keras *.h5"),
     Kind(
         "TF-Hub",
         _make_hub,
-        ("*.index", "*.data-*", "*.pb", "albert_config.json"),
         mutators.BINARY,
         _read_weights,
         kinds.same,
+        f"{_CHECKPOINT} *.pb albert_config.json",
     ),
-    Kind(
-        "albert_config.json",
-        _make_config,
-        ("*.json",),
-        (*mutators.JSON, mutators.member, mutators.member),
-        _read_config,
-        _judge_config,
-    ),
+    Kind("albert_config.json", _make_config, _IN_CONFIG, _read_config, _judge_config),
     _vocabulary("spm_model_file", "spiece.model", _make_spm, mutators.BINARY),
     _vocabulary("vocab_file", "vocab.txt", _make_vocab, mutators.TEXT),
 )

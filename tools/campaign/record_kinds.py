@@ -152,14 +152,15 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "packed": {"max_examples_per_row": 3},
     "dynamic": {"masking": "dynamic", "max_predictions_per_seq": None},
 }
+_DAMAGE = (*mutators.BINARY, rewrite, rewrite, rewrite, rewrite, reorder)
 KINDS = tuple(
     Kind(
         f"{name} records",
         functools.partial(_make, name),
-        ("*.tfrecord",),
-        (*mutators.BINARY, rewrite, rewrite, rewrite, rewrite, reorder),
+        _DAMAGE,
         functools.partial(_read, changes),
         _judge,
+        "*.tfrecord",
     )
     for name, changes in _FLAGS.items()
 )

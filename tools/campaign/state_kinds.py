@@ -103,6 +103,10 @@ def _features(folder: pathlib.Path) -> list[tuple[Any, ...]]:
 # --- labels, flags --------------------------------------------------------------------------
 
 
+def _make_labels(folder: pathlib.Path) -> None:
+    labels.write(str(folder), _LABELS)
+
+
 def _read_labels(folder: pathlib.Path) -> tuple[str, ...]:
     return labels.read(str(folder))
 
@@ -164,57 +168,23 @@ def _read_unfinished(folder: pathlib.Path) -> Any:
     return found
 
 
+# What has no checksum, and is renamed when it is whole: another number in it can't be known.
+_NO_NUMBERS = (mutators.truncate, mutators.empty, mutators.cut, mutators.append, mutators.insert)
 KINDS = (
     Kind(
-        "checkpoint list",
-        _make_checkpoints,
-        ("checkpoint",),
-        mutators.TEXT,
-        _read_list,
-        _judge_list,
+        "checkpoint list", _make_checkpoints, mutators.TEXT, _read_list, _judge_list, "checkpoint"
     ),
-    Kind(
-        "eval_results.jsonl",
-        _make_best,
-        ("eval_results.jsonl",),
-        mutators.JSON,
-        _read_best,
-        _judge_best,
-    ),
-    Kind(
-        "input_files.json",
-        _make_counts,
-        ("input_files.json",),
-        mutators.LOST,
-        _read_counts,
-        kinds.same,
-        named=False,
-    ),
-    Kind("feature cache", _features, ("*.npz",), mutators.LOST, _features, kinds.same),
-    Kind(
-        "labels.jsonl",
-        lambda folder: labels.write(str(folder), _LABELS),
-        ("labels.jsonl",),
-        mutators.JSON,
-        _read_labels,
-        _judge_labels,
-    ),
-    Kind(
-        "flag file",
-        _make_flags,
-        ("flags.txt",),
-        mutators.TEXT,
-        _read_flags,
-        _judge_flags,
-        named=False,
-    ),
+    Kind("eval_results.jsonl", _make_best, mutators.JSON, _read_best, _judge_best),
+    Kind("input_files.json", _make_counts, mutators.LOST, _read_counts, kinds.same, named=False),
+    Kind("feature cache", _features, mutators.LOST, _features, kinds.same, "*.npz"),
+    Kind("labels.jsonl", _make_labels, mutators.JSON, _read_labels, _judge_labels),
+    Kind("flags.txt", _make_flags, mutators.TEXT, _read_flags, _judge_flags, named=False),
     Kind(
         "unfinished.json",
         _make_unfinished,
-        ("*.unfinished.json",),
-        # It has no checksum, and is renamed when it is whole: another number can't be known.
-        (mutators.truncate, mutators.empty, mutators.cut, mutators.append, mutators.insert),
+        _NO_NUMBERS,
         _read_unfinished,
         lambda evidence: None if evidence.result[0] <= 2 else "more shards than were written",
+        "*.unfinished.json",
     ),
 )

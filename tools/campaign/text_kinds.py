@@ -10,6 +10,7 @@ import io
 import json
 import pathlib
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from albert_tf.generator import documents
@@ -94,10 +95,10 @@ def _read_table(ending: str, folder: pathlib.Path) -> list[glue.TextExample]:
     return table.read_texts(str(folder / f"train.{ending}"), _COLUMNS, _LABELS)
 
 
-def _judge_table(evidence: Evidence) -> str | None:
+def _judge_table(ending: str, evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
         return "an unpaired surrogate"
-    if evidence.suffix.endswith("tsv"):
+    if ending == "tsv":
         cells = [row.split(b"\t") for row in evidence.after.splitlines() if row]
         if len({len(row) for row in cells}) != 1:
             return "rows with a different number of cells"
@@ -109,7 +110,10 @@ def _judge_table(evidence: Evidence) -> str | None:
 # --- SQuAD, RACE ------------------------------------------------------------------------------
 
 
-def _make_questions(folder: pathlib.Path) -> None:
+def _make_squad(name: str, folder: pathlib.Path) -> None:
+    if name != "questions":
+        shutil.copy(_FEATURES / f"{name}_train.json", folder / "train.json")
+        return
     context = "A cat sat on a mat, and a dog saw it."
     answers = {"text": ["cat", "A cat"], "answer_start": [2, 0]}
     row = {"question": "Who sat?", "context": context, "answers": answers}
@@ -117,34 +121,23 @@ def _make_questions(folder: pathlib.Path) -> None:
     (folder / "train.jsonl").write_text("".join(lines))
 
 
-def _judge_questions(evidence: Evidence) -> str | None:
-    rows = [
-        json.loads(line) for line in evidence.after.decode("utf-8-sig").split("\n") if line.strip()
-    ]
-    if len(rows) != len(evidence.result):
-        return f"{len(evidence.result)} examples of {len(rows)} rows"
-    return _judge_answers(evidence)
+def _read_squad(name: str, folder: pathlib.Path) -> list[squad_text.SquadExample]:
+    del name
+    (path,) = folder.iterdir()
+    return squad_text.read_squad(str(path))
 
 
-def _make_squad(name: str, folder: pathlib.Path) -> None:
-    shutil.copy(_FEATURES / f"{name}_train.json", folder / "train.json")
-
-
-def _read_squad(folder: pathlib.Path) -> list[squad_text.SquadExample]:
-    return squad_text.read_squad(str(folder / "train.json"))
-
-
-def _judge_squad(evidence: Evidence) -> str | None:
+def _judge_squad(name: str, evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
         return "an unpaired surrogate"
-    given = json.loads(evidence.after)
-    questions = [q for a in given["data"] for p in a["paragraphs"] for q in p["qas"]]
-    if len(questions) != len(evidence.result):
-        return f"{len(evidence.result)} examples of {len(questions)} questions"
-    return _judge_answers(evidence)
-
-
-def _judge_answers(evidence: Evidence) -> str | None:
+    if name == "questions":
+        lines = evidence.after.decode("utf-8-sig").split("\n")
+        count = len([json.loads(line) for line in lines if line.strip()])
+    else:
+        articles = json.loads(evidence.after)["data"]
+        count = sum(len(p["qas"]) for article in articles for p in article["paragraphs"])
+    if count != len(evidence.result):
+        return f"{len(evidence.result)} examples of {count} questions"
     outside = any(
         answer.start < 0 or answer.start + len(answer.text) > len(example.paragraph)
         for example in evidence.result
@@ -157,6 +150,10 @@ def _make_race(folder: pathlib.Path) -> None:
     for level in race.LEVELS:
         place = f"RACE/train/{level}"
         shutil.copytree(_FEATURES / "race_data" / place, folder / place)
+
+
+def _read_race(folder: pathlib.Path) -> list[race.ChoiceExample]:
+    return race.read_race(str(folder), "train", preprocess=str)
 
 
 def _judge_race(evidence: Evidence) -> str | None:
@@ -188,13 +185,13 @@ def _read_tags(ending: str, folder: pathlib.Path) -> list[conll.TokenExample]:
     return conll.read_sentences(str(folder / f"train.{ending}"), _TAGS)
 
 
-def _judge_tags(evidence: Evidence) -> str | None:
+def _judge_tags(ending: str, evidence: Evidence) -> str | None:
     """Counts sentences, or words and cells, on its own."""
     if bad_text(evidence.result):
         return "an unpaired surrogate"
     lines = evidence.after.decode("utf-8-sig").split("\n")
     rows = [line.strip(" \t\r") for line in lines]
-    if evidence.suffix.endswith("jsonl"):
+    if ending == "jsonl":
         expected, found = sum(map(bool, rows)), len(evidence.result)
     else:
         expected, found = sum(map(bool, rows)), sum(len(each.words) for each in evidence.result)
@@ -214,129 +211,63 @@ _TEXT = (
 _JSONL = "".join(json.dumps({"id": i, "text": _TEXT[:90]}) + "\n" for i in range(4))
 
 
+_FORMATS = {"text.jsonl": "jsonl", "text.parquet": "parquet"}
+
+
 def _make_text(name: str, folder: pathlib.Path) -> None:
-    content = (_JSONL if "jsonl" in name else _TEXT).encode()
+    if name == "text.parquet":
+        _write_parquet(folder / name, {"text": [_TEXT[:90]] * 4})
+        return
+    content = (_JSONL if name == "text.jsonl" else _TEXT).encode()
     compressed = gzip.compress(content, mtime=0)
     (folder / name).write_bytes(compressed if name.endswith(".gz") else content)
 
 
 def _read_text(name: str, folder: pathlib.Path) -> list[list[str]]:
-    settings = TextSettings(input_format="jsonl" if "jsonl" in name else "lines")
+    settings = TextSettings(input_format=_FORMATS.get(name, "lines"))
     found = files.list_files(str(folder / "*"))
     return [document.sentences for document in documents.read_documents(found, settings)]
 
 
-def _judge_text(evidence: Evidence) -> str | None:
+def _judge_text(name: str, evidence: Evidence) -> str | None:
     if bad_text(evidence.result):
         return "an unpaired surrogate"
-    if evidence.suffix.endswith(".gz") and evidence.result != evidence.expected:
+    if name.endswith(".gz") and evidence.result != evidence.expected:
         alike = evidence.result == evidence.expected * 2
         return None if alike else "different text despite checksums"
     return None
 
 
-def _text(name: str, damage: tuple[mutators.Mutator, ...]) -> Kind:
-    make, read = functools.partial(_make_text, name), functools.partial(_read_text, name)
-    return Kind(f"generator's {name}", make, (name,), damage, read, _judge_text)
+# --- all of them --------------------------------------------------------------------------------
 
 
-def _make_parquet_text(folder: pathlib.Path) -> None:
-    _write_parquet(folder / "text.parquet", {"text": [_TEXT[:90]] * 4})
+def _each(
+    title: str,
+    damage: Mapping[str, tuple[mutators.Mutator, ...]],
+    make: Callable[[str, pathlib.Path], None],
+    read: Callable[[str, pathlib.Path], Any],
+    judge: Callable[[str, Evidence], str | None],
+    targets: str = "train.*",
+) -> Iterator[Kind]:
+    """Yields a kind for each name in `damage`; the functions' first argument is the name."""
+    for name, how in damage.items():
+        made, reader, judged = (functools.partial(each, name) for each in (make, read, judge))
+        yield Kind(f"{title}{name}", made, how, reader, judged, targets)
 
 
-def _read_parquet_text(folder: pathlib.Path) -> list[list[str]]:
-    settings = TextSettings(input_format="parquet")
-    path = str(folder / "text.parquet")
-    return [document.sentences for document in documents.read_documents([path], settings)]
-
-
-# Pages of .parquet files have no checksums: only what can't be text or a label is provably wrong.
-_PARQUET = (
-    (
-        Kind(
-            "table, .parquet",
-            functools.partial(_make_table, "parquet"),
-            ("train.parquet",),
-            mutators.BINARY,
-            functools.partial(_read_table, "parquet"),
-            _judge_table,
-        ),
-        Kind(
-            "generator's text.parquet",
-            _make_parquet_text,
-            ("text.parquet",),
-            mutators.BINARY,
-            _read_parquet_text,
-            _judge_text,
-        ),
-    )
-    if importlib.util.find_spec("pyarrow")
-    else ()
-)
-
+_GLUE = dict.fromkeys(("cola", "mrpc", "qqp", "sts-b", "rte"), mutators.TABLE)
+_TABLES = {"csv": mutators.TABLE, "tsv": mutators.TABLE, "jsonl": mutators.JSON}
+_TEXTS = {"text.txt": mutators.TEXT, "text.txt.gz": mutators.BINARY, "text.jsonl": mutators.JSON}
+if importlib.util.find_spec("pyarrow"):
+    # Its pages have no checksums: only what can't be text or a label is provably wrong.
+    _TABLES["parquet"] = _TEXTS["text.parquet"] = mutators.BINARY
+_TAG_FILES = {"conll": mutators.TEXT, "jsonl": mutators.JSON}
+_QUESTIONS = dict.fromkeys(("squad_v1", "squad_v2", "questions"), mutators.JSON)
 KINDS = (
-    *(
-        Kind(
-            f"GLUE, {name}",
-            functools.partial(_make_glue, name),
-            ("train.tsv",),
-            mutators.TABLE,
-            functools.partial(_read_glue, name),
-            functools.partial(_judge_glue, name),
-        )
-        for name in ("cola", "mrpc", "qqp", "sts-b", "rte")
-    ),
-    *(
-        Kind(
-            f"table, .{ending}",
-            functools.partial(_make_table, ending),
-            ("train.*",),
-            mutators.JSON if ending == "jsonl" else mutators.TABLE,
-            functools.partial(_read_table, ending),
-            _judge_table,
-        )
-        for ending in ("csv", "tsv", "jsonl")
-    ),
-    *_PARQUET,
-    Kind(
-        "questions, .jsonl",
-        _make_questions,
-        ("train.jsonl",),
-        mutators.JSON,
-        lambda folder: squad_text.read_squad(str(folder / "train.jsonl")),
-        _judge_questions,
-    ),
-    *(
-        Kind(
-            name,
-            functools.partial(_make_squad, name),
-            ("train.json",),
-            mutators.JSON,
-            _read_squad,
-            _judge_squad,
-        )
-        for name in ("squad_v1", "squad_v2")
-    ),
-    Kind(
-        "RACE",
-        _make_race,
-        ("all.txt",),
-        mutators.JSON,
-        lambda folder: race.read_race(str(folder), "train", preprocess=str),
-        _judge_race,
-    ),
-    _text("text.txt", mutators.TEXT),
-    _text("text.txt.gz", mutators.BINARY),
-    _text("text.jsonl", mutators.JSON),
-    *(
-        Kind(
-            f"tags, .{ending}",
-            functools.partial(_make_tags, ending),
-            ("train.*",),
-            mutators.JSON if ending == "jsonl" else mutators.TEXT,
-            functools.partial(_read_tags, ending),
-            _judge_tags,
-        )
-        for ending in ("conll", "jsonl")
-    ),
+    *_each("GLUE, ", _GLUE, _make_glue, _read_glue, _judge_glue),
+    *_each("table, .", _TABLES, _make_table, _read_table, _judge_table),
+    *_each("", _QUESTIONS, _make_squad, _read_squad, _judge_squad),
+    Kind("RACE", _make_race, mutators.JSON, _read_race, _judge_race, "all.txt"),
+    *_each("generator's ", _TEXTS, _make_text, _read_text, _judge_text, "text.*"),
+    *_each("tags, .", _TAG_FILES, _make_tags, _read_tags, _judge_tags),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
@@ -15,47 +14,15 @@ from jaxlib.mlir import ir
 
 from tools.tpu_check import reports
 from tools.tpu_check.lowering import Program
+from tools.tpu_check.reports import Chip, Compiled
 
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """A TPU as libtpu knows it.
-
-    Attributes:
-      topology: Name of a slice with at least eight cores.
-      hbm_gib: Memory that a program may use on a core, from libtpu's message when it refuses one.
-    """
-
-    topology: str
-    hbm_gib: float
-
-
-# libtpu describes a v4 as two cores, each with half of its memory.
+# Slices with at least eight cores. libtpu describes a v4 as two, each with half of its memory.
 CHIPS = {
     "v3": Chip("v3:2x2", 15.48),
     "v4": Chip("v4:2x2x1", 15.25),
     "v5e": Chip("v5e:2x4", 15.75),
     "v6e": Chip("v6e:2x4", 31.25),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-    """What libtpu reports about a compiled program.
-
-    Attributes:
-      hbm_gib: Memory that a core uses; see reports.
-      gflop: GFLOP of a step, as XLA counts them; a loop's body counts once.
-      gigabytes: GB that its operations read and write, counted likewise.
-      seconds: Compilation time.
-      all_reduces: All-reduces left after XLA has combined them.
-    """
-
-    hbm_gib: float
-    gflop: float
-    gigabytes: float
-    seconds: float
-    all_reduces: int
 
 
 def compile_for(chip: Chip, program: Program) -> Compiled:
@@ -83,18 +50,12 @@ def compile_for(chip: Chip, program: Program) -> Compiled:
         except _jax.JaxRuntimeError as error:
             raise reports.refusal(str(error)) from None
     seconds = time.monotonic() - start
-    hbm_gib = reports.hbm_gib(executable.get_compiled_memory_stats())
-    if hbm_gib > chip.hbm_gib:  # libtpu does not refuse it for a v3.
-        raise reports.DoesNotFitError(f"needs {hbm_gib:.2f}G of {chip.hbm_gib}G")
     (module,) = executable.hlo_modules()
-    cost = executable.cost_analysis()
-    return Compiled(
-        hbm_gib,
-        cost["flops"] / 1e9,
-        cost["bytes accessed"] / 1e9,
-        seconds,
-        reports.count_all_reduces(module.to_string()),
-    )
+    memory, cost = executable.get_compiled_memory_stats(), executable.cost_analysis()
+    compiled = Compiled.of(memory, cost, module.to_string(), seconds)
+    if compiled.hbm_gib > chip.hbm_gib:  # libtpu does not refuse it for a v3.
+        raise reports.DoesNotFitError(f"needs {compiled.hbm_gib:.2f}G of {chip.hbm_gib}G")
+    return compiled
 
 
 def _module(program: Program) -> Any:

@@ -12,52 +12,26 @@ executed.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import sys
 import time
 from collections.abc import Sequence
 
-from tools.tpu_check import environment
+from tools.tpu_check import reports
 
-os.environ |= environment.variables("jax")
+os.environ |= reports.environment("jax")
 
 import jax
 from jax.experimental import topologies
 
 from albert_tf.training.devices import StepSettings
 from albert_tf.training.jax_devices import JaxDevices
-from tools.tpu_check import reports
-from tools.tpu_check.reports import Step
+from tools.tpu_check.reports import Chip, Compiled, Step
 from tools.tpu_check.steps import TASKS, features, make_parts
 
-TITLES = (
-    f"{reports.TITLES} {'compiles':>8} {'HBM, GiB':>14} {'GFLOP':>8} {'GB':>7} {'bound':>9}"
-    f" {'sums':>4}"
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """A device of a slice, as JAX counts them.
-
-    Attributes:
-      topology: A slice.
-      hbm_gib: The memory that libtpu says is available when it refuses a program.
-      tflops: Peak in bfloat16, 10^12 per second.
-      gb_per_second: Bandwidth of its memory.
-
-    Source: docs.cloud.google.com/tpu/docs, the page of each version; for a v7x, a chip of two
-    devices, half of the chip's.
-    """
-
-    topology: str
-    hbm_gib: float
-    tflops: float
-    gb_per_second: float
-
-
+# As JAX counts devices: a v7x has two.
+# Source: docs.cloud.google.com/tpu/docs, the page of each version; for a v7x half of the chip's.
 CHIPS = {
     "v5e": Chip("v5e:2x2", 15.75, 197, 819),
     "v5p": Chip("v5p:2x2x1", 95.74, 459, 2765),
@@ -66,8 +40,8 @@ CHIPS = {
 }
 
 
-def compile_step(step: Step, chip: Chip, shard_optimizer_state: bool) -> str:
-    """Compiles a step for all devices of a slice; returns the rest of its line."""
+def compile_step(shard_optimizer_state: bool, step: Step, chip: Chip) -> Compiled:
+    """Compiles a step for all devices of a slice."""
     task, model, optimizer = make_parts(step.task, step.config, step.dtype, step.recompute)
     topology = topologies.get_topology_desc(chip.topology, platform="tpu")
     devices = JaxDevices(topology.devices, shard_optimizer=shard_optimizer_state)
@@ -80,24 +54,9 @@ def compile_step(step: Step, chip: Chip, shard_optimizer_state: bool) -> str:
     start = time.monotonic()
     program = function.trace(*arguments).lower(lowering_platforms=("tpu",)).compile()
     seconds = time.monotonic() - start
-    cost = program.cost_analysis()
-    gflop, gigabytes = cost["flops"] / 1e9, cost["bytes accessed"] / 1e9
-    bound = max(gflop / chip.tflops, gigabytes / chip.gb_per_second * 1e3)  # ms
-    counted = f"{reports.costs(step, gflop, gigabytes)} "
-    counted += f"{'-':>9}" if step.recompute else f"{bound:6.1f} ms"
-    hbm = f"{reports.hbm_gib(program.memory_analysis()):.2f} of {chip.hbm_gib}"
-    sums = reports.count_all_reduces(program.as_text())
-    return f"{seconds:6.0f} s {hbm:>14} {counted} {sums:4}"
-
-
-def check(shard_optimizer_state: bool, step: Step, chip: str) -> bool:
-    """Compiles a step for a chip and prints its line; False if that fails."""
-    try:
-        end, passed = compile_step(step, CHIPS[chip], shard_optimizer_state), True
-    except (jax.errors.JaxRuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        end, passed = reports.failure(error), False
-    print(f"{step} {chip:<4} {end}", flush=True)
-    return passed
+    return Compiled.of(
+        program.memory_analysis(), program.cost_analysis(), program.as_text(), seconds
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,9 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = reports.parser(__doc__.split("\n")[0], TASKS, CHIPS, dtypes=["bfloat16"])
     parser.add_argument("--shard_optimizer_state", action="store_true")
     args = parser.parse_args(arguments)
-    print(TITLES, flush=True)
-    passed = reports.run(args, functools.partial(check, args.shard_optimizer_state))
-    sys.exit(0 if passed else 1)
+    print(reports.TITLES, flush=True)
+    compiles = functools.partial(compile_step, args.shard_optimizer_state)
+    check = reports.checker(compiles, CHIPS, jax.errors.JaxRuntimeError)
+    sys.exit(0 if reports.run(args, check) else 1)
 
 
 if __name__ == "__main__":

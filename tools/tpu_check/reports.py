@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,45 @@ DTYPES = ("float32", "bfloat16")
 RECOMPUTE = {"no": (False,), "yes": (True,), "both": (False, True)}
 # Batch sizes per core that --largest_batch tries.
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-TITLES = f"{'task':<15} {'model':<11} {'dtype':<9} {'recompute':<9} {'B x S':>9} {'chip':<4}"
+TITLES = (
+    f"{'task':<15} {'model':<11} {'dtype':<9} {'recompute':<9} {'B x S':>9} {'chip':<4}"
+    f" {'compiles':>8} {'HBM, GiB':>14} {'GFLOP':>8} {'GB':>7} {'bound':>9} {'sums':>4}"
+)
+
+
+def environment(keras_backend: str) -> dict[str, str]:
+    """Returns what must be in os.environ before TensorFlow or JAX is imported.
+
+    Otherwise TensorFlow queries Google Cloud for this machine's TPU, for minutes, and a second
+    program can't use libtpu.
+    """
+    return {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_WORKER_ID": "0",
+        "JAX_PLATFORMS": "cpu",
+        "KERAS_BACKEND": keras_backend,
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A TPU as libtpu knows it.
+
+    Attributes:
+      topology: Name of a slice.
+      hbm_gib: Memory that a program may use on a core, from libtpu's message when it refuses one.
+      tflops: Peak in bfloat16, 10^12 per second; 0 if no bound is asked for.
+      gb_per_second: Bandwidth of its memory.
+    """
+
+    topology: str
+    hbm_gib: float
+    tflops: float = 0
+    gb_per_second: float = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,31 +85,50 @@ class DoesNotFitError(ValueError):
     """The program needs more memory than the chip has."""
 
 
-def hbm_gib(memory: Any) -> float:
-    """Returns the memory that a program uses on a device, from libtpu's statistics of it.
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What libtpu reports of a compiled program.
 
-    It holds weights, moments, batch, activations and code.
+    Attributes:
+      hbm_gib: Memory that a device uses: weights, moments, batch, activations and code.
+      gflop: GFLOP of a step, as XLA counts them; a loop's body counts once.
+      gigabytes: GB that its operations read and write, counted likewise.
+      seconds: Compilation time.
+      all_reduces: All-reduces left after XLA has combined them.
     """
-    return (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-        + memory.generated_code_size_in_bytes
-    ) / 2**30
 
+    hbm_gib: float
+    gflop: float
+    gigabytes: float
+    seconds: float
+    all_reduces: int
 
-def count_all_reduces(hlo: str) -> int:
-    """Returns how many all-reduces a compiled program has, from its text."""
-    return len(re.findall(r" all-reduce(?:-start)?\(", hlo))
+    @classmethod
+    def of(cls, memory: Any, cost: Mapping[str, float], hlo: str, seconds: float) -> Compiled:
+        """Returns the figures of libtpu's statistics, and of the program's text."""
+        used = (
+            memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            - memory.alias_size_in_bytes
+            + memory.temp_size_in_bytes
+            + memory.generated_code_size_in_bytes
+        )
+        sums = len(re.findall(r" all-reduce(?:-start)?\(", hlo))
+        flop, moved = cost["flops"], cost["bytes accessed"]
+        return cls(used / 2**30, flop / 1e9, moved / 1e9, seconds, sums)
 
-
-def costs(step: Step, gflop: float, gigabytes: float) -> str:
-    """Returns two columns of a line, as XLA counts them.
-
-    Empty with recomputation, for which layers are applied in a loop: its body is counted once.
-    """
-    return f"{'-':>8} {'-':>7}" if step.recompute else f"{gflop:8.0f} {gigabytes:7.1f}"
+    def shown(self, step: Step, chip: Chip) -> str:
+        """Returns the end of a step's line, below TITLES."""
+        counts = f"{'-':>8} {'-':>7}"
+        # With recomputation layers are applied in a loop, whose body is counted once.
+        if not step.recompute:
+            counts = f"{self.gflop:8.0f} {self.gigabytes:7.1f}"
+        bound = f"{'-':>9}"
+        if chip.tflops and not step.recompute:
+            ms = max(self.gflop / chip.tflops, self.gigabytes / chip.gb_per_second * 1e3)
+            bound = f"{ms:6.1f} ms"
+        hbm = f"{self.hbm_gib:.2f} of {chip.hbm_gib}"
+        return f"{self.seconds:6.0f} s {hbm:>14} {counts} {bound} {self.all_reduces:4}"
 
 
 def refusal(message: str) -> ValueError:
@@ -115,6 +173,31 @@ def parser(
         help="search for the largest batch that fits, starting from --batch",
     )
     return parser
+
+
+def checker(
+    compile_step: Callable[[Step, Chip], Compiled],
+    chips: Mapping[str, Chip],
+    *errors: type[Exception],
+) -> Callable[[Step, str], bool]:
+    """Returns what compiles a step for a chip and prints its line; it returns False if that fails.
+
+    Args:
+      compile_step: Compiles a step.
+      chips: By name.
+      *errors: What it may raise, besides ValueError, TypeError and NotImplementedError.
+    """
+
+    def check(step: Step, name: str) -> bool:
+        chip = chips[name]
+        try:
+            end, passed = compile_step(step, chip).shown(step, chip), True
+        except (ValueError, TypeError, NotImplementedError, *errors) as error:
+            end, passed = failure(error), False
+        print(f"{step} {name:<4} {end}", flush=True)
+        return passed
+
+    return check
 
 
 def run(args: argparse.Namespace, check: Callable[[Step, str], bool]) -> bool:
