@@ -108,17 +108,12 @@ def check_metric(claim: Claim, known: Sequence[str]) -> None:
 
 def read(row: dict[str, Any], arms: Iterable[str]) -> Claim:
     """Reads a claim about some arms; raises ValueError if it is not valid."""
-    known = {field.name for field in dataclasses.fields(Claim)}
-    needed = known - {"equal", "paper"}
-    require(needed <= set(row) <= known, "a claim", f"the keys {sorted(known)}", sorted(row))
     claim = Claim(**row)
     can_be_guessed = claim.metric.endswith(("sentence_order_accuracy", "probe_accuracy"))
     known = [*arms, MAJORITY] if can_be_guessed else list(arms)
     require(claim.better in arms, f"claim {claim.text!r}", f"arms among {list(arms)}", claim.better)
     require(claim.worse in known, f"claim {claim.text!r}", f"arms among {known}", claim.worse)
-    require(claim.better != claim.worse, f"claim {claim.text!r}", "two arms", claim.worse)
-    right = isinstance(claim.effect, (int, float)) and claim.effect > 0
-    require(right, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
+    require(claim.effect > 0, f"claim {claim.text!r}: effect", "a number above 0", claim.effect)
     right = isinstance(claim.equal, bool)
     require(right, f"claim {claim.text!r}: equal", "true or false", claim.equal)
     if claim.paper:
@@ -134,9 +129,6 @@ def _numbers(paper: Mapping[str, Any], where: str) -> list[float]:
     """Returns the published numbers of the better arm and the worse one."""
     expected = f"the keys {sorted(_PAPER)}, perhaps {_PAPER_UNIT}"
     require(set(paper) - {_PAPER_UNIT} == _PAPER, where, expected, sorted(paper))
-    unit = paper.get(_PAPER_UNIT, 1)
-    right = isinstance(unit, (int, float)) and unit > 0
-    require(right, f"{where}.{_PAPER_UNIT}", "a number above 0", unit)
     table, column = published(str(paper["table"])), paper["column"]
     numbers = []
     for row in (paper["better"], paper["worse"]):

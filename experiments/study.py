@@ -204,15 +204,8 @@ def _gap(names: Any, tests: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _tuning(values: dict[str, Any]) -> Tuning:
-    keys = {"learning_rate", "share_of_steps"}
-    require(set(values) <= keys, "tuning", f"only {sorted(keys)}", sorted(values))
-    rates = values.get("learning_rate")
-    several = isinstance(rates, list) and len(set(rates)) == len(rates) > 1
-    right = several and all(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
-    require(right, "tuning.learning_rate", "a list of different numbers above 0", rates)
-    share = values.get("share_of_steps", 1.0)
-    right = isinstance(share, (int, float)) and 0 < share <= 1
-    require(right, "tuning.share_of_steps", "a number above 0, up to 1", share)
+    rates, share = values.pop("learning_rate", ()), values.pop("share_of_steps", 1.0)
+    require(not values, "tuning", "only learning_rate and share_of_steps", sorted(values))
     return Tuning(tuple(map(float, rates)), share)
 
 
