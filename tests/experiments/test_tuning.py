@@ -97,12 +97,6 @@ def test_until_as_many_cells_have_run_at_the_best_rates_the_report_has_the_scale
     assert tuning.reported(asked, scale, kept) == settled
 
 
-def test_a_scale_without_rates_keeps_its_own(tmp_path):
-    asked, scale = read(tmp_path, TUNED), study.read_scale("smoke")
-    assert not tuning.untried(asked, scale, tmp_path)
-    assert tuning.settle(asked, scale, tmp_path) == asked
-
-
 def test_an_arm_that_diverges_at_every_rate(tmp_path):
     scale = read_scale(tmp_path, SCALE.replace("[5e-4, 1e-3, 2e-3]", "[2, 3]"))
     asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
@@ -112,10 +106,11 @@ def test_an_arm_that_diverges_at_every_rate(tmp_path):
         tuning.settle(asked, scale, kept)
 
 
-def test_a_study_that_tunes_nothing_stays_as_it_is(tmp_path, scale):
-    asked = read(tmp_path, STUDY)
-    assert tuning.settle(asked, scale, tmp_path) == asked
-    assert not tuning.untried(asked, scale, tmp_path)
+def test_a_study_that_tunes_nothing_or_a_scale_without_rates_keeps_its_own(tmp_path, scale):
+    for text, size in ((STUDY, scale), (TUNED, study.read_scale("smoke"))):
+        asked = read(tmp_path, text)
+        assert tuning.settle(asked, size, tmp_path) == asked
+        assert not tuning.untried(asked, size, tmp_path)
 
 
 def test_a_key_of_tuning_that_is_misspelt(tmp_path):
