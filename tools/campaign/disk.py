@@ -26,16 +26,7 @@ _ROOM = 1 << 30
 
 
 def run(tally: Tally, names: list[str], folder: pathlib.Path) -> str:
-    """Runs each program on disks of several sizes.
-
-    Args:
-      tally: Receives the outcomes.
-      names: Names of programs.
-      folder: An empty folder.
-
-    Returns:
-      What a full disk was.
-    """
+    """Runs each program on disks of several sizes; returns what a full disk was."""
     mounts = _can_mount(folder)
     kinds = ("read-only disk", "full disk")
     chosen = [program for program in programs.PROGRAMS if program.name in names]

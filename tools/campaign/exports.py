@@ -102,12 +102,7 @@ _THREADED = Program("predict in threads", _predict_in_threads, _make_requests, _
 
 
 def predict_concurrently(tally: Tally, folder: pathlib.Path) -> None:
-    """Asks from processes, then from threads of one.
-
-    Args:
-      tally: Receives the outcomes.
-      folder: An empty folder.
-    """
+    """Asks from processes, then from threads of one."""
     folder.mkdir(parents=True)
     _make_requests(folder)
     flags = _arguments(folder, folder)

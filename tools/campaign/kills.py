@@ -33,14 +33,7 @@ _LOSS_SECONDS = 180.0
 
 @dataclasses.dataclass(frozen=True)
 class Undisturbed:
-    """What a program does when undisturbed.
-
-    Attributes:
-      program: The program.
-      inputs: Folder of its inputs.
-      results: What it must leave.
-      seconds: How long it takes.
-    """
+    """What a program must leave in `results` when undisturbed, and how long it takes."""
 
     program: Program
     inputs: pathlib.Path
@@ -49,11 +42,7 @@ class Undisturbed:
 
 
 def undisturbed(program: Program, folder: pathlib.Path) -> Undisturbed:
-    """Makes a program's inputs, and runs it once.
-
-    Raises:
-      RuntimeError: If it fails.
-    """
+    """Makes a program's inputs, and runs it once."""
     inputs, out = folder / "inputs", folder / "undisturbed"
     inputs.mkdir(parents=True)
     out.mkdir()
@@ -77,13 +66,7 @@ def run(
 ) -> int:
     """Stops programs `count` times in all; returns how often it did.
 
-    Args:
-      tally: Receives the outcomes.
-      names: Names of programs.
-      count: Signals to send to live processes.
-      seed: Seed of the moments.
-      folder: An empty folder.
-      until: When to send no more of them, by time.monotonic().
+    None is sent after `until`, by time.monotonic().
     """
     chosen = [program for program in programs.PROGRAMS if program.name in names]
     lives = -(-count // (_KILLS_OF_A_LIFE * len(chosen)))
@@ -115,14 +98,7 @@ def _count(tally: Tally, program: Program, lives: list[list[tuple[bool, Outcome]
 
 
 class _Life:
-    """A run that is stopped several times and then left alone.
-
-    Args:
-      one: The program, undisturbed.
-      number: Of this life.
-      seed: Seed of the moments.
-      until: When to stop it no more.
-    """
+    """A run that is stopped several times and then left alone."""
 
     def __init__(self, one: Undisturbed, number: int, seed: int, until: float) -> None:
         self._one, self._until = one, until
@@ -207,12 +183,7 @@ class _Life:
 
 
 def lose_workers(tally: Tally, folder: pathlib.Path) -> None:
-    """Kills the first of two workers, then the second.
-
-    Args:
-      tally: Receives the outcomes.
-      folder: An empty folder.
-    """
+    """Kills the first of two workers, then the second."""
     inputs = folder / "inputs"
     inputs.mkdir(parents=True)
     programs.PRETRAINING.make(inputs)

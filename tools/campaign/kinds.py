@@ -78,13 +78,7 @@ def part(evidence: Evidence) -> str | None:
 
 
 class Bench:
-    """A folder in which one kind of file is damaged again and again.
-
-    Args:
-      kind: The kind.
-      folder: An empty folder.
-      seed: Seed of all draws.
-    """
+    """A folder in which one kind of file is damaged again and again."""
 
     def __init__(self, kind: Kind, folder: pathlib.Path, seed: int) -> None:
         self._kind, self._seed = kind, seed

@@ -47,13 +47,7 @@ def run(
 ) -> int:
     """Damages `count` files of the named kinds; slow kinds get fewer. Returns how many it did.
 
-    Args:
-      tally: Receives the outcomes.
-      names: Keys of KINDS.
-      count: Number of attempts.
-      seed: Seed of all draws.
-      folder: Where the files are.
-      until: When to begin no more, by time.monotonic().
+    None begins after `until`, by time.monotonic().
     """
     batches = _batches(names, count)
     done = 0
@@ -91,13 +85,7 @@ def _batches(names: Sequence[str], count: int) -> list[tuple[str, range]]:
 
 
 class Watched:
-    """A process that reads damaged files, replaced when it hangs or dies.
-
-    Args:
-      folder: Its files.
-      seed: Seed of all draws.
-      kinds: By name; they must be importable in a child process.
-    """
+    """A process that reads damaged files, replaced when it hangs or dies."""
 
     def __init__(self, folder: pathlib.Path, seed: int, kinds: str = __name__) -> None:
         self._folder, self._seed, self._kinds = folder, seed, kinds

@@ -22,12 +22,7 @@ DEFECTS = (TRACEBACK, NAMELESS, HANG, CRASH, MEMORY, WRONG)
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of an attempt.
-
-    Attributes:
-      what: One of the names above.
-      detail: A line about it.
-    """
+    """The outcome of an attempt."""
 
     what: str
     detail: str = ""

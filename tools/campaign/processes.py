@@ -64,14 +64,7 @@ class Program:
 
 
 class Running:
-    """A process of a program.
-
-    Args:
-      program: The program.
-      arguments: Its command line.
-      log_file: For its stdout and stderr; overwritten.
-      env: Additions to its environment.
-    """
+    """A process of a program."""
 
     def __init__(
         self,
@@ -172,13 +165,7 @@ def run_main(main: Callable[[list[str]], None], arguments: list[str]) -> None:
 
 
 def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outcome:
-    """Judges how a process ended.
-
-    Args:
-      run: The process.
-      exit_code: Its exit code; None is a hang.
-      sent: The signal that was sent to it, if any.
-    """
+    """Judges how a process ended; an exit code of None is a hang."""
     log, ended, _ = run.log.partition(_ENDED)
     last = (log.strip().splitlines() or [""])[-1]
     if exit_code is None:

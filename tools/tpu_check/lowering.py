@@ -31,9 +31,6 @@ class AbsentTPUStrategy(tf.distribute.TPUStrategy):
     """Stands in for TPUStrategy while a step is traced on a machine without a TPU.
 
     Variables are on the CPU, and a sum over replicas is the operation that TPUStrategy uses.
-
-    Args:
-      num_replicas: Number of cores that share a batch.
     """
 
     def __init__(self, num_replicas: int) -> None:
@@ -67,20 +64,7 @@ def lower(
     features: Mapping[str, tf.TensorSpec],
     num_replicas: int,
 ) -> Program:
-    """Lowers a step for TPU with TensorFlow's own TPU kernels.
-
-    Args:
-      make_step: Makes model and optimizer, and returns the function of features that a replica
-        runs.
-      features: Specs for one replica, with static shapes.
-      num_replicas: Number of cores that share a batch.
-
-    Returns:
-      The program of every replica.
-
-    Raises:
-      tf.errors.OpError: If an operation can't run on a TPU.
-    """
+    """Lowers a step for TPU with TensorFlow's own TPU kernels."""
     strategy = AbsentTPUStrategy(num_replicas)
     with strategy.scope():
         step = make_step()

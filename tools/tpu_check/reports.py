@@ -180,13 +180,7 @@ def checker(
     chips: Mapping[str, Chip],
     *errors: type[Exception],
 ) -> Callable[[Step, str], bool]:
-    """Returns what compiles a step for a chip and prints its line; it returns False if that fails.
-
-    Args:
-      compile_step: Compiles a step.
-      chips: By name.
-      *errors: What it may raise, besides ValueError, TypeError and NotImplementedError.
-    """
+    """Returns what compiles a step for a chip, prints its line and tells whether that worked."""
 
     def check(step: Step, name: str) -> bool:
         chip = chips[name]
@@ -201,12 +195,7 @@ def checker(
 
 
 def run(args: argparse.Namespace, check: Callable[[Step, str], bool]) -> bool:
-    """Checks every step and chip that the flags of `parser` name; returns whether all passed.
-
-    Args:
-      args: The flags' values.
-      check: Prints a step's line for a chip, and returns whether it compiles and fits.
-    """
+    """Checks every step and chip that the flags of `parser` name; returns whether all passed."""
     passed = True
     for fields in itertools.product(
         args.tasks, args.models, args.dtypes, RECOMPUTE[args.recompute], [args.batch], [args.length]
