@@ -85,15 +85,9 @@ def check_starts(arms: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def check_settings(values: dict[str, Any], where: str, may_set: Collection[str] = ()) -> Settings:
-    """Returns the tables of an arm, a study or a scale.
+    """Returns the tables of an arm, a study or a scale, checked.
 
-    Args:
-      values: The tables.
-      where: They stand there.
-      may_set: What these may set, although the plan has a value of its own.
-
-    Raises:
-      ValueError: If they are none.
+    What is in `may_set` can be set although the plan has a value of its own.
     """
     for section, flags in values.items():
         require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)

@@ -48,11 +48,7 @@ def _tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:
 
 
 def documents_of_records(plan: workers.Plan) -> list[int]:
-    """Returns the number of the document that each record's first segment is from.
-
-    Args:
-      plan: What made the records, each of one example; see albert_tf.generator.create.
-    """
+    """Returns the number of the document that each record's first segment is from."""
     found = []
     for _, tokens in _tokenized(plan):
         if tokens.documents:

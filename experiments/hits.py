@@ -40,11 +40,7 @@ class HitsSettings(FinetuningSettings):
 
 
 def hits(settings: HitsSettings) -> dict[str, Any]:
-    """Returns the right answers of the best checkpoint, as written to --measures_file.
-
-    Raises:
-      ValueError, OSError: If the run has not been evaluated, or on other examples.
-    """
+    """Returns the right answers of the best checkpoint, as written to --measures_file."""
     from albert_tf.cli import finetune
     from albert_tf.tasks import table
 

@@ -100,11 +100,7 @@ def _measure_rows(trainer: Any, input_fn: Any) -> dict[str, np.ndarray]:
 
 
 def measure(settings: MeasurementSettings) -> dict[str, Any]:
-    """Returns metrics and sums by document, as written to --measures_file.
-
-    Raises:
-      ValueError, OSError: If flags, records or the documents' file are wrong.
-    """
+    """Returns metrics and sums by document, as written to --measures_file."""
     from albert_tf.cli import pretrain
     from albert_tf.inspection.probes import probe_hits
     from albert_tf.records import input_files, input_pipeline

@@ -79,16 +79,7 @@ def metrics_of(claims: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
 
 
 def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdict:
-    """Judges a claim by the seeds of which both cells learned.
-
-    Args:
-      claim: The claim.
-      rows: The study's cells.
-      gap: The two tests of `gap_loss`, if the study has it.
-
-    Raises:
-      ValueError: If it is of a metric that no fine-tuning measured.
-    """
+    """Judges a claim by the seeds of which both cells learned."""
     finetuned = sorted({name for row in rows if row.finetuned for name in row.metrics})
     if finetuned:
         check_metric(claim, finetuned)

@@ -44,11 +44,7 @@ class PartSettings(Settings):
 def choose(
     addresses: Sequence[dict[str, Any]], split: str, first: int, last: int, share: float = 1
 ) -> list[dict[str, Any]]:
-    """Returns a split's addresses of some years, or an evenly spread share of them.
-
-    Raises:
-      ValueError: If there are none.
-    """
+    """Returns a split's addresses of some years, or an evenly spread share of them."""
     found = [each for each in addresses if each["split"] == split and first <= each["year"] <= last]
     found = [each for i, each in enumerate(found) if int((i + 1) * share) > int(i * share)]
     if not found:

@@ -26,18 +26,7 @@ _TOKENS = 125_000 * 4096 * 512
 def write(
     study: Study, scale: Scale, plan: Plan, kept: pathlib.Path, directory: pathlib.Path
 ) -> None:
-    """Writes the report on what has been run of a study.
-
-    Args:
-      study: The study.
-      scale: The scale it is run at.
-      plan: Its steps.
-      kept: Directory of finished steps' metrics.
-      directory: Receives report.md, cells.csv, claims.json and figure.png.
-
-    Raises:
-      ValueError: If metrics are damaged.
-    """
+    """Writes report.md, cells.csv, claims.json and figure.png on what has been run of a study."""
     rows = outcomes.read(plan, kept)
     verdicts = [outcomes.verdict(claim, rows, plan.gap) for claim in study.claims]
     directory.mkdir(parents=True, exist_ok=True)
@@ -296,13 +285,7 @@ def _is_shown(metric: str) -> bool:
 
 
 def _paper(study: Study, verdicts: Sequence[Verdict], tokens: Sequence[int] = ()) -> Iterable[str]:
-    """Yields the lines of a report on the numbers that the paper printed; none if it has none.
-
-    Args:
-      study: The study.
-      verdicts: Of its claims, in their order.
-      tokens: That the models of its cells have seen, in ascending order; none in fine-tuning.
-    """
+    """Yields the lines of a report on the numbers that the paper printed; none if it has none."""
     judged = zip(study.claims, verdicts, strict=True)
     pairs = [(claim, found) for claim, found in judged if claim.paper]
     if not pairs:

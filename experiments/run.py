@@ -54,11 +54,6 @@ class StepError(RuntimeError):
 class Runner:
     """Runs steps in the directory of a study's work.
 
-    Args:
-      work: Holds a directory for each step.
-      scripts: The clone whose scripts are run.
-      threads: Of each step.
-
     Attributes:
       stopping: Whether a signal has asked to stop.
     """
@@ -73,11 +68,6 @@ class Runner:
 
         What judges a model runs before more are trained, as checkpoints are in the work directory
         alone. A step that fails is reported, and what needs it is not run.
-
-        Args:
-          plans: What to run.
-          kept: Receives the metrics that reports read.
-          jobs: How many steps run at a time.
         """
         steps = {key: step for plan in plans for key, step in plan.steps.items()}
         wanted = {key for plan in plans for key in plan.missing(kept, self._work)}
@@ -149,11 +139,7 @@ class Runner:
                 signal.signal(number, handler)
 
     def run(self, step: Step, key: str) -> None:
-        """Runs a step, unless its metrics.json is there.
-
-        Raises:
-          StepError: If its command failed.
-        """
+        """Runs a step, unless its metrics.json is there."""
         directory = self._work / key
         directory.mkdir(parents=True, exist_ok=True)
         with open(directory / "lock", "w", encoding="utf-8") as lock:

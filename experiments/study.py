@@ -111,11 +111,7 @@ def names(folder: str) -> list[str]:
 
 
 def read_study(name: str) -> Study:
-    """Reads a study: a name in studies/, or a path.
-
-    Raises:
-      ValueError: If there is none, or it is not valid.
-    """
+    """Reads a study: a name in studies/, or a path."""
     path, values = _read("studies", name)
     try:
         base = check_settings(values.pop("base", {}), "base")
@@ -146,11 +142,7 @@ def read_study(name: str) -> Study:
 
 
 def read_scale(name: str) -> Scale:
-    """Reads a scale: a name in scales/, or a path.
-
-    Raises:
-      ValueError: If there is none, or it is not valid.
-    """
+    """Reads a scale: a name in scales/, or a path."""
     path, values = _read("scales", name)
     try:
         about = _take(values, "about", str)

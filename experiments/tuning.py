@@ -47,11 +47,7 @@ def losses(study: Study, scale: Scale, kept: pathlib.Path) -> dict[str, dict[flo
 
 
 def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
-    """Returns the study with each arm's best rate; as it is until all of its trials have run.
-
-    Raises:
-      ValueError: If an arm diverged at every rate.
-    """
+    """Returns the study with each arm's best rate; as it is until all of its trials have run."""
     if untried(study, scale, kept):
         return study
     arms = dict(study.arms)
@@ -66,11 +62,7 @@ def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
 
 
 def reported(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
-    """Returns the study at the arms' best rates or, while more of its cells have run, the scale's.
-
-    Raises:
-      ValueError: See `settle`.
-    """
+    """Returns the study at its best rates or, while more of its cells have run, the scale's."""
     # Of equally many max returns the first.
     return max(settle(study, scale, kept), study, key=lambda each: finished(each, scale, kept))
 
@@ -88,11 +80,7 @@ def untried(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
 
 
 def next_plans(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
-    """Returns what is to be run now: the trials or, once all have been run, the study itself.
-
-    Raises:
-      ValueError: See `settle`.
-    """
+    """Returns what is to be run now: the trials or, once all have been run, the study itself."""
     return untried(study, scale, kept) or [Plan(settle(study, scale, kept), scale)]
 
 
