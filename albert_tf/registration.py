@@ -16,8 +16,6 @@ from types import ModuleType
 _FRAMEWORK = "keras"
 # Modules of all classes with `register_keras_serializable`, or that import them.
 _MODULES = ("model.heads", "model.finetuning", "training.adamw")
-# Gives the models their `from_weights`.
-_FROM_WEIGHTS = "conversion.from_weights"
 
 
 def register_after_keras() -> None:
@@ -29,8 +27,12 @@ def register_after_keras() -> None:
 
 
 def _register() -> None:
-    for module in (*_MODULES, _FROM_WEIGHTS):
+    for module in _MODULES:
         importlib.import_module(f"albert_tf.{module}")
+    # model/ lies below the folder that reads files, so it gets its `from_weights` from here.
+    albert = importlib.import_module("albert_tf.model.albert")
+    loading = importlib.import_module("albert_tf.conversion.loading")
+    albert.ConfiguredModel.builder = loading.from_weights
 
 
 class _AfterKeras:

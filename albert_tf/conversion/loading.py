@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import bundles, labels, layouts
+from albert_tf.conversion import bundles, kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, POOLER, WORD_EMBEDDINGS, tf1_name
 from albert_tf.storage import hub
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import keras
 
     from albert_tf.model.albert import ConfiguredModel
+
+_Model = TypeVar("_Model", bound="ConfiguredModel")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +136,41 @@ def lacking(model: ConfiguredModel, report: LoadReport) -> list[str]:
     return [name for name in names if model.reads_pooler or not name.startswith(POOLER)]
 
 
+def from_weights(
+    model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any
+) -> _Model:
+    """Builds a model of a class from the config beside stored weights, and fills it with them.
+
+    The models' `from_weights` calls it: registration.py puts it there, for model/ lies below this
+    folder. What it does about heads, and takes, is said there.
+    """
+    path = hub.local(path)
+    config = layouts.load_config(path)
+    # The head of a tagger, for texts, and so on: its weights would fit.
+    task = kinds.find(path)
+    own = {each.__name__ for each in model_class.__mro__} & kinds.CLASSIFIERS
+    if task and own and task.architecture and task.architecture not in own:
+        raise ValueError(
+            f"{path} was trained for {task.name}: load it with {task.architecture}, or its "
+            "encoder alone with AlbertModel"
+        )
+    names = inspect.signature(model_class.__init__).parameters
+    if "num_labels" in names and "num_labels" not in arguments:
+        arguments["num_labels"] = labels.count(path)
+        if not arguments["num_labels"]:
+            raise ValueError(f"{path} has no classifier: set `num_labels` to the number of classes")
+    model = model_class(config, **arguments)
+    absent = lacking(model, load_weights(model, path, replace_heads=True))
+    if absent:
+        logging.warning(
+            "%s lacks weights that the model needs; they are randomly initialised, so train it "
+            "first: %s",
+            path,
+            ", ".join(absent),
+        )
+    return model
+
+
 def _fill(
     model: keras.Model,
     path: str,
@@ -153,9 +191,28 @@ def _fill(
         sources[name] = next((each for each in (name, from_group0) if each in values), None)
 
     # What has another shape is an error, or another task's head, which is left out whole.
+    wrong = {
+        name: f"{name} {list(values[source].shape)}"
+        for name, source in sources.items()
+        if source and tuple(values[source].shape) != tuple(named[name].shape)
+    }
     if replace_heads:
-        _leave_other_heads(path, named, sources, values)
-    _check_shapes(path, named, sources, values)
+        _leave_other_heads(path, wrong, sources, values)
+    wrong = {name: text for name, text in wrong.items() if sources[name]}
+    if wrong:
+        remedy = "use the albert_config.json that belongs to it"
+        if WORD_EMBEDDINGS in wrong:
+            remedy += f", whose embedding_size is {values[WORD_EMBEDDINGS].shape[-1]}"
+        if not any(name.startswith(ENCODER) for name in wrong):
+            remedy = "leave its head out with `replace_heads=True`"
+        differences = [
+            f"{text} in the checkpoint, {list(named[name].shape)} in the model"
+            for name, text in wrong.items()
+        ]
+        raise ValueError(
+            f"checkpoint {path} has other shapes than the model ({'; '.join(differences)}): "
+            f"{remedy}"
+        )
 
     # Only heads may be missing or unused; what shapes don't tell, the configs must agree on.
     missing = [name for name, source in sources.items() if source is None]
@@ -180,62 +237,26 @@ def _fill(
     return report
 
 
-def _other_shapes(
-    named: dict[str, keras.Variable],
-    sources: dict[str, str | None],
-    values: dict[str, np.ndarray],
-) -> list[str]:
-    return [
-        name
-        for name, source in sources.items()
-        if source and tuple(values[source].shape) != tuple(named[name].shape)
-    ]
-
-
 def _leave_other_heads(
     path: str,
-    named: dict[str, keras.Variable],
+    wrong: Collection[str],
     sources: dict[str, str | None],
-    values: dict[str, np.ndarray],
+    values: Mapping[str, np.ndarray],
 ) -> None:
     """Clears the sources of heads of which a variable has another shape."""
 
     def head(name: str) -> str:
         return next((head for head in HEADS if name.startswith(head)), name)
 
-    wrong = {head(name) for name in _other_shapes(named, sources, values)}
     others = [
         name
         for name, source in sources.items()
-        if source and head(name) in wrong and not name.startswith(ENCODER)
+        if source and not name.startswith(ENCODER) and head(name) in {*map(head, wrong)}
     ]
     if others:
         found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
         logging.warning("%s has the head of another task (%s), which is not loaded", path, found)
     sources.update(dict.fromkeys(others))
-
-
-def _check_shapes(
-    path: str,
-    named: dict[str, keras.Variable],
-    sources: dict[str, str | None],
-    values: dict[str, np.ndarray],
-) -> None:
-    wrong = {
-        name: f"{name} {list(values[sources[name]].shape)} in the checkpoint, "
-        f"{list(named[name].shape)} in the model"
-        for name in _other_shapes(named, sources, values)
-    }
-    if wrong:
-        remedy = "use the albert_config.json that belongs to it"
-        if WORD_EMBEDDINGS in wrong:
-            remedy += f", whose embedding_size is {values[WORD_EMBEDDINGS].shape[-1]}"
-        if not any(name.startswith(ENCODER) for name in wrong):
-            remedy = "leave its head out with `replace_heads=True`"
-        raise ValueError(
-            f"checkpoint {path} has other shapes than the model ({'; '.join(wrong.values())}): "
-            f"{remedy}"
-        )
 
 
 def _check_encoder(

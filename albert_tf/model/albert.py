@@ -32,8 +32,8 @@ class ConfiguredModel(keras.Model):
     reads_pooler = True
     # Rank of the inputs.
     input_rank = 2
-    # What `from_weights` calls. conversion/from_weights.py sets it, which can read files:
-    # this folder is below it, and imports nothing of it.
+    # What `from_weights` calls: conversion/loading.py's function. registration.py sets it, for
+    # this folder lies below that one, and imports nothing of it.
     builder: ClassVar[Callable[..., Any]]
     built: bool
 
