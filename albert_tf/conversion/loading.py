@@ -141,8 +141,7 @@ def from_weights(
 ) -> _Model:
     """Builds a model of a class from the config beside stored weights, and fills it with them.
 
-    The models' `from_weights` calls it: registration.py puts it there, for model/ lies below this
-    folder. What it does about heads, and takes, is said there.
+    It is what the models' `from_weights` calls, which says what it takes; see registration.py.
     """
     path = hub.local(path)
     config = layouts.load_config(path)

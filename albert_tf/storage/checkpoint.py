@@ -7,8 +7,6 @@ in one rename, the list last: a process may be killed at any point.
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -244,29 +242,26 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     The index is deleted first and written last: a process killed in between leaves no best
     checkpoint, never a mixture of two.
     """
-    import tensorflow as tf
-
+    gfile = files.gfile()
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     endings = (_META, _DATA, _INDEX)
     copies = [f"{target}{ending}.tmp" for ending in endings]
     try:
         for ending, copy in zip(endings, copies, strict=True):
-            tf.io.gfile.copy(prefix + ending, copy, overwrite=True)
-    except tf.errors.OpError:  # A training run may delete it meanwhile.
+            gfile.copy(prefix + ending, copy, overwrite=True)
+    except files.errors():  # A training run may delete it meanwhile.
         for copy in filter(files.exists, copies):
-            tf.io.gfile.remove(copy)
+            gfile.remove(copy)
         raise
-    with contextlib.suppress(tf.errors.NotFoundError):
-        tf.io.gfile.remove(target + _INDEX)
+    if files.exists(target + _INDEX):
+        gfile.remove(target + _INDEX)
     for ending, copy in zip(endings, copies, strict=True):
-        tf.io.gfile.rename(copy, target + ending, overwrite=True)
+        gfile.rename(copy, target + ending, overwrite=True)
     return {prefix + ending: target + ending for ending in endings}
 
 
 def remove_unfinished(directory: str) -> None:
     """Removes what a process killed while saving left behind; no other process may be saving."""
-    import tensorflow as tf
-
     saved = listed(directory)
     later = [
         prefix
@@ -283,13 +278,11 @@ def remove_unfinished(directory: str) -> None:
         )
     for prefix in later:
         _delete(prefix)
-    for path in tf.io.gfile.glob(os.path.join(glob.escape(directory), f"{BASENAME}-*.tempstate*")):
-        tf.io.gfile.remove(path)
+    for path in files.find(directory, f"{BASENAME}-*.tempstate*"):
+        files.gfile().remove(path)
 
 
 def _delete(prefix: str) -> None:
-    import tensorflow as tf
-
     for ending in (_INDEX, _DATA, _META):
         if files.exists(prefix + ending):
-            tf.io.gfile.remove(prefix + ending)
+            files.gfile().remove(prefix + ending)

@@ -29,24 +29,24 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 def exists(path: str | os.PathLike[str]) -> bool:
     """Returns whether there is such a file or directory."""
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    return gfile().exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Returns whether there is such a file."""
     if is_remote(path):
-        return _gfile().exists(path) and not _gfile().isdir(path)
+        return gfile().exists(path) and not gfile().isdir(path)
     return os.path.isfile(path)
 
 
 def is_dir(path: str | os.PathLike[str]) -> bool:
     """Returns whether there is such a directory."""
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    return gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str | os.PathLike[str]) -> int:
     """Returns the size of a file in bytes."""
-    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
+    return gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
 
 
 def directory_of(path: str) -> str:
@@ -60,7 +60,8 @@ def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
     return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
 
 
-def _gfile() -> ModuleType:
+def gfile() -> ModuleType:
+    """Returns tf.io.gfile; TensorFlow is imported only here, when it is needed."""
     import tensorflow as tf
 
     return tf.io.gfile
@@ -114,12 +115,12 @@ def check_file(path: str | os.PathLike[str], name: str = "") -> None:
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     """Returns the paths in a directory that match a pattern, sorted by name."""
     within = os.path.join(glob.escape(os.fspath(directory)), pattern)
-    return sorted(_gfile().glob(within) if is_remote(directory) else glob.glob(within))
+    return sorted(gfile().glob(within) if is_remote(directory) else glob.glob(within))
 
 
 def walk(directory: str) -> list[str]:
     """Returns the paths of all files in a directory and its subdirectories."""
-    walked = _gfile().walk(directory) if is_remote(directory) else os.walk(directory)
+    walked = gfile().walk(directory) if is_remote(directory) else os.walk(directory)
     return [os.path.join(top, name) for top, _, names in walked for name in names]
 
 
@@ -131,10 +132,10 @@ def list_files(patterns: str) -> list[str]:
     found: list[str] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
         # A name may have [ ] in it, which in a pattern stand for one of some characters.
-        matches = [pattern] if is_file(pattern) else sorted(_gfile().glob(pattern))
+        matches = [pattern] if is_file(pattern) else sorted(gfile().glob(pattern))
         if not matches:
             raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
-        paths = [path for path in matches if not _gfile().isdir(path)]
+        paths = [path for path in matches if not gfile().isdir(path)]
         if not paths:
             raise ValueError(
                 f"input file {pattern} is a directory: give {pattern}/* for the files in it"
@@ -172,7 +173,7 @@ class _RemoteFile(io.RawIOBase):
     """A tf.io.gfile file, open for reading, with the interface of Python's io."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = _gfile().GFile(path, "rb")
+        self._file = gfile().GFile(path, "rb")
 
     def readable(self) -> bool:
         return True
@@ -210,15 +211,14 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
     process leaves behind is overwritten by the next, but with `several_writers`, who may write
     the same file at the same time.
     """
-    gfile = _gfile()
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
     try:
-        with gfile.GFile(temporary, "wb") as file:
+        with gfile().GFile(temporary, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-        gfile.rename(temporary, path, overwrite=True)
+        gfile().rename(temporary, path, overwrite=True)
     except BaseException:
-        if gfile.exists(temporary):
-            gfile.remove(temporary)
+        if gfile().exists(temporary):
+            gfile().remove(temporary)
         raise
 
 
@@ -238,9 +238,9 @@ def flush(*paths: str) -> None:
 
 def try_to_write(path: str) -> None:
     """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
-    with _gfile().GFile(path, "w") as file:
+    with gfile().GFile(path, "w") as file:
         file.write("")
-    _gfile().remove(path)
+    gfile().remove(path)
 
 
 # --- writing a whole directory -----------------------------------------------------------------
@@ -278,18 +278,16 @@ def whole_directory(path: str) -> Iterator[str]:
 
 
 def _copy_tree(source: str, target: str) -> None:
-    import tensorflow as tf
-
     try:
         for folder, _, names in os.walk(source, topdown=False):
             # The relative path of the top folder is a dot.
             there = os.path.join(target, os.path.relpath(folder, source)).removesuffix("/.")
-            tf.io.gfile.makedirs(there)
+            gfile().makedirs(there)
             for name in sorted(names):
-                tf.io.gfile.copy(os.path.join(folder, name), os.path.join(there, name))
+                gfile().copy(os.path.join(folder, name), os.path.join(there, name))
     except BaseException:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.rmtree(target)
+        with contextlib.suppress(*errors()):
+            gfile().rmtree(target)
         raise
 
 
@@ -298,11 +296,17 @@ def check_free(path: str) -> None:
     if not path:
         raise ValueError("the name of the output directory is empty: give a new directory")
     check_expanded(path)
+    used = ValueError(f"{path} already exists: give a new directory, or an empty one")
     if is_remote(path):
-        _check_free_remote(path)
+        try:
+            if is_file(path) or (is_dir(path) and gfile().listdir(path)):
+                raise used
+            try_to_write(f"{path.rstrip('/')}.write_test")
+        except errors() as error:
+            raise ValueError(f"{path} can't be written: {error}") from None
         return
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise _exists(path)
+        raise used
     # A rename onto these fails, which would lose the work done before it.
     path = os.path.abspath(path)
     if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
@@ -317,18 +321,3 @@ def check_free(path: str) -> None:
         tempfile.TemporaryDirectory(dir=existing).cleanup()
     except OSError as error:
         raise ValueError(f"{path} can't be written: {error.strerror}") from None
-
-
-def _check_free_remote(path: str) -> None:
-    import tensorflow as tf
-
-    try:
-        if is_file(path) or (is_dir(path) and tf.io.gfile.listdir(path)):
-            raise _exists(path)
-        try_to_write(f"{path.rstrip('/')}.write_test")
-    except tf.errors.OpError as error:
-        raise ValueError(f"{path} can't be written: {error.message}") from None
-
-
-def _exists(path: str) -> ValueError:
-    return ValueError(f"{path} already exists: give a new directory, or an empty one")
