@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 from absl import logging
 
@@ -184,7 +185,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 def _read_tensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
     whole, index = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX))
     if os.path.isfile(whole):
-        return values.read_safetensors(whole, only)
+        return read_safetensors(whole, only)
     if os.path.isfile(index):
         return _read_shards(path, index, only)
     raise FileNotFoundError(
@@ -206,13 +207,30 @@ def _read_shards(path: str, index: str, only: str | None) -> dict[str, np.ndarra
         weight_map = {name: shard for name, shard in weight_map.items() if name == only}
     tensors: dict[str, np.ndarray] = {}
     for shard in sorted(set(weight_map.values())):
-        tensors.update(values.read_safetensors(os.path.join(path, shard), only))
+        tensors.update(read_safetensors(os.path.join(path, shard), only))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(
             f"{path} lacks {', '.join(absent)}, which {_INDEX} names: copy the whole directory"
         )
     return tensors
+
+
+def read_safetensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
+    """Returns a safetensors file's arrays by name, or `only` one, if it is there."""
+    try:
+        if only is None:
+            return safetensors.numpy.load_file(path)
+        with safetensors.safe_open(path, "numpy") as stored:
+            found = {only}.intersection(stored.keys())
+            return {name: stored.get_tensor(name) for name in found}
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+    except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.
+        raise ValueError(
+            f"{path} has weights of a type that is not read ({error}): save the model again in "
+            "float32"
+        ) from None
 
 
 # --- writing -----------------------------------------------------------------------------------

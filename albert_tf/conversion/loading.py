@@ -48,8 +48,8 @@ class LoadReport:
         return text
 
 
-def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns a built model's variables by the release's names."""
+def named_weights(model: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """Returns the variables of a built model, or of a layer, by the release's names."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         name = tf1_name(variable.path)

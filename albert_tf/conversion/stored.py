@@ -13,7 +13,7 @@ from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
-from albert_tf.model import finetuning, heads
+from albert_tf.model import heads
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.text import vocabulary
@@ -131,16 +131,20 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
 
 def _check_weights(source: StoredModel) -> None:
     """Compares names and shapes of the stored weights with those of our models."""
-    # The weights of all our models; a classifier's shapes are its own.
-    expected = {
-        name: tuple(variable.shape)
-        for model in (heads.AlbertForPreTraining, finetuning.AlbertForQuestionAnsweringV2)
-        for name, variable in conversion.named_weights(model(source.config)).items()
-    }
-    width = source.config.hidden_size
-    count = source.num_labels
-    expected |= {"output_weights": (count, width), "output_bias": (count,)}
-    expected |= {"cls/squad/output_weights": (2, width), "cls/squad/output_bias": (2,)}
+    # The weights of all our models: those for pre-training, and the heads of the others.
+    config = source.config
+    parts = (
+        heads.AlbertForPreTraining(config),
+        heads.ClassifierHead(config, source.num_labels, 0.0, name="classifier"),
+        heads.ClassifierHead(config, 2, 0.0, name="span"),
+        heads.ConditionalSpanHead(config, name="conditional_span"),
+        heads.AnswerabilityHead(config, 0.0, name="answerability"),
+    )
+    expected: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        part.build()
+        named = conversion.named_weights(part)
+        expected |= {name: tuple(variable.shape) for name, variable in named.items()}
 
     # Of the encoder and of each head that is there, every weight must be, and no other.
     missing = [

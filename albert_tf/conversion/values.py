@@ -1,4 +1,4 @@
-"""Weight arrays by the release's names, made uniform whatever file they come from."""
+"""Weight arrays, made uniform whatever file they come from; those of Keras' HDF5 files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import h5py
 import ml_dtypes
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 
@@ -87,23 +85,6 @@ def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
     if "/attention_1/self/" in name:
         return value.reshape(*value.shape[:-1], num_heads, -1)
     return value
-
-
-def read_safetensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
-    """Returns a safetensors file's arrays by name, or `only` one, if it is there."""
-    try:
-        if only is None:
-            return safetensors.numpy.load_file(path)
-        with safetensors.safe_open(path, "numpy") as stored:
-            found = {only}.intersection(stored.keys())
-            return {name: stored.get_tensor(name) for name in found}
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
-    except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.
-        raise ValueError(
-            f"{path} has weights of a type that is not read ({error}): save the model again in "
-            "float32"
-        ) from None
 
 
 def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

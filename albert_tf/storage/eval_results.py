@@ -16,7 +16,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,7 +82,7 @@ class Trial:
 
     def is_beaten(self, value: float, key_metric: str) -> bool:
         """Whether a value of the key metric is better than the best: larger, or a smaller loss."""
-        if self.best_step < 0 or math.isnan(self.best_value):
+        if self.best_step < 0 or not math.isfinite(self.best_value):
             return math.isfinite(value)
         is_loss = key_metric.endswith("loss")
         return value < self.best_value if is_loss else value > self.best_value
@@ -100,12 +99,13 @@ def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
       evaluation: The evaluation.
       lines: What eval_results.txt says about it.
     """
-    evaluations = [*read_all(directory), evaluation]
+    metrics = {name: float(value) for name, value in evaluation.metrics.items()}
+    evaluations = [*read_all(directory), dataclasses.replace(evaluation, metrics=metrics)]
     trial = Trial._of(evaluations)
     append_text(os.path.join(directory, RESULTS_FILE), lines)
     text = f"{trial.last_step}:{trial.best_step}:{trial.best_value}"
     files.replace(os.path.join(directory, TRIAL_FILE), text)
-    records = [json.dumps(dataclasses.asdict(each), default=float) + "\n" for each in evaluations]
+    records = [json.dumps(dataclasses.asdict(each)) + "\n" for each in evaluations]
     files.replace(os.path.join(directory, RECORD_FILE), "".join(records))
 
 
@@ -134,18 +134,9 @@ def read_all(directory: str | os.PathLike[str]) -> list[Evaluation]:
 def _evaluation(line: Mapping[str, Any], where: str) -> Evaluation:
     kinds = {"step": int, "key_metric": str, "metrics": dict, "is_best": bool}
     members = {name: json_member(line, name, where, kind) for name, kind in kinds.items()}
-    metrics = {
-        name: json_member(members["metrics"], name, where, float, int)
-        for name in members["metrics"]
-    }
-    evaluation = Evaluation(**{**members, "metrics": metrics})
-    # The best one was compared, so its value is a number; an integer may be too large for one.
-    best = metrics.get(evaluation.key_metric, 0) if evaluation.is_best else 0
-    if not abs(best) < math.inf or any(
-        abs(value) > sys.float_info.max for value in metrics.values()
-    ):
-        raise ValueError(f"{where}: expected finite metrics of the best checkpoint, got {metrics}")
-    return evaluation
+    metrics = members["metrics"]
+    members["metrics"] = {name: json_member(metrics, name, where, float) for name in metrics}
+    return Evaluation(**members)
 
 
 def read(directory: str, step: int) -> dict[str, float]:

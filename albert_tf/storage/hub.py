@@ -53,8 +53,9 @@ def _download(path: str, name: str, revision: str | None) -> str:
             f"{path} needs the package huggingface_hub: pip install 'albert_tf[hub]'"
         ) from error
     try:
-        # The HTTP library logs every request.
-        standard_logging.getLogger("httpx").setLevel(standard_logging.WARNING)
+        # The HTTP library would log every request; a level that the user has set stays.
+        requests = standard_logging.getLogger("httpx")
+        requests.setLevel(requests.level or standard_logging.WARNING)
         return huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(_FILES), library_name="albert_tf"
         )

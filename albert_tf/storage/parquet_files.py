@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 from albert_tf.storage import files
@@ -15,18 +14,6 @@ ENDING = ".parquet"
 _BATCH_BYTES = 2**23
 _MOST_ROWS = 1024
 _BUFFER_BYTES = 2**20
-
-
-def import_pyarrow() -> ModuleType:
-    """Returns the package that reads .parquet files."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ValueError(
-            "the package 'pyarrow', which reads .parquet files, is not installed: "
-            "pip install 'albert_tf[parquet]'"
-        ) from error
-    return pyarrow
 
 
 class ParquetFile:
@@ -45,7 +32,14 @@ class ParquetFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._pyarrow = import_pyarrow()
+        try:
+            import pyarrow.parquet
+        except ImportError as error:
+            raise ValueError(
+                "the package 'pyarrow', which reads .parquet files, is not installed: "
+                "pip install 'albert_tf[parquet]'"
+            ) from error
+        self._pyarrow = pyarrow
         self._stored = files.open_bytes(path)
         try:
             # Without these two a column of a row group is read as a whole.

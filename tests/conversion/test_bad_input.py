@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 import albert_tf
 from albert_tf import conversion
 from albert_tf.conversion import __main__ as command
-from albert_tf.conversion import layouts, values
+from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
 from tests import goldens
@@ -306,7 +306,7 @@ def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
     header = json.dumps({"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(ValueError, match="model.safetensors has weights of a type that is not"):
-        values.read_safetensors(str(path))
+        huggingface.read_safetensors(str(path))
 
 
 @pytest.mark.parametrize(
