@@ -22,7 +22,7 @@ from albert_tf.serving.graph_text import (
     with_origins,
 )
 from albert_tf.storage import files
-from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation
+from albert_tf.text.characters import CLEANED, SPLIT_PUNCTUATION, WITHOUT_MARKS
 from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
 from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD
 from albert_tf.text.vocabulary import Vocabulary
@@ -246,10 +246,9 @@ def _preprocessing(lower: bool) -> Normalizer:
 @functools.cache
 def _cleaning(lower: bool) -> Normalizer:
     """WordPiece's normalisation before word splitting."""
-    cleaned = CleanedCharacters()
 
     def replace(text: str) -> str:
-        text = text.translate(cleaned)
+        text = text.translate(CLEANED)
         if lower:
             text = unicodedata.normalize("NFD", _lower_but_sigma(text)).translate(WITHOUT_MARKS)
         return re.sub(r"\s", " ", text)
@@ -263,8 +262,7 @@ def _splitting() -> Normalizer:
 
     A separate step: punctuation inside a word doesn't stop a sigma from being its last letter.
     """
-    split = SplitPunctuation()
-    return Normalizer(lambda text: text.translate(split), False, collapse_spaces=False)
+    return Normalizer(lambda text: text.translate(SPLIT_PUNCTUATION), False, collapse_spaces=False)
 
 
 def _lower_but_sigma(text: str) -> str:

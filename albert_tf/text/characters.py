@@ -22,42 +22,35 @@ def to_unicode(text: str | bytes) -> str:
     raise ValueError(f"text must be str or bytes, got {type(text).__name__}: {text!r}")
 
 
-class _Without(dict):
-    """Deletes the characters that have a given property."""
+class _Table(dict):
+    """What becomes of a character, filled in as characters come."""
 
-    def __init__(self, has_property: Callable[[str], bool]):
+    def __init__(self, becomes: Callable[[str], str | None]):
         super().__init__()
-        self._has_property = has_property
-
-    def __missing__(self, codepoint: int) -> int | None:
-        self[codepoint] = None if self._has_property(chr(codepoint)) else codepoint
-        return self[codepoint]
-
-
-WITHOUT_COMBINING = _Without(lambda char: unicodedata.combining(char) > 0)
-WITHOUT_MARKS = _Without(lambda char: unicodedata.category(char) == "Mn")
-
-
-class CleanedCharacters(dict):
-    """Deletes control characters, and puts spaces around CJK characters."""
+        self._becomes = becomes
 
     def __missing__(self, codepoint: int) -> str | None:
-        char = chr(codepoint)
-        category = unicodedata.category(char)
-        if char in "\t\n\r" or category == "Zs":
-            self[codepoint] = " "
-        elif char == "\ufffd" or category in ("Cc", "Cf"):
-            self[codepoint] = None
-        else:
-            self[codepoint] = f" {char} " if CJK.match(char) else char
+        self[codepoint] = self._becomes(chr(codepoint))
         return self[codepoint]
 
 
-class SplitPunctuation(dict):
-    """Puts spaces around every punctuation mark."""
+def _cleaned(char: str) -> str | None:
+    category = unicodedata.category(char)
+    if char in "\t\n\r" or category == "Zs":
+        return " "
+    if char == "\ufffd" or category in ("Cc", "Cf"):
+        return None
+    return f" {char} " if CJK.match(char) else char
 
-    def __missing__(self, codepoint: int) -> str:
-        char = chr(codepoint)
-        is_punctuation = char in string.punctuation or unicodedata.category(char).startswith("P")
-        self[codepoint] = f" {char} " if is_punctuation else char
-        return self[codepoint]
+
+def _apart(char: str) -> str:
+    is_punctuation = char in string.punctuation or unicodedata.category(char).startswith("P")
+    return f" {char} " if is_punctuation else char
+
+
+WITHOUT_COMBINING = _Table(lambda char: None if unicodedata.combining(char) else char)
+WITHOUT_MARKS = _Table(lambda char: None if unicodedata.category(char) == "Mn" else char)
+# Without control characters, and with spaces around CJK characters.
+CLEANED = _Table(_cleaned)
+# With spaces around every punctuation mark.
+SPLIT_PUNCTUATION = _Table(_apart)

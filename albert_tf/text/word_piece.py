@@ -6,8 +6,8 @@ import unicodedata
 
 import numpy as np
 
-from albert_tf.text.characters import WITHOUT_MARKS, CleanedCharacters, SplitPunctuation, to_unicode
-from albert_tf.text.words import CONTINUATION_MARK, find_in_wordpiece
+from albert_tf.text.characters import CLEANED, SPLIT_PUNCTUATION, WITHOUT_MARKS, to_unicode
+from albert_tf.text.words import CONTINUATION_MARK
 
 # A longer word is unknown.
 MAX_WORD_CHARS = 200
@@ -37,8 +37,6 @@ class WordPiece:
         # The first column of each line; a repeated piece gets no second id.
         self.pieces = list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        self._cleaned = CleanedCharacters()
-        self._split_punctuation = SplitPunctuation()
 
     preprocess = staticmethod(to_unicode)
 
@@ -48,7 +46,7 @@ class WordPiece:
 
     def normalize(self, text: str) -> str:
         """Prepares raw text for `encode`: everything that is done before words are split."""
-        text = text.translate(self._cleaned)
+        text = text.translate(CLEANED)
         if self._lower:
             text = unicodedata.normalize("NFD", text.lower()).translate(WITHOUT_MARKS)
         return text
@@ -60,7 +58,7 @@ class WordPiece:
     def encode_places(self, text: str) -> tuple[list[int], list[int]]:
         """Returns the ids of normalised text, and how many characters of its words precede each."""
         ids, places, begin = [], [], 0
-        for word in text.translate(self._split_punctuation).split():
+        for word in text.translate(SPLIT_PUNCTUATION).split():
             place = begin
             for piece in self._split_word(word):
                 ids.append(self.ids[piece])
@@ -70,7 +68,7 @@ class WordPiece:
         return ids, places
 
     def _split(self, text: str) -> list[str]:
-        words = text.translate(self._split_punctuation).split()
+        words = text.translate(SPLIT_PUNCTUATION).split()
         return [piece for word in words for piece in self._split_word(word)]
 
     def _split_word(self, word: str) -> list[str]:
@@ -93,4 +91,4 @@ class WordPiece:
 
     def word_starts(self, letters: str) -> np.ndarray:
         """See Tokenizer."""
-        return find_in_wordpiece(self.pieces)
+        return np.array([not p.startswith(CONTINUATION_MARK) for p in self.pieces], dtype=bool)

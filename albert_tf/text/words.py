@@ -171,11 +171,3 @@ def _is_letter_of_spaced_script(char: str) -> bool:
     kind = unicodedata.category(char)[0]
     script = unicodedata.name(char, "").partition(" ")[0]
     return kind == "M" or (kind == "L" and script not in _UNSPACED_SCRIPTS)
-
-
-def find_in_wordpiece(pieces: Sequence[str]) -> np.ndarray:
-    """Returns which WordPiece pieces start a word, `<bool>[V]`: those without ##, in any script.
-
-    Source: create_pretraining_data.py, _is_start_piece_bert.
-    """
-    return np.array([not piece.startswith(CONTINUATION_MARK) for piece in pieces], dtype=bool)
