@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import keras
 from absl import logging
 
 from albert_tf import conversion
 from albert_tf.config import CONFIG_FILE
-from albert_tf.conversion import (
-    bundles,
-    huggingface,
-    kerashub,
-    kinds,
-    labels,
-    layouts,
-)
+from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts
 from albert_tf.conversion.layouts import LAYOUTS
 from albert_tf.conversion.names import (
     CLASSIFIER_HEAD,
@@ -221,29 +213,26 @@ def _write_keras(directory: str, source: StoredModel) -> str:
 
 def _model(source: StoredModel) -> keras.Model:
     """Makes our model that has exactly the stored weights."""
-    config = source.config
-    makers: dict[frozenset[str], Any] = {
-        frozenset(): lambda: albert.AlbertModel(config),
-        frozenset(PRETRAINING_HEADS): lambda: heads.AlbertForPreTraining(config),
-        frozenset((CLASSIFIER_HEAD,)): lambda: _classifier(source),
-        frozenset((SPAN_HEAD,)): lambda: finetuning.AlbertForQuestionAnswering(config),
-        frozenset(SQUAD_V2_HEADS): lambda: finetuning.AlbertForQuestionAnsweringV2(config),
+    # The weights of a classifier's head don't tell what it reads.
+    if source.heads == {CLASSIFIER_HEAD}:
+        architecture = source.task.architecture if source.task else ""
+        if architecture == "AlbertForMultipleChoice":
+            return finetuning.AlbertForMultipleChoice(source.config)
+        name = architecture if architecture in kinds.CLASSIFIERS else kinds.CLASSIFIER
+        return getattr(finetuning, name)(source.config, source.num_labels)
+    classes = {
+        (): albert.AlbertModel,
+        PRETRAINING_HEADS: heads.AlbertForPreTraining,
+        (SPAN_HEAD,): finetuning.AlbertForQuestionAnswering,
+        SQUAD_V2_HEADS: finetuning.AlbertForQuestionAnsweringV2,
     }
-    if source.heads not in makers:
-        raise ValueError(
-            f"no model of albert_tf has exactly {', '.join(sorted(source.heads))}: leave out "
-            "heads with `drop`"
-        )
-    return makers[source.heads]()
-
-
-def _classifier(source: StoredModel) -> keras.Model:
-    """Makes the model of a classifier's head, whose weights don't tell what it reads."""
-    architecture = source.task.architecture if source.task else ""
-    if architecture == "AlbertForMultipleChoice":
-        return finetuning.AlbertForMultipleChoice(source.config)
-    name = architecture if architecture in kinds.CLASSIFIERS else kinds.CLASSIFIER
-    return getattr(finetuning, name)(source.config, source.num_labels)
+    for parts, model_class in classes.items():
+        if source.heads == set(parts):
+            return model_class(source.config)
+    raise ValueError(
+        f"no model of albert_tf has exactly {', '.join(sorted(source.heads))}: leave out "
+        "heads with `drop`"
+    )
 
 
 _WRITERS: dict[str, Callable[..., str]] = {

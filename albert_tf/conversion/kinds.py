@@ -28,7 +28,9 @@ def find_run(path: str) -> RunRecord | None:
     run = run_record.find_run(path)
     if run:
         return run if run.task else None  # Another is pre-training's.
-    task = _of_keras(path) or _of_hugging_face(files.directory_of(path))
+    architecture, is_multi_label = keras_files.read_kind(path)
+    task = _of_class(architecture, MULTI_LABEL if is_multi_label else "")
+    task = task or _of_hugging_face(files.directory_of(path))
     return RunRecord(settings={}, config={}, task=task, versions={}) if task else None
 
 
@@ -36,11 +38,6 @@ def find(path: str) -> TaskRecord | None:
     """Returns what stored weights were fine-tuned for, as far as it is known; see `find_run`."""
     run = find_run(path)
     return run.task if run else None
-
-
-def _of_keras(path: str) -> TaskRecord | None:
-    architecture, is_multi_label = keras_files.read_kind(path)
-    return _of_class(architecture, MULTI_LABEL if is_multi_label else "")
 
 
 def _of_hugging_face(directory: str) -> TaskRecord | None:

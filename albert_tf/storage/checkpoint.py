@@ -91,7 +91,6 @@ def resolve(path: str) -> str:
     It is a prefix, one of its files, or a directory: its newest checkpoint, else its best.
     """
     path = os.fspath(path)
-    files.check_not_url(path)
     prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
     if files.exists(prefix + _INDEX):
         return prefix
