@@ -58,15 +58,6 @@ def test_two_models_in_one_directory(copy_of):
         albert_tf.load_weights(encoder(), folder)
 
 
-@pytest.mark.parametrize(
-    ("layout", "module"),
-    [("huggingface", "huggingface"), ("kerashub", "kerashub"), ("tf1", "bundles")]
-    + [("keras", "keras_files")],
-)
-def test_each_layout_is_recognised(layout, module, copy_of):
-    assert layouts.find(copy_of(layout)).__name__ == f"albert_tf.conversion.{module}"
-
-
 @pytest.mark.parametrize("layout", WEIGHTS)
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
 def test_truncated_weights(layout, kept, copy_of):

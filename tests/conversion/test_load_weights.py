@@ -62,10 +62,6 @@ def test_every_rule_names_a_weight():
         assert any(rule.forward(path) for path in paths), row
 
 
-def test_an_unknown_path_keeps_its_name():
-    assert conversion.tf1_name("dense/kernel") == "dense/kernel"
-
-
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
 def test_unshared_sublayers_keep_the_names_of_their_groups(sharing, tmp_path):
     config = goldens.config("base", parameter_sharing=sharing)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.text import vocabulary
-from tests.conversion.untrusted import DEEP, assert_refused, encoder
+from tests.conversion.untrusted import assert_refused, encoder
 
 
 def rewrite(path: pathlib.Path, change) -> None:
@@ -54,7 +54,8 @@ def test_a_header_longer_than_allowed_or_than_its_file(length, copy_of):
 def test_deep_or_broken_json(layout, copy_of):
     folder = copy_of(layout)
     file = folder / ("albert_config.json" if layout == "tf1" else "config.json")
-    for text in (DEEP, f'{{"model_type": {"9" * 5000}}}', "\x00", "[1]", '{"a": \ud800}'):
+    deep = "[" * 5000 + "]" * 5000
+    for text in (deep, f'{{"model_type": {"9" * 5000}}}', "\x00", "[1]", '{"a": \ud800}'):
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
         with pytest.raises(ValueError, match="config.json.* (not JSON|JSON object|not UTF-8)"):
             albert_tf.load_config(folder)

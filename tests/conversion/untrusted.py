@@ -9,8 +9,6 @@ import albert_tf
 from albert_tf.conversion.convert import convert
 from tests import goldens
 
-DEEP = "[" * 5000 + "]" * 5000
-
 
 def encoder() -> albert_tf.AlbertModel:
     return albert_tf.AlbertModel(goldens.config("base"))

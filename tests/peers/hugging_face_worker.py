@@ -12,7 +12,7 @@ import torch
 import transformers
 
 
-def save(architecture, config, directory, seed, shard_size="1GB"):
+def save(architecture, config, directory, seed, shard_size):
     """Saves a model with random weights, those of normalisations too."""
     model = getattr(transformers, architecture)(transformers.AlbertConfig(**config))
     generator = torch.Generator().manual_seed(seed)

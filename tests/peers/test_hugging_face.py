@@ -28,13 +28,29 @@ def their_config(config) -> dict:
     return values | {"hidden_act": {"gelu": "gelu_new"}.get(config.hidden_act, config.hidden_act)}
 
 
-def run(hugging_face, architecture, directory, features, tmp_path):
-    theirs = {
+def their_features(features) -> dict:
+    return {
         "input_ids": features["input_ids"],
         "attention_mask": features["input_mask"],
         "token_type_ids": features["segment_ids"],
     }
-    np.savez(tmp_path / "inputs.npz", **theirs)
+
+
+def save(
+    hugging_face, config, folder, architecture="AlbertForPreTraining", shard_size="1GB", **changes
+):
+    hugging_face(
+        "save",
+        architecture=architecture,
+        config={**their_config(config), **changes},
+        directory=folder,
+        seed=3,
+        shard_size=shard_size,
+    )
+
+
+def run(hugging_face, architecture, directory, features, tmp_path):
+    np.savez(tmp_path / "inputs.npz", **their_features(features))
     info = hugging_face(
         "run",
         architecture=architecture,
@@ -72,13 +88,7 @@ def log_probs(logits, features):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_theirs_here(name, hugging_face, tmp_path):
     config, folder = CONFIGS[name], tmp_path / "theirs"
-    hugging_face(
-        "save",
-        architecture="AlbertForPreTraining",
-        config=their_config(config),
-        directory=folder,
-        seed=3,
-    )
+    save(hugging_face, config, folder)
     assert albert_tf.load_config(folder) == config
     model = albert_tf.AlbertForPreTraining(config)
     report = albert_tf.load_weights(model, folder)
@@ -151,25 +161,16 @@ def test_the_releases_checkpoints_there(architecture, source, drop, hugging_face
 def test_their_tagger_here_and_ours_there(name, hugging_face, tmp_path):
     """Without a pooler, and with labels."""
     config, labels = CONFIGS[name], {"0": "O", "1": "B-LOC", "2": "I-LOC"}
-    hugging_face(
-        "save",
-        architecture="AlbertForTokenClassification",
-        config={**their_config(config), "id2label": labels},
-        directory=tmp_path / "theirs",
-        seed=3,
-    )
+    architecture = "AlbertForTokenClassification"
+    save(hugging_face, config, tmp_path / "theirs", architecture, id2label=labels)
     features = models.inputs(config)
-    theirs = run(
-        hugging_face, "AlbertForTokenClassification", tmp_path / "theirs", features, tmp_path
-    )
+    theirs = run(hugging_face, architecture, tmp_path / "theirs", features, tmp_path)
     model = albert_tf.AlbertForTokenClassification(albert_tf.load_config(tmp_path / "theirs"), 3)
     assert albert_tf.load_weights(model, tmp_path / "theirs").unused == ()
     assert_close(model(features), theirs["logits"], "logits")
 
     convert(str(tmp_path / "theirs"), "huggingface", str(tmp_path / "again"))
-    again = run(
-        hugging_face, "AlbertForTokenClassification", tmp_path / "again", features, tmp_path
-    )
+    again = run(hugging_face, architecture, tmp_path / "again", features, tmp_path)
     np.testing.assert_array_equal(again["logits"], theirs["logits"])
     written = json.loads((tmp_path / "again" / "config.json").read_text())
     assert written["id2label"] == labels
@@ -177,15 +178,8 @@ def test_their_tagger_here_and_ours_there(name, hugging_face, tmp_path):
 
 def test_weights_in_shards(hugging_face, tmp_path):
     config = CONFIGS["groups2"]
-    for name, arguments in (("whole", {}), ("other", {"shard_size": "4KB"})):
-        hugging_face(
-            "save",
-            architecture="AlbertForPreTraining",
-            config=their_config(config),
-            directory=tmp_path / name,
-            seed=3,
-            **arguments,
-        )
+    for name, size in (("whole", "1GB"), ("other", "4KB")):
+        save(hugging_face, config, tmp_path / name, shard_size=size)
     pair = [albert_tf.AlbertForPreTraining(config) for _ in range(2)]
     for model, name in zip(pair, ("whole", "other"), strict=True):
         assert albert_tf.load_weights(model, tmp_path / name).unused == ()
@@ -212,17 +206,9 @@ def test_tokens_there(hugging_face, golden, tmp_path):
 @pytest.mark.parametrize("name", ["one_group", "groups2"])
 def test_states_and_attention_of_their_model(name, hugging_face, tmp_path):
     config, folder = models.CONFIGS[name], tmp_path / "theirs"
-    hugging_face(
-        "save",
-        architecture="AlbertForPreTraining",
-        config=their_config(config),
-        directory=folder,
-        seed=3,
-    )
+    save(hugging_face, config, folder)
     features = models.inputs(config)
-    names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
-    theirs = {names.get(n, n): x for n, x in features.items() if n != "masked_lm_positions"}
-    np.savez(tmp_path / "in.npz", **theirs)
+    np.savez(tmp_path / "in.npz", **their_features(features))
     hugging_face("look", directory=folder, inputs=tmp_path / "in.npz", outputs=tmp_path / "out.npz")
     model = inspection_models.load_encoder(Stored(str(folder)))
     states = np.stack(inspection_models.layer_states(model, features))

@@ -45,15 +45,18 @@ def identity_mapping(theirs, config):
         mapping.bias.assign(np.zeros(config.hidden_size))
 
 
-def assert_same_outputs(ours, theirs, config):
-    """`theirs` is an AlbertMaskedLM, whose normalisation has an epsilon of its own."""
-    features = models.inputs(config)
-    their_features = {
+def their_features(features) -> dict:
+    return {
         "token_ids": features["input_ids"],
         "segment_ids": features["segment_ids"],
         "padding_mask": features["input_mask"],
     }
-    actual, expected = ours(features), theirs.backbone(their_features)
+
+
+def assert_same_outputs(ours, theirs, config):
+    """`theirs` is an AlbertMaskedLM, whose normalisation has an epsilon of its own."""
+    features = models.inputs(config)
+    actual, expected = ours(features), theirs.backbone(their_features(features))
     # Padding: there, it attends to nothing outside of itself either way; here as in the release.
     kept = features["input_mask"].astype(bool)
     assert_close(
@@ -115,13 +118,7 @@ def test_a_backbone_there(keras_hub, golden, tmp_path):
     folder = str(tmp_path / "theirs")
     convert(str(golden / "encoder" / "base"), "kerashub", folder, drop=["cls/"])
     features = goldens.inputs("base")
-    theirs = keras_hub.models.AlbertBackbone.from_preset(folder)(
-        {
-            "token_ids": features["input_ids"],
-            "segment_ids": features["segment_ids"],
-            "padding_mask": features["input_mask"],
-        }
-    )
+    theirs = keras_hub.models.AlbertBackbone.from_preset(folder)(their_features(features))
     expected = goldens.outputs("base")["pooled_output"]
     some = features["input_mask"].any(axis=1)  # A row without a piece is another matter.
     np.testing.assert_allclose(
@@ -136,13 +133,7 @@ def test_a_classifier_both_ways(keras_hub, golden, tmp_path):
         str(tmp_path / "theirs"), preprocessor=None
     )
     features = goldens.arrays(source / "inputs.npz")
-    logits = theirs(
-        {
-            "token_ids": features["input_ids"],
-            "segment_ids": features["segment_ids"],
-            "padding_mask": features["input_mask"],
-        }
-    )
+    logits = theirs(their_features(features))
     expected = goldens.arrays(source / "outputs.npz")["logits"]
     np.testing.assert_allclose(np.asarray(logits), expected, rtol=0, atol=tolerances.OUTPUT)
 

@@ -114,7 +114,6 @@ def test_the_oldest_are_deleted(tmp_path, keep_max, kept):
 def test_the_newest_is_the_one_saved_last(tmp_path):
     assert checkpoint.latest(str(tmp_path)) is None
     for step in (9, 10, 4):
-        assert checkpoint.latest(str(tmp_path)) is None or step != 9
         prefix = save(tmp_path, step)
         assert checkpoint.latest(str(tmp_path)) == prefix
     assert names(checkpoint.listed(str(tmp_path))) == [f"model.ckpt-{s}" for s in (9, 10, 4)]
