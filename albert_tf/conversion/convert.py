@@ -139,7 +139,7 @@ def _write_hugging_face(directory: str, source: StoredModel, architecture: str |
     if architecture is None and source.task and source.num_labels:
         architecture = source.task.architecture or None
     if architecture is None:
-        fitting = [name for name, (_, parts) in known.items() if set(parts) == source.heads]
+        fitting = [name for name, (_, parts, _) in known.items() if set(parts) == source.heads]
         if not fitting:
             raise ValueError(
                 f"Hugging Face has no ALBERT with exactly {', '.join(sorted(source.heads))}: set "
@@ -148,7 +148,7 @@ def _write_hugging_face(directory: str, source: StoredModel, architecture: str |
         architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
     elif architecture not in known:
         raise ValueError(f"`architecture` must be one of {', '.join(known)}, not {architecture!r}")
-    _refuse_loss(source, architecture, *known[architecture])
+    _refuse_loss(source, architecture, *known[architecture][:2])
     count = source.num_labels
     if architecture == "AlbertForMultipleChoice" and count != 1:
         raise ValueError(f"{architecture} has one output per choice, but {source.path} has {count}")

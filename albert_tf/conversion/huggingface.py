@@ -62,24 +62,16 @@ _FIXED = {
 }
 # Those that name their classes.
 _WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
-# architecture -> whether it has a pooler, and prefixes of the release's names of its heads.
-ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...]]] = {
-    "AlbertForPreTraining": (True, names.PRETRAINING_HEADS),
-    "AlbertForMaskedLM": (False, (names.MASKED_LM_HEAD,)),
-    "AlbertForSequenceClassification": (True, (names.CLASSIFIER_HEAD,)),
-    "AlbertForMultipleChoice": (True, (names.CLASSIFIER_HEAD,)),
-    "AlbertForTokenClassification": (False, (names.CLASSIFIER_HEAD,)),
-    "AlbertForQuestionAnswering": (False, (names.SPAN_HEAD,)),
-    "AlbertModel": (True, ()),
-}
-# Their name of a class's task.
-_PIPELINES = {
-    "AlbertForMaskedLM": "fill-mask",
-    "AlbertForSequenceClassification": "text-classification",
-    "AlbertForTokenClassification": "token-classification",
-    "AlbertForMultipleChoice": "multiple-choice",
-    "AlbertForQuestionAnswering": "question-answering",
-    "AlbertModel": "feature-extraction",
+# architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
+# Face's name of its task.
+ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...], str]] = {
+    "AlbertForPreTraining": (True, names.PRETRAINING_HEADS, ""),
+    "AlbertForMaskedLM": (False, (names.MASKED_LM_HEAD,), "fill-mask"),
+    "AlbertForSequenceClassification": (True, (names.CLASSIFIER_HEAD,), "text-classification"),
+    "AlbertForMultipleChoice": (True, (names.CLASSIFIER_HEAD,), "multiple-choice"),
+    "AlbertForTokenClassification": (False, (names.CLASSIFIER_HEAD,), "token-classification"),
+    "AlbertForQuestionAnswering": (False, (names.SPAN_HEAD,), "question-answering"),
+    "AlbertModel": (True, (), "feature-extraction"),
 }
 
 
@@ -331,8 +323,8 @@ def write_card(
 
 def _card_header(architecture: str, run: RunRecord | None) -> str:
     lines = ["---", "library_name: transformers", "tags: [albert]"]
-    if architecture in _PIPELINES:
-        lines.append(f"pipeline_tag: {_PIPELINES[architecture]}")
+    if pipeline := ARCHITECTURES[architecture][2]:
+        lines.append(f"pipeline_tag: {pipeline}")
     initial = _initial_weights(run) if run else ""
     if initial.startswith(hub.SCHEME):
         name = initial.removeprefix(hub.SCHEME).partition("@")[0]
