@@ -7,6 +7,7 @@ in one rename, the list last: a process may be killed at any point.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -241,21 +242,22 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     The index is deleted first and written last: a process killed in between leaves no best
     checkpoint, never a mixture of two.
     """
-    gfile = files.gfile()
+    import tensorflow as tf
+
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     endings = (_META, _DATA, _INDEX)
     copies = [f"{target}{ending}.tmp" for ending in endings]
     try:
         for ending, copy in zip(endings, copies, strict=True):
-            gfile.copy(prefix + ending, copy, overwrite=True)
-    except files.errors():  # A training run may delete it meanwhile.
+            tf.io.gfile.copy(prefix + ending, copy, overwrite=True)
+    except tf.errors.OpError:  # A training run may delete it meanwhile.
         for copy in filter(files.exists, copies):
-            gfile.remove(copy)
+            tf.io.gfile.remove(copy)
         raise
-    if files.exists(target + _INDEX):
-        gfile.remove(target + _INDEX)
+    with contextlib.suppress(tf.errors.NotFoundError):
+        tf.io.gfile.remove(target + _INDEX)
     for ending, copy in zip(endings, copies, strict=True):
-        gfile.rename(copy, target + ending, overwrite=True)
+        tf.io.gfile.rename(copy, target + ending, overwrite=True)
     return {prefix + ending: target + ending for ending in endings}
 
 
