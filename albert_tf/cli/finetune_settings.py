@@ -54,20 +54,17 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     recipes: ClassVar = _RECIPES
     same: ClassVar = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
 
-    recipe: str | None = setting(
-        None,
-        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
-        f"One of {', '.join(_RECIPES)}.",
-        group=TASK,
-        per_command=True,
+    recipe: str | None = with_default(
+        TrainingSettings, "recipe", None, f"One of {', '.join(_RECIPES)}.", group=TASK
     )
 
     # --- the model; a run keeps its config and its vocabulary beside its checkpoints ---------
 
-    albert_config_file: str | None = _model(
+    albert_config_file: str | None = with_default(
+        TrainingSettings,
+        "albert_config_file",
         None,
-        "The model's config (sizes, activation, dropout rates): a JSON file, or a name such as "
-        "albert_base_v2. By default the one beside the weights.",
+        "By default the one beside the weights.",
         per_command=True,
     )
     init_checkpoint: str | None = with_default(
@@ -180,11 +177,8 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     save_checkpoints_steps: int = with_default(
         TrainingSettings, "save_checkpoints_steps", 1000, "1000 is the release's; 100 for race."
     )
-    keep_checkpoint_max: int = _training(
-        5,
-        "Number of newest checkpoints to keep; 0 keeps all. The best one is always kept.",
-        interval=NATURAL,
-        alias="num_keep_checkpoint",
+    keep_checkpoint_max: int = with_default(
+        TrainingSettings, "keep_checkpoint_max", 5, alias="num_keep_checkpoint"
     )
 
     # --- the loss ----------------------------------------------------------------------------

@@ -45,12 +45,8 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "larger num_hidden_groups.",
         group=MODEL,
     )
-    recipe: str | None = setting(
-        None,
-        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it. "
-        f"One of {', '.join(_RECIPES)}.",
-        group=MODEL,
-        per_command=True,
+    recipe: str | None = with_default(
+        TrainingSettings, "recipe", None, f"One of {', '.join(_RECIPES)}."
     )
 
     # --- the records ------------------------------------------------------------------------
@@ -78,6 +74,13 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "Maximum number of examples packed into a row; must be the number that the records were "
         "made with. Above 1, batch sizes count rows. 1 means not packed.",
         interval=POSITIVE,
+    )
+    masking: str | None = _records(
+        None,
+        "static: use the masks in the records. dynamic: draw new masks each time an example is "
+        "fed, as the flags under Masking say, for records made by albert-create-pretraining-data "
+        "--masking=dynamic. By default static, as in the release, unless masked_lm_budget is set.",
+        choices=["static", "dynamic"],
     )
 
     # --- training ---------------------------------------------------------------------------
@@ -142,30 +145,13 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         100, "Maximum number of evaluation steps. 100 is the release's.", interval=POSITIVE
     )
 
-    # --- masks that are drawn during training -----------------------------------------------
+    # --- masks that are drawn during training, with NgramSettings ---------------------------
 
-    masking: str | None = _masking(
-        None,
-        "static: use the masks in the records. dynamic: draw new masks each time an example is "
-        "fed, for records made by albert-create-pretraining-data --masking=dynamic. By default "
-        "static, as in the release, unless masked_lm_budget is set.",
-        choices=["static", "dynamic"],
-    )
     masked_lm_budget: float = _masking(
         0.0,
         "Share of the tokens that dynamic masking masks, from 0 to 1; above 0 it implies "
         "--masking=dynamic. 0 means the paper's 0.15.",
         interval="[0, 1]",
-    )
-    ngram: int = with_default(NgramSettings, "ngram", 3, "Only with --masking=dynamic.")
-    favor_shorter_ngram: bool = with_default(
-        NgramSettings, "favor_shorter_ngram", True, "Only with --masking=dynamic."
-    )
-    do_whole_word_mask: bool = with_default(
-        NgramSettings, "do_whole_word_mask", True, "Only with --masking=dynamic."
-    )
-    do_permutation: bool = with_default(
-        NgramSettings, "do_permutation", False, "Only with --masking=dynamic."
     )
 
     def __post_init__(self) -> None:

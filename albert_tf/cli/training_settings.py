@@ -23,7 +23,7 @@ _tpu = functools.partial(setting, group=TPU, per_command=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """The settings of both training scripts; each has more, and some of its own defaults.
+    """The settings of both training scripts; each has more, and some defaults of its own.
 
     Attributes:
       recipes: Paths of the script's recipes, which --recipe names.
@@ -52,6 +52,12 @@ class TrainingSettings(Settings):
         "Weights to start from if output_dir contains no checkpoint: a checkpoint prefix, file or "
         "directory, in any layout that albert_tf.conversion reads, or hf://OWNER/NAME on the "
         "Hugging Face Hub.",
+    )
+
+    recipe: str | None = _model(
+        None,
+        "Name of a recipe, a list of flags that comes with albert_tf; other flags override it.",
+        per_command=True,
     )
 
     # --- how it is trained ------------------------------------------------------------------

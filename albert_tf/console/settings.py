@@ -72,13 +72,14 @@ def setting(
 
 
 def with_default(
-    base: type[Settings], name: str, default: Any, help: str = "", group: str | None = None
+    base: type[Settings], name: str, default: Any, help: str = "", **changes: Any
 ) -> Any:
-    """Returns a base class's field with another default; `help` ends its help text."""
+    """Returns a base class's field with another default; `help` ends its help text.
+
+    `changes` are other arguments of `setting`, such as `group`.
+    """
     (found,) = (field for field in base.flags() if field.name == name)
-    changes = {"help": f"{found.metadata['help']} {help}".rstrip()}
-    if group:
-        changes["group"] = group
+    changes["help"] = f"{found.metadata['help']} {help}".rstrip()
     return dataclasses.field(default=default, metadata={**found.metadata, **changes})
 
 
@@ -96,6 +97,12 @@ class Settings:
 
     given: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     headings: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Refuses fields that would replace what all settings have, such as `names`."""
+        own = {name for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)}
+        if taken := own & vars(Settings).keys():
+            raise TypeError(f"{cls.__name__}: names of its own are needed for {sorted(taken)}")
 
     @classmethod
     def of(cls: type[AnySettings], **values: Any) -> AnySettings:
