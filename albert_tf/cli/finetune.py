@@ -34,7 +34,7 @@ from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
-from albert_tf.training.devices import Devices, StepSettings
+from albert_tf.training.devices import Devices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # A split -> the setting that asks for it, and that of its batch size.
@@ -368,11 +368,7 @@ def make_trainer(settings: FinetuningSettings, task: SupervisedTask, devices: De
         devices,
         settings.output_dir,
         functools.partial(make_optimizer, settings) if settings.do_train else None,
-        StepSettings(
-            settings.random_seed,
-            settings.jit_compile and not settings.use_tpu,
-            settings.gradient_accumulation_steps,
-        ),
+        settings.step_settings(),
     )
 
 

@@ -24,7 +24,7 @@ from albert_tf.storage import checkpoint, files, hub
 from albert_tf.storage.run_record import RunRecord, digest
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
-from albert_tf.training.devices import Devices, InputFn, StepSettings
+from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -211,11 +211,7 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
         devices,
         settings.output_dir,
         functools.partial(make_optimizer, settings) if settings.do_train else None,
-        StepSettings(
-            settings.random_seed,
-            settings.jit_compile and not settings.use_tpu,
-            settings.gradient_accumulation_steps,
-        ),
+        settings.step_settings(),
     )
 
 

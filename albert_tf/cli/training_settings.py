@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from albert_tf.cli import recipes
 from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
 from albert_tf.training.optimizers import OPTIMIZERS
+
+if TYPE_CHECKING:  # --help needs no TensorFlow.
+    from albert_tf.training.devices import StepSettings
 
 # Group headings of --help.
 MODEL, TRAINING, SPEED, TPU = "Model and output", "Training", "Speed and memory", "TPU"
@@ -171,6 +174,13 @@ class TrainingSettings(Settings):
     def dtype_policy(self) -> str:
         """The Keras dtype policy that `precision` stands for."""
         return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
+
+    def step_settings(self) -> StepSettings:
+        """Returns how a training step is computed."""
+        from albert_tf.training.devices import StepSettings
+
+        jit_compile = self.jit_compile and not self.use_tpu  # A TPU always compiles.
+        return StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
 
     @classmethod
     def expand(cls, argv: Sequence[str]) -> Sequence[str]:
