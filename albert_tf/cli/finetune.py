@@ -18,12 +18,11 @@ from albert_tf.cli import backend, run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors
-from albert_tf.console.settings import command_line
 from albert_tf.conversion import kinds
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
 from albert_tf.storage import checkpoint, eval_results, files, hub
-from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
+from albert_tf.storage.run_record import TaskRecord, find_run
 from albert_tf.tasks import feature_table, glue
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
@@ -79,9 +78,7 @@ def prepare(
         run_directory.check_fresh_or_own(settings.output_dir)
     stored = find_stored(settings)
     initial = None if stored else find_initial_weights(settings)
-    # A run goes on, and is used later, with the settings that it began with.
-    begins = settings.do_train and not stored
-    settings = settings if begins else follow(settings, stored or initial)
+    settings = run_directory.follow_run(settings, stored or initial)
     config = load_config(settings, stored or initial)
     run_directory.check_same_model(config, settings.output_dir)
     run_directory.check_positions(config, settings.max_seq_length)
@@ -138,12 +135,12 @@ def prepare(
     if settings.do_train:
         evaluation.begin(settings.output_dir, devices, resumes)
         if devices.is_chief:
-            run_directory.write_config(config, settings.output_dir)
             vocabulary.keep(words, settings.output_dir)
             if task.class_names:
                 labels_file.write(settings.output_dir, task.class_names)
-            if not (resumes and find_run(settings.output_dir)):  # The release has no record.
-                record_run(settings, config, task, digests)
+            data = {name: found for name, found in digests.items() if name != "test"}
+            made_for = TaskRecord(**task.record(settings.task_name))
+            run_directory.record_run(settings, config, data, resumes, made_for)
     return settings, run
 
 
@@ -172,12 +169,6 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
             "`do_train`, or `init_checkpoint`"
         )
     return None
-
-
-def follow(settings: FinetuningSettings, path: str | None) -> FinetuningSettings:
-    """Returns the settings of the run that made stored weights, except those given now."""
-    run = find_run(path) if path else None
-    return settings.following(run.settings) if run and run.task else settings
 
 
 def load_config(settings: FinetuningSettings, path: str | None) -> AlbertConfig:
@@ -268,16 +259,6 @@ def chooses_best(settings: FinetuningSettings, examples: Sequence[Any]) -> bool:
         return False
     own = run.data.get("dev") if run else None
     return settings.do_train or own in (None, feature_table.examples_digest(examples))
-
-
-def record_run(
-    settings: FinetuningSettings, config: AlbertConfig, task: SupervisedTask, data: dict[str, str]
-) -> None:
-    """Writes run.json, by which later commands go."""
-    data = {name: digest for name, digest in data.items() if name != "test"}
-    made_for = TaskRecord(**task.record(settings.task_name))
-    run = RunRecord(settings.record(), config.to_dict(), data, made_for, command_line())
-    run.write(settings.output_dir)
 
 
 # --- what the settings make -----------------------------------------------------------------
@@ -397,7 +378,7 @@ def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
 def combine(settings: FinetuningSettings) -> None:
     """Averages the predictions of several runs, with the settings of the first."""
     first, *others = settings.ensemble_dirs
-    settings = dataclasses.replace(follow(settings, first), do_train=False)
+    settings = run_directory.follow_run(dataclasses.replace(settings, do_train=False), first)
     classes = labels_file.read(first) if settings.row.finds_classes else None
     for other in others if classes else ():
         found = labels_file.read(other)

@@ -14,14 +14,13 @@ from albert_tf.cli import backend, run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors
-from albert_tf.console.settings import command_line
 from albert_tf.conversion import layouts
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
 from albert_tf.storage import checkpoint, files, hub
-from albert_tf.storage.run_record import RunRecord, digest
+from albert_tf.storage.run_record import digest
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers, run_lock
 from albert_tf.training.devices import Devices, InputFn
@@ -55,7 +54,7 @@ def prepare(
     # Which model, and whose run the directory holds.
     config = AlbertConfig.from_json_file(settings.albert_config_file)
     run_directory.check_same_model(config, settings.output_dir)
-    settings = run_directory.follow_run(settings)
+    settings = run_directory.follow_run(settings, settings.output_dir)
     run_directory.check_positions(config, settings.max_seq_length)
     initial = None
     if settings.do_train:
@@ -95,9 +94,7 @@ def prepare(
             run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
         evaluation.begin(settings.output_dir, devices, resumes)
         if devices.is_chief:
-            run_directory.write_config(config, settings.output_dir)
-            run = RunRecord(settings.record(), config.to_dict(), data, command=command_line())
-            run.write(settings.output_dir)
+            run_directory.record_run(settings, config, data, resumes)
     return settings, trainer, records
 
 

@@ -1,4 +1,4 @@
-"""A run's directory: what a command takes from it, and what may not be there."""
+"""A run's directory: what a command takes from it, what may not be there, and its record."""
 
 from __future__ import annotations
 
@@ -11,22 +11,50 @@ import tensorflow as tf
 
 from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
+from albert_tf.console.settings import command_line
 from albert_tf.conversion import layouts
 from albert_tf.storage import checkpoint, files
-from albert_tf.storage.run_record import find_run
+from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
 from albert_tf.training.devices import Devices
 
 AnySettings = TypeVar("AnySettings", bound=TrainingSettings)
 
 
-def follow_run(settings: AnySettings) -> AnySettings:
-    """Returns the settings of the run in `output_dir`, except those that were given now.
+def follow_run(settings: AnySettings, path: str | None) -> AnySettings:
+    """Returns the settings of the run that made stored weights, except those given now.
 
-    A training resumes a run only if it has a checkpoint; else it begins anew.
+    A training goes on only from a checkpoint in `output_dir`; else it begins anew.
+
+    Args:
+      settings: Those of this command.
+      path: The weights, or their directory; None for random ones.
     """
     begins = settings.do_train and not checkpoint.latest(settings.output_dir)
-    run = None if begins else find_run(settings.output_dir)
+    run = find_run(path) if path and not begins else None
     return settings.following(run.settings) if run else settings
+
+
+def record_run(
+    settings: TrainingSettings,
+    config: AlbertConfig,
+    data: Mapping[str, str],
+    resumes: bool,
+    task: TaskRecord | None = None,
+) -> None:
+    """Writes config and run.json, by which later commands go: a training begins or goes on.
+
+    Args:
+      settings: Those that it goes by.
+      config: The model's.
+      data: Digests of the data that it reads; those that it doesn't read now stay.
+      resumes: Whether the run is in the directory.
+      task: What a fine-tuned model is for.
+    """
+    before = find_run(settings.output_dir) if resumes else None
+    data = {**(before.data if before else {}), **data}
+    files.replace(os.path.join(settings.output_dir, CONFIG_FILE), config.to_json())
+    run = RunRecord(settings.record(), config.to_dict(), data, task, command_line())
+    run.write(settings.output_dir)
 
 
 def check_same_model(config: AlbertConfig, output_dir: str) -> None:
@@ -88,11 +116,6 @@ def make_output_dir(path: str) -> None:
         files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
     except tf.errors.OpError as error:
         raise ValueError(f"`output_dir` {path} can't be written: {error.message}") from None
-
-
-def write_config(config: AlbertConfig, output_dir: str) -> None:
-    """Writes the config beside a run's checkpoints."""
-    files.replace(os.path.join(output_dir, CONFIG_FILE), config.to_json())
 
 
 def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""run.json: what a run is. A training writes it when it begins; later commands go by it.
+"""run.json: what a run is. A training writes it when it begins or goes on; others go by it.
 
 Example:
     >>> record = RunRecord(settings={"learning_rate": 0.001}, config={"hidden_size": 64})

@@ -12,6 +12,7 @@ import albert_tf
 from albert_tf.cli import finetune
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import eval_results
+from albert_tf.storage.run_record import find_run
 from tests import finetune_runs as runs
 
 
@@ -155,9 +156,14 @@ def test_another_file_chooses_no_best(copy, caplog):
     assert eval_results.Trial.read(str(out)).last_step == 4
 
 
-def test_a_resumed_run_keeps_its_record(copy, caplog):
-    before = (copy / "out" / "run.json").read_bytes()
-    runs.main(runs.command("mrpc", copy, do_train=True))
+def test_flags_given_at_a_resume_hold_for_later_commands(copy, caplog):
+    before = find_run(str(copy / "out"))
+    runs.main(runs.command("mrpc", copy, do_train=True, learning_rate=0.5, train_batch_size=None))
     assert "already trained for 4 of 4 steps" in caplog.text
-    runs.main(runs.command("mrpc", copy, do_train=True, learning_rate=0.5))
-    assert (copy / "out" / "run.json").read_bytes() == before
+    after = find_run(str(copy / "out"))
+    names = ("learning_rate", "train_batch_size")
+    assert [before.settings[name] for name in names] == [0.01, 3]
+    assert [after.settings[name] for name in names] == [0.5, 3]
+    # The examples to evaluate on were not read now; they stay the run's.
+    assert after.data == before.data and set(after.data) == {"train", "dev"}
+    assert after.task == before.task

@@ -303,7 +303,7 @@ def test_a_later_command_takes_the_runs_settings_unless_others_are_given(folder,
     def followed(**changes):
         none = ("learning_rate", "num_train_steps", "max_seq_length", "train_batch_size")
         command = runs.command(folder, output_dir=copy, **{**dict.fromkeys(none), **changes})
-        return run_directory.follow_run(runs.parse(command))
+        return run_directory.follow_run(runs.parse(command), str(copy))
 
     resumed = followed()
     assert (resumed.learning_rate, resumed.num_train_steps, resumed.max_seq_length) == (0.01, 3, 23)
