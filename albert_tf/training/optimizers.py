@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 if TYPE_CHECKING:
     import keras
 
@@ -66,4 +68,12 @@ def create_optimizer(
     schedule = WarmupPolynomialDecay(
         init_lr, num_train_steps, num_warmup_steps or 0, poly_power, start_warmup_step
     )
+    warmed = start_warmup_step + (num_warmup_steps or 0)
+    if num_warmup_steps and warmed >= num_train_steps:
+        logging.warning(
+            "the warm-up ends at step %d, the run at step %d: the learning rate never gets to %g",
+            warmed,
+            num_train_steps,
+            init_lr,
+        )
     return OPTIMIZERS[optimizer](schedule, global_clipnorm=clip_norm, **kwargs)

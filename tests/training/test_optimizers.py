@@ -70,6 +70,14 @@ def test_schedule_without_warmup_takes_none_or_zero():
         assert float(create_optimizer(0.5, 7, steps).learning_rate) == 0.5
 
 
+@pytest.mark.parametrize(
+    ("steps", "start", "warns"), [(6, 0, False), (7, 0, True), (4, 3, True), (0, 9, False)]
+)
+def test_a_warm_up_as_long_as_the_run_is_warned_of(steps, start, warns, caplog):
+    create_optimizer(0.5, 7, steps, start_warmup_step=start)
+    assert ("warm-up ends at step 7, the run at step 7: the lea" in caplog.text) == warns
+
+
 def test_schedule_survives_serialisation():
     schedule = WarmupPolynomialDecay(0.03, 23, 5, 2.0, 3)
     config = json.loads(json.dumps(keras.optimizers.schedules.serialize(schedule)))
