@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import keras
@@ -403,10 +402,15 @@ def combine(settings: FinetuningSettings) -> None:
 
 def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: Vocabulary) -> None:
     """Checks before training what an export needs."""
-    _import_exporters()
-    # It needs tensorflow_text as well.
-    from albert_tf.serving import graph_tokenizer
-
+    # Not at the top: the script also runs without tensorflow_text.
+    try:
+        from albert_tf.serving import graph_tokenizer
+    except ImportError as error:
+        raise ImportError(
+            f"`export_dir` needs the package {error.name!r}, which is not installed: install its "
+            "version that matches TensorFlow's, or leave `export_dir` out and export on another "
+            "machine"
+        ) from error
     graph_tokenizer.build(words)
     task.serving_options(settings.threshold)
 
@@ -433,7 +437,8 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
     if files.exists(os.path.join(settings.export_dir, "saved_model.pb")):
         logging.info("%s already contains an export, which is kept", settings.export_dir)
         return
-    saved_model, served_tasks = _import_exporters()
+    from albert_tf.serving import saved_model, served_tasks  # See check_exportable.
+
     evaluates = settings.do_eval or not settings.do_train
     path = checkpoint.to_use(settings.output_dir, evaluates) or run.initial_weights
     stored = Stored(
@@ -449,17 +454,3 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
     logging.info("exported %s to %s", path, settings.export_dir)
     if hint := saved_model.hint(settings.export_dir):
         logging.info("%s", hint)
-
-
-def _import_exporters() -> tuple[ModuleType, ModuleType]:
-    """Returns serving.saved_model and serving.served_tasks, which need tensorflow_text."""
-    # Not at the top: the script also runs without tensorflow_text.
-    try:
-        from albert_tf.serving import saved_model, served_tasks
-    except ImportError as error:
-        raise ImportError(
-            f"`export_dir` needs the package {error.name!r}, which is not installed: install its "
-            "version that matches TensorFlow's, or leave `export_dir` out and export on another "
-            "machine"
-        ) from error
-    return saved_model, served_tasks
