@@ -33,7 +33,7 @@ FOLDERS = {
 ALIASES = {"optimization", "export", "predict"}
 # What defines and reads flags; and what speaks of them: scripts, and the help of settings.
 WITH_FLAGS = {"scripts", "console", "cli"}
-SETTINGS = {"generator.settings", "conversion.settings", "serving.settings", "inspection.settings"}
+SETTINGS = {"generator.settings", "conversion.settings", "serving.settings"}
 # console/errors.py puts the dashes before an argument's name.
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
 LEAVES = {*("data", "benchmarks", "examples", "experiments", "tests", "tools")}

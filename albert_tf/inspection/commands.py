@@ -6,28 +6,32 @@ Each command checks all it is given before it loads a model.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.config import AlbertConfig, shipped_models
 from albert_tf.console import errors, figures, quiet
-from albert_tf.inspection.settings import (
-    AttentionSettings,
-    InspectionSettings,
-    ProbeSettings,
-    SimilaritySettings,
-    SizesSettings,
-)
+from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
+from albert_tf.conversion.settings import StoredSettings
 from albert_tf.storage import files
+from albert_tf.tasks import conll
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.conversion.stored import Stored
     from albert_tf.inspection.probes import Labelled
     from albert_tf.text.tokenization import Tokenizer
 
+_MODELS, _INPUT = "Models and output", "What they are inspected on"
+_models = functools.partial(setting, group=_MODELS)
+_input = functools.partial(setting, group=_INPUT)
 _LENGTH = 128
-_EXTRA = "inspect"
+_LENGTH_HELP = (
+    "Maximum length of a row in tokens; for records, the length they were made with; by default "
+    f"{_LENGTH}, or the model's maximum if that is less."
+)
 # By config: name, and parameters as the paper prints them. Source: its table 1.
 _PAPER = {
     "bert_base": ("BERT base", "108M"),
@@ -37,6 +41,129 @@ _PAPER = {
     "albert_xlarge_v2": ("ALBERT xlarge", "60M"),
     "albert_xxlarge_v2": ("ALBERT xxlarge", "235M"),
 }
+
+# --- settings -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectionSettings(StoredSettings):
+    """Which models are inspected, and where the findings go."""
+
+    headings = (_MODELS, _INPUT)
+
+    model: tuple[str, ...] = _models(
+        REQUIRED,
+        "Trained models, separated by commas: directories, checkpoint prefixes, files or "
+        "hf://OWNER/NAME.",
+    )
+    output_dir: str = _models(REQUIRED, "Output directory, new or empty.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimilaritySettings(InspectionSettings):
+    """The settings of albert-inspect similarity."""
+
+    input_file: str = _input(
+        REQUIRED,
+        "Text files, a row per line, or pre-training records; paths or globs, separated by commas.",
+    )
+    max_seq_length: int | None = _input(None, _LENGTH_HELP, interval=POSITIVE)
+    max_rows: int = _input(
+        256, "Maximum number of rows to measure on, drawn at random.", interval=POSITIVE
+    )
+    extra_layers: int = _input(
+        0,
+        "Number of additional times to apply the shared block after the last layer.",
+        interval=NATURAL,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionSettings(InspectionSettings):
+    """The settings of albert-inspect attention."""
+
+    text: str = _input(REQUIRED, "The text.")
+    text_pair: str | None = _input(None, "A second text.")
+
+    def __post_init__(self) -> None:
+        if len(self.model) > 1:
+            raise ValueError(f"`model`: expected 1 model, got {len(self.model)}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeSettings(InspectionSettings):
+    """The settings of albert-inspect probes."""
+
+    task: str = _input(
+        REQUIRED,
+        "What the probes predict: order, whether the segments of a record are swapped; "
+        "neighbours, whether two adjacent pieces of a text are exchanged; table, the label of a "
+        "text; conllu, a column of a word.",
+        choices=["order", "neighbours", "table", "conllu"],
+    )
+    input_file: str = _input(
+        REQUIRED, "Records, text, a table or a CoNLL-U file, as the task needs."
+    )
+    max_seq_length: int | None = _input(None, _LENGTH_HELP, interval=POSITIVE)
+    text_column: str = _input("text", "table: column of the text.")
+    label_column: str = _input("label", "table: column of the label.")
+    group_column: str | None = _input(
+        None,
+        "table: column that tells which texts belong together, such as a document's name: all of "
+        "one are held out, or none. By default each text is one.",
+    )
+    column: str = _input("upos", "conllu: column.", choices=conll.CONLLU_COLUMNS)
+    max_examples: int = _input(
+        5000,
+        "Maximum number of rows or words, a sample; a fifth of the rows, or of their groups, is "
+        "held out.",
+        interval=POSITIVE,
+    )
+    seed: int = _input(
+        0,
+        "Seed of samples and random weights.",
+        interval="[0, 4294967295]",  # NumPy's.
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SizesSettings(Settings):
+    """The settings of albert-inspect sizes."""
+
+    albert_config_file: str | None = setting(
+        None,
+        "Config of the model: a name such as albert_base_v2, or a JSON file.",
+        group="Model",
+    )
+    markdown: bool = setting(
+        False,
+        "Print a table of the parameters of the paper's ALBERT and BERT models instead.",
+        group="Model",
+    )
+    train_batch_size: int = setting(
+        4096, "Number of sequences per step. 4096 is the paper's.", group="Run", interval=POSITIVE
+    )
+    max_seq_length: int = setting(
+        512, "Number of tokens per sequence. 512 is the paper's.", group="Run", interval=POSITIVE
+    )
+    max_predictions_per_seq: int = setting(
+        20,
+        "Number of masked tokens per sequence. 20 is the release's.",
+        group="Run",
+        interval=POSITIVE,
+    )
+    num_train_steps: int = setting(
+        125000, "Number of training steps. 125000 is the paper's.", group="Run", interval=POSITIVE
+    )
+
+    def __post_init__(self) -> None:
+        if not self.albert_config_file and not self.markdown:
+            raise ValueError(
+                "no model given: set `albert_config_file`, or `markdown` for the paper's models"
+            )
+
+
+# --- what each command does -----------------------------------------------------------------
 
 
 def similarity(settings: SimilaritySettings) -> None:
@@ -167,7 +294,7 @@ def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         if draws:
-            figures.check_installed("the figure", _EXTRA)
+            figures.check_installed("the figure", "inspect")
         files.check_free(settings.output_dir)
         yield
 

@@ -1,4 +1,4 @@
-"""What is inspected: models, and the rows of texts, records or CoNLL-U they are given."""
+"""What is inspected: models, and the rows of texts or records they are given."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.names import MASKED_LM_HEAD
 from albert_tf.conversion.stored import Stored
-from albert_tf.inspection.settings import COLUMNS
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.records import input_files
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import files, protobuf
-from albert_tf.storage.text_files import tab_cells, utf8_lines
+from albert_tf.storage.text_files import utf8_lines
 from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array
@@ -37,8 +36,6 @@ _STRANGERS = {
     "cls_positions": "packs several examples into a row: give records that the generator made "
     "with `max_examples_per_row=1`",
 }
-# What stands in a column of a word that has nothing there, as most have in some.
-NOTHING = "_"
 
 
 # --- tables, and CoNLL-U --------------------------------------------------------------------
@@ -49,46 +46,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()
-
-
-def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yields the words of each sentence, and what stands in a column for each, perhaps NOTHING.
-
-    Comments, and tokens that are not syntactic words (ranges such as 3-4, and empty nodes such as
-    3.1), are skipped.
-
-    Args:
-      path: A CoNLL-U file, in UTF-8.
-      column: One of COLUMNS.
-    """
-    files.check_file(path)
-    words: list[str] = []
-    values: list[str] = []
-    empty = valueless = True
-    for number, line in utf8_lines(path):
-        cells = tab_cells(line, f"{path}:{number}")
-        if cells == [""]:
-            if words:
-                yield tuple(words), tuple(values)
-            words, values = [], []
-        elif not line.startswith("#"):
-            if len(cells) != len(COLUMNS):
-                raise ValueError(
-                    f"{path}:{number}: expected the {len(COLUMNS)} columns of CoNLL-U, between "
-                    f"tabs, got {len(cells)}: {line.strip()[:60]!r}"
-                )
-            if cells[0].isdecimal():
-                words.append(cells[1])
-                values.append(cells[COLUMNS.index(column)])
-                empty, valueless = False, valueless and values[-1] == NOTHING
-    if words:
-        yield tuple(words), tuple(values)
-    if empty:
-        raise ValueError(f"{path} has no sentences")
-    if valueless:
-        raise ValueError(
-            f"{path}: no word has anything in the column {column}: name another `column`"
-        )
 
 
 # --- rows ----------------------------------------------------------------------------------

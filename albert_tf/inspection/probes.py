@@ -15,7 +15,7 @@ from albert_tf.console import figures
 from albert_tf.inspection import models
 from albert_tf.inspection.models import Row
 from albert_tf.model.albert import AlbertModel
-from albert_tf.tasks import sequence_features, table
+from albert_tf.tasks import conll, sequence_features, table
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.table import TableColumns
 from albert_tf.tasks.token_classification import TokenClassificationTask
@@ -100,7 +100,7 @@ def _of_rows(
 def of_order(
     paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int, seed: int
 ) -> Labelled:
-    """Records of pre-training, by whether their segments are swapped; see inputs.record_rows."""
+    """Records of pre-training, by whether their segments are swapped; see record_rows."""
     rows = models.record_rows(paths, config, max_seq_length, most, seed)
     return _of_rows(rows, (int(row["sentence_order_labels"]) for row in rows))
 
@@ -152,17 +152,17 @@ def of_table(
 def of_words(
     path: str, column: str, tokenizer: Tokenizer, max_seq_length: int, most: int, seed: int
 ) -> Labelled:
-    """Words of a CoNLL-U file, by what stands in a column; see conllu.sentences.
+    """Words of a CoNLL-U file, by what stands in a column; see conllu_sentences.
 
     A word is represented by its first piece; those with nothing in the column are left out.
     Sentences are drawn until they have `most` of the others.
     """
-    found = list(models.conllu_sentences(path, column))
+    found = list(conll.conllu_sentences(path, column))
     random.Random(seed).shuffle(found)
-    counts = [len(values) - values.count(models.NOTHING) for _, values in found]
+    counts = [len(values) - values.count(conll.NOTHING) for _, values in found]
     found = found[: np.searchsorted(np.cumsum(counts), most) + 1]
-    labels = {value for _, values in found for value in values} - {models.NOTHING}
-    ids = {value: i for i, value in enumerate([*sorted(labels), models.NOTHING])}
+    labels = {value for _, values in found for value in values} - {conll.NOTHING}
+    ids = {value: i for i, value in enumerate([*sorted(labels), conll.NOTHING])}
     examples = [
         TokenExample(str(i), words, tuple(ids[value] for value in values))
         for i, (words, values) in enumerate(found)

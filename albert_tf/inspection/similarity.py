@@ -19,7 +19,7 @@ def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
 
     Args:
       model: The model.
-      rows: `input_ids`, `input_mask` and `segment_ids` `<int32>[S]` of each; see inputs.
+      rows: `input_ids`, `input_mask` and `segment_ids` `<int32>[S]` of each.
 
     Returns:
       `<float64>[L, 2]`: mean L2 distance, and mean angle in degrees, between input and output of

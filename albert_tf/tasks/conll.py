@@ -1,4 +1,4 @@
-"""CoNLL's columns, or JSON Lines -> sentences; the schemes of their tags."""
+"""CoNLL's columns, JSON Lines or CoNLL-U -> sentences; the schemes of their tags."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from albert_tf.storage.text_files import (
     JSON_LINES,
     json_lines,
     json_member,
+    tab_cells,
     utf8_lines,
 )
 
@@ -27,6 +28,10 @@ _DOCUMENT = "-DOCSTART-"
 _SEPARATOR = re.compile("[ \t]+")
 # What no cell of a column can hold.
 _BETWEEN_CELLS = re.compile("[ \t\r\n]")
+# The columns of a word in CoNLL-U. Source: universaldependencies.org/format.html.
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+# What stands in one of them if a word has nothing there, as most have in some.
+NOTHING = "_"
 _BILOU = re.compile(r"[BILU]-.+", re.DOTALL)
 
 
@@ -207,3 +212,43 @@ def _strings(row: object, key: str, where: str) -> list[str]:
         if not isinstance(value, str) or not value:
             raise ValueError(f"{where}: expected strings in {key!r}, got {value!r} at index {i}")
     return values
+
+
+def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yields the words of each sentence, and what stands in a column for each, perhaps NOTHING.
+
+    Comments, and tokens that are not syntactic words (ranges such as 3-4, and empty nodes such as
+    3.1), are skipped.
+
+    Args:
+      path: A CoNLL-U file, in UTF-8.
+      column: One of CONLLU_COLUMNS.
+    """
+    files.check_file(path)
+    words: list[str] = []
+    values: list[str] = []
+    empty = valueless = True
+    for number, line in utf8_lines(path):
+        cells = tab_cells(line, f"{path}:{number}")
+        if cells == [""]:
+            if words:
+                yield tuple(words), tuple(values)
+            words, values = [], []
+        elif not line.startswith("#"):
+            if len(cells) != len(CONLLU_COLUMNS):
+                raise ValueError(
+                    f"{path}:{number}: expected the {len(CONLLU_COLUMNS)} columns of CoNLL-U, "
+                    f"between tabs, got {len(cells)}: {line.strip()[:60]!r}"
+                )
+            if cells[0].isdecimal():
+                words.append(cells[1])
+                values.append(cells[CONLLU_COLUMNS.index(column)])
+                empty, valueless = False, valueless and values[-1] == NOTHING
+    if words:
+        yield tuple(words), tuple(values)
+    if empty:
+        raise ValueError(f"{path} has no sentences")
+    if valueless:
+        raise ValueError(
+            f"{path}: no word has anything in the column {column}: name another `column`"
+        )

@@ -9,7 +9,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from albert_tf.inspection import commands, models, probes
+from albert_tf.inspection import commands, probes
+from albert_tf.tasks import conll
 from albert_tf.tasks.table import TableColumns
 from tests import pretraining_runs as runs
 from tests import tolerances
@@ -36,10 +37,10 @@ def tokenizer(vocabulary):
 def test_conllu_is_words_and_a_column(tmp_path):
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU)
-    first, second = models.conllu_sentences(str(path), "upos")
+    first, second = conll.conllu_sentences(str(path), "upos")
     assert first == (("I", "saw", "dogs"), ("PRON", "VERB", "NOUN"))
     assert second == (("dogs",), ("NOUN",))
-    assert next(models.conllu_sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
+    assert next(conll.conllu_sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_bad_conllu_is_refused(tmp_path, content, message):
     path = tmp_path / "a.conllu"
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
-        list(models.conllu_sentences(str(path), "upos"))
+        list(conll.conllu_sentences(str(path), "upos"))
 
 
 def test_words_are_at_their_first_piece(tmp_path, tokenizer):

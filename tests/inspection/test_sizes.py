@@ -5,12 +5,11 @@ import pathlib
 import pytest
 
 from albert_tf.inspection import commands
-from albert_tf.inspection.settings import SizesSettings
 from tests.tiny import parse
 
 
 def printed(capsys, **given) -> str:
-    commands.sizes(parse(SizesSettings, **given))
+    commands.sizes(parse(commands.SizesSettings, **given))
     return capsys.readouterr().out
 
 
