@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import itertools
 import json
@@ -60,13 +61,16 @@ class Sentences(NamedTuple):
     ends_document: bool
 
 
+# Splits a paragraph into sentences.
+Splitter = Callable[[str], list[str]]
 # Takes what `open_text` returns for its format.
 Parser = Callable[[Any], Iterator[Sentences]]
 
 
 def make_parser(settings: TextSettings) -> Parser:
     """Returns the function that finds documents in a file."""
-    return PARSERS[settings.input_format](settings)
+    parse = PARSERS[settings.input_format]
+    return functools.partial(parse, split=_make_splitter(settings), name=settings.text_field)
 
 
 def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
@@ -90,48 +94,23 @@ def check_text(path: str, settings: TextSettings) -> None:
             file.check(settings.text_field)
 
 
-def _make_lines_parser(settings: TextSettings) -> Parser:
-    def parse(file: TextFile) -> Iterator[Sentences]:
-        for line in file.lines():
-            yield Sentences([line] if line else [], not line)
-
-    return parse
+def _parse_lines(file: TextFile, split: Splitter, name: str) -> Iterator[Sentences]:
+    for line in file.lines():
+        yield Sentences(split(line), not line)
 
 
-def _make_paragraphs_parser(settings: TextSettings) -> Parser:
-    split = _make_splitter(settings.language)
-
-    def parse(file: TextFile) -> Iterator[Sentences]:
-        for line in file.lines():
-            yield Sentences(split(line), not line)
-
-    return parse
+def _parse_jsonl(file: TextFile, split: Splitter, name: str) -> Iterator[Sentences]:
+    for line in file.whole_lines(MAX_JSON_LINE_BYTES):
+        if line:
+            yield from _document(file, split, _read_field(line, name, file))
 
 
-def _make_jsonl_parser(settings: TextSettings) -> Parser:
-    split = _make_splitter(settings.language)
-
-    def parse(file: TextFile) -> Iterator[Sentences]:
-        for line in file.whole_lines(MAX_JSON_LINE_BYTES):
-            if line:
-                yield from _document(file, split, _read_field(line, settings.text_field, file))
-
-    return parse
+def _parse_parquet(file: ParquetText, split: Splitter, name: str) -> Iterator[Sentences]:
+    for text in file.cells(name):
+        yield from _document(file, split, _checked_text(text, name, file))
 
 
-def _make_parquet_parser(settings: TextSettings) -> Parser:
-    split = _make_splitter(settings.language)
-
-    def parse(file: ParquetText) -> Iterator[Sentences]:
-        for text in file.cells(settings.text_field):
-            yield from _document(file, split, _checked_text(text, settings.text_field, file))
-
-    return parse
-
-
-def _document(
-    file: TextFile | ParquetText, split: Callable[[str], list[str]], text: str
-) -> Iterator[Sentences]:
+def _document(file: TextFile | ParquetText, split: Splitter, text: str) -> Iterator[Sentences]:
     for paragraph in file.lines_within(text):
         yield Sentences(split(paragraph), False)
     yield Sentences([], True)
@@ -160,40 +139,33 @@ def _checked_text(value: Any, name: str, file: TextFile | ParquetText) -> str:
     return value
 
 
-def _make_wikipedia_parser(settings: TextSettings) -> Parser:
-    split = _make_splitter(settings.language)
-
-    def parse(file: TextFile) -> Iterator[Sentences]:
-        opened_by, title = "", None
-        for line in file.lines():
-            tag = _DOC_TAG.fullmatch(line)
-            if tag and not opened_by:
-                opened_by, title = file.here, html.unescape(tag["title"] or "")
-            elif line == "</doc>" and opened_by:
-                opened_by = ""
-                yield Sentences([], True)
-            elif opened_by and not tag:
-                paragraph = html.unescape(line)
-                if paragraph != title:
-                    yield Sentences(split(paragraph), False)
-                title = None if line else title
-            elif line:
-                expected = "</doc>" if opened_by else "<doc ...>"
-                raise ValueError(f"{file.here}: expected {expected}, got {line[:40]!r}")
-        if opened_by:
-            raise ValueError(
-                f"{opened_by}: the document has no </doc>: check that the file is complete"
-            )
-
-    return parse
+def _parse_wikipedia(file: TextFile, split: Splitter, name: str) -> Iterator[Sentences]:
+    opened_by, title = "", None
+    for line in file.lines():
+        tag = _DOC_TAG.fullmatch(line)
+        if tag and not opened_by:
+            opened_by, title = file.here, html.unescape(tag["title"] or "")
+        elif line == "</doc>" and opened_by:
+            opened_by = ""
+            yield Sentences([], True)
+        elif opened_by and not tag:
+            paragraph = html.unescape(line)
+            if paragraph != title:
+                yield Sentences(split(paragraph), False)
+            title = None if line else title
+        elif line:
+            expected = "</doc>" if opened_by else "<doc ...>"
+            raise ValueError(f"{file.here}: expected {expected}, got {line[:40]!r}")
+    if opened_by:
+        raise ValueError(
+            f"{opened_by}: the document has no </doc>: check that the file is complete"
+        )
 
 
-def _make_splitter(language: str) -> Callable[[str], list[str]]:
-    """Returns a function that splits a paragraph into sentences.
-
-    Args:
-      language: ISO 639 code; one unknown to the library gets general rules.
-    """
+def _make_splitter(settings: TextSettings) -> Splitter:
+    """Returns what splits a line; of a language unknown to the library, by general rules."""
+    if settings.input_format == "lines":
+        return lambda line: [line] if line else []
     try:
         import sentencex
     except ImportError as error:
@@ -207,7 +179,7 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
         # back to the last space or slash: in Chinese, often to the start. Its pieces join to what
         # it is given, so their lengths are right for the paragraph as well.
         prepared = _BEFORE_STOP.sub("/", _WHITE_SPACE.sub(" ", paragraph))
-        pieces = sentencex.segment(language, prepared)
+        pieces = sentencex.segment(settings.language, prepared)
         ends = itertools.accumulate(map(len, pieces), initial=0)
         stripped = (paragraph[start:end].strip() for start, end in itertools.pairwise(ends))
         return [sentence for sentence in stripped if sentence]
@@ -215,12 +187,13 @@ def _make_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
-PARSERS: dict[str, Callable[[TextSettings], Parser]] = {
-    "lines": _make_lines_parser,
-    "paragraphs": _make_paragraphs_parser,
-    "jsonl": _make_jsonl_parser,
-    "wikipedia": _make_wikipedia_parser,
-    "parquet": _make_parquet_parser,
+# By format, a function of a file, a splitter and the name of a field.
+PARSERS: dict[str, Callable[..., Iterator[Sentences]]] = {
+    "lines": _parse_lines,
+    "paragraphs": _parse_lines,
+    "jsonl": _parse_jsonl,
+    "wikipedia": _parse_wikipedia,
+    "parquet": _parse_parquet,
 }
 
 

@@ -133,9 +133,8 @@ def test_flags_are_passed_on(golden):
         ({"masking": "dynamic", "max_examples_per_row": 2}, "`max_examples_per_row` packs masked"),
         ({"word_separator": ""}, "`word_separator` must be one or more characters .*, got ''"),
         ({"word_separator": "\n"}, r"`word_separator` must be one .* line, got '\\n'"),
+        # The others of them are in test_documents.py.
         ({"input_format": "xml"}, "`input_format` must be one of lines, .*, got 'xml'"),
-        ({"input_file_mode": "w"}, "`input_file_mode` must be 'r' or 'rb', got 'w'"),
-        ({"language": "English"}, "`language` must be a code such as en or zh, got 'English'"),
     ],
 )
 def test_settings_that_contradict_themselves(given, message):
