@@ -154,9 +154,9 @@ def find_stored(settings: FinetuningSettings) -> str | None:
 
 def find_initial_weights(settings: FinetuningSettings) -> str | None:
     """Returns the weights that are named, on this machine; None to begin with random ones."""
-    if settings.named_weights:
-        files.check_not_url(settings.named_weights)
-        return hub.local(settings.named_weights)
+    if named := settings.init_checkpoint or settings.albert_hub_module_handle:
+        files.check_not_url(named)
+        return hub.local(named)
     if not settings.from_scratch:
         raise ValueError(
             f"no weights to start from: {settings.output_dir} contains no checkpoint; set "

@@ -52,7 +52,12 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     headings = (TASK, MODEL, FEATURES, TRAINING, _LOSS, _EVALUATION, _EXPORT, SQUAD, SPEED, TPU)
     recipes: ClassVar = _RECIPES
-    same: ClassVar = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+    same: ClassVar = {
+        "num_train_epochs": "train_step",
+        "train_step": "num_train_epochs",
+        "warmup_proportion": "warmup_step",
+        "warmup_step": "warmup_proportion",
+    }
 
     recipe: str | None = with_default(
         TrainingSettings, "recipe", None, f"One of {', '.join(_RECIPES)}.", group=TASK
@@ -307,8 +312,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     def following(self, recorded: Mapping[str, Any]) -> FinetuningSettings:
         """See Settings; of two settings that say the same, one that is given replaces both."""
-        other = self.same | {name: same for same, name in self.same.items()}
-        kept = {n: value for n, value in recorded.items() if other.get(n) not in self.given}
+        kept = {n: value for n, value in recorded.items() if self.same.get(n) not in self.given}
         return super().following(kept)
 
     def with_steps(self, num_examples: int) -> FinetuningSettings:
@@ -334,11 +338,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             num_train_epochs=None,
             warmup_proportion=None,
         )
-
-    @property
-    def named_weights(self) -> str | None:
-        """Where the weights lie that a run starts from, as named."""
-        return self.init_checkpoint or self.albert_hub_module_handle
 
     @property
     def threshold(self) -> float | None:

@@ -1,13 +1,15 @@
-"""The settings that both training scripts share, with the same names and meaning."""
+"""The settings that both training scripts share, and how --recipe gives them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from albert_tf.cli import recipes
+from absl import flags
+
 from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
 from albert_tf.training.optimizers import OPTIMIZERS
 
@@ -30,7 +32,7 @@ class TrainingSettings(Settings):
 
     Attributes:
       recipes: Paths of the script's recipes, which --recipe names.
-      same: Names of settings that say the same in another unit, such as steps and epochs.
+      same: Setting -> the one that says the same in another unit, such as steps and epochs.
     """
 
     recipes: ClassVar[Mapping[str, str]] = {}
@@ -184,5 +186,38 @@ class TrainingSettings(Settings):
 
     @classmethod
     def expand(cls, argv: Sequence[str]) -> Sequence[str]:
-        """Puts a recipe's flags before those of the command line."""
-        return recipes.expand(cls.recipes, argv, cls.same)
+        """Puts a recipe's flags before those of the command line, if it names one.
+
+        A flag of the recipe is left out if one that says the same in another unit is given.
+        """
+        given = _read(argv[1:])
+        name = _named(given)
+        if name is None:
+            return argv
+        if name not in cls.recipes:
+            raise flags.Error(
+                f"there is no recipe {name!r}: expected one of {', '.join(cls.recipes)}"
+            )
+        replaced = [each for each, flag in cls.same.items() if any(_sets(g, flag) for g in given)]
+        recipe = _read([f"--flagfile={cls.recipes[name]}"])
+        kept = (one for one in recipe if not any(_sets(one, flag) for flag in replaced))
+        return [argv[0], *kept, *argv[1:]]
+
+
+def _read(arguments: Sequence[str]) -> list[str]:
+    """Returns arguments, with those of a flag file in its place."""
+    return flags.FlagValues().read_flags_from_files(list(arguments), force_gnu=False)
+
+
+def _sets(argument: str, flag: str) -> bool:
+    return re.fullmatch(f"--?{flag}(=.*)?", argument, re.DOTALL) is not None
+
+
+def _named(arguments: Sequence[str]) -> str | None:
+    """Returns the value of the last --recipe, or None if there is none."""
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    name = None
+    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        if match := re.fullmatch("--?recipe(?:=(.*))?", argument, re.DOTALL):
+            name = following if match[1] is None else match[1]
+    return name

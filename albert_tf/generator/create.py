@@ -80,10 +80,7 @@ def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
-        functools.partial(
-            documents.read_documents,
-            settings=settings.text_settings(),
-        ),
+        functools.partial(documents.read_documents, settings=settings.text_settings()),
         input_files,
         [stat.length for stat in stats],
         len(output_files),

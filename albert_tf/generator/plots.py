@@ -68,7 +68,9 @@ def _draw_ngrams(axes, report: Report) -> None:
     total = sum(report.ngram_histogram.values())
     _name(axes, "Masked n-grams", "words in a run of masked words", "share of runs")
     if not total:
-        _say_nothing_there(axes, "no masks in these records")
+        text = "no masks in these records"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=_MUTED)
+        axes.set(xticks=[], yticks=[])
         return
     shares = np.zeros(_LONGEST_RUN)
     for n, count in report.ngram_histogram.items():
@@ -129,8 +131,3 @@ def _as_percent(axis) -> None:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.2g} %" if value < 0.01 else f"{100 * value:.1f} %"
-
-
-def _say_nothing_there(axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=_MUTED)
-    axes.set(xticks=[], yticks=[])
