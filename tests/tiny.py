@@ -1,6 +1,8 @@
 """Tiny models, their weights and files, and flags: what most tests begin with."""
 
+import inspect
 import pathlib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
@@ -85,3 +87,9 @@ def run_main(main: Callable[[Any], None], argv: Sequence[Any]) -> None:
     """Runs a script's `main` on a command line."""
     (cls,) = (kind for name, kind in get_type_hints(main).items() if name != "return")
     main(settings.parse(cls, ["script.py", *map(str, argv)]))
+
+
+def arguments(function: Callable[..., Any], *args: Any, **kwargs: Any) -> types.SimpleNamespace:
+    """Returns the arguments of a call by name."""
+    bound = inspect.signature(function).bind_partial(*args, **kwargs)
+    return types.SimpleNamespace(**bound.arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import operator
 from types import SimpleNamespace
@@ -56,11 +55,6 @@ PASSED_ON = {
 }
 
 
-def arguments(function, *args, **kwargs) -> SimpleNamespace:
-    """Returns the arguments of a call by name."""
-    return SimpleNamespace(**inspect.signature(function).bind_partial(*args, **kwargs).arguments)
-
-
 @pytest.fixture
 def received(monkeypatch, tmp_path):
     """Returns what each part of a run gets, by name."""
@@ -73,9 +67,9 @@ def received(monkeypatch, tmp_path):
         given = {"output_dir": "out", "teacher": "x", "albert_config_file": config, **given}
         settings = FinetuningSettings.of(**given).with_steps(num_examples=320)
         found = SimpleNamespace(cache=SimpleNamespace())
-        monkeypatch.setattr(finetune, "Trainer", functools.partial(arguments, real))
-        monkeypatch.setattr(finetune, "Teacher", functools.partial(arguments, real_teacher))
-        create = functools.partial(arguments, real_optimizer)
+        monkeypatch.setattr(finetune, "Trainer", functools.partial(tiny.arguments, real))
+        monkeypatch.setattr(finetune, "Teacher", functools.partial(tiny.arguments, real_teacher))
+        create = functools.partial(tiny.arguments, real_optimizer)
         monkeypatch.setattr(finetune.optimizers, "create_optimizer", create)
         found.task = finetune.make_task(settings, finetune.load_config(settings, None))
         found.task.tokenizer = SimpleNamespace(digest="")
@@ -83,7 +77,7 @@ def received(monkeypatch, tmp_path):
         found.Trainer = finetune.make_trainer(settings, found.task, None)
         found.optimizer = found.Trainer.make_optimizer()
         found.teacher = finetune.make_teacher(settings, found.task)
-        train = functools.partial(arguments, functools.partial(SupervisedRun.train, None))
+        train = functools.partial(tiny.arguments, functools.partial(SupervisedRun.train, None))
         found.train = finetune.train(settings, SimpleNamespace(train=train))
         found.splits = SimpleNamespace()
         for name in finetune.SPLITS:

@@ -5,7 +5,6 @@ process matters: test_run_pretraining_processes.py.
 """
 
 import functools
-import inspect
 import json
 import logging
 import operator
@@ -124,11 +123,6 @@ PASSED_ON = {
 }
 
 
-def arguments(function, *args, **kwargs) -> SimpleNamespace:
-    """Returns the arguments of a call by name."""
-    return SimpleNamespace(**inspect.signature(function).bind_partial(*args, **kwargs).arguments)
-
-
 @pytest.fixture
 def received(monkeypatch):
     """Returns what each part of a run gets, by name."""
@@ -139,14 +133,14 @@ def received(monkeypatch):
         found = SimpleNamespace()
 
         def trainer(*args, **kwargs):
-            found.Trainer = arguments(real, *args, **kwargs)
+            found.Trainer = tiny.arguments(real, *args, **kwargs)
             return found.Trainer
 
         def create_optimizer(*args, **kwargs):
-            found.optimizer = arguments(real_optimizer, *args, **kwargs)
+            found.optimizer = tiny.arguments(real_optimizer, *args, **kwargs)
 
         def train(*args, **kwargs):
-            found.train = arguments(functools.partial(real.train, None), *args, **kwargs)
+            found.train = tiny.arguments(functools.partial(real.train, None), *args, **kwargs)
 
         monkeypatch.setattr(pretrain, "Trainer", trainer)
         monkeypatch.setattr(pretrain.optimizers, "create_optimizer", create_optimizer)
@@ -158,7 +152,7 @@ def received(monkeypatch):
         records = pretrain.Records(["a"], [], compact_spec(), row_format, masks)
         pretrain.train(settings, SimpleNamespace(step=0, devices=devices, train=train), records)
         found.training, found.evaluation = (
-            arguments(made.func, *made.args, **made.keywords)
+            tiny.arguments(made.func, *made.args, **made.keywords)
             for made in (found.train.source, pretrain.evaluation_input(settings, records))
         )
         found.progress = SimpleNamespace(

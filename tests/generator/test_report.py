@@ -12,33 +12,23 @@ import numpy as np
 import pytest
 from record_statistics import count_words, read_records
 
-from albert_tf.generator import create, examples, plots
+from albert_tf.generator import examples, plots
 from albert_tf.generator.examples import PairSettings
 from albert_tf.generator.report import Report, report_path
-from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import masking
 from albert_tf.text.tokenization import Tokenizer
-from tests.tiny import parse
 
 CLS_ID, SEP_ID = 2, 3
 
 
 @pytest.fixture
-def run(golden, tmp_path):
+def run(run, tmp_path):
     """Runs the script on the golden text into two shards, with changed flags."""
 
     def run_with(**changes):
         outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
-        given = {
-            "input_file": golden / "pretrain_data" / "text.txt",
-            "output_file": ",".join(map(str, outputs)),
-            "spm_model_file": golden / "spm" / "en_small.model",
-            "max_seq_length": 131,
-            "max_predictions_per_seq": 17,
-            "dupe_factor": 2,
-            "num_processes": 1,
-        } | changes
-        create.main(parse(GeneratorSettings, **given))
+        given = {"max_seq_length": 131, "max_predictions_per_seq": 17, "dupe_factor": 2}
+        run(output_file=",".join(map(str, outputs)), **{**given, **changes})
         return outputs
 
     return run_with
