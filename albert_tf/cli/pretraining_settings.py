@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from albert_tf import config
 from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
 from albert_tf.console import tf_config
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
 from albert_tf.generator.settings import MASKING, NgramSettings
-from albert_tf.records.masking import MaskingSettings, count_full_row
-
-if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.records.spec import RowFormat
+from albert_tf.records.masking import MaskingSettings
+from albert_tf.records.spec import RowFormat
 
 _RECORDS, _EVALUATION = "Records", "Evaluation"
 _RECIPES = config.shipped_recipes("pretraining")
@@ -184,14 +182,5 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
     def mask_settings(self, row_format: RowFormat) -> MaskingSettings:
         """Returns what dynamic masking masks: as the generator, but for `masked_lm_budget`."""
         share = self.masked_lm_budget or MaskingSettings.masked_lm_prob
-        most = self.max_predictions_per_seq or count_full_row(share, row_format.max_seq_length)
-        return MaskingSettings(
-            vocab_size=row_format.vocab_size,
-            mask_id=row_format.mask_id,
-            masked_lm_prob=share,
-            max_predictions_per_seq=most,
-            ngram=self.ngram,
-            favor_shorter_ngram=self.favor_shorter_ngram,
-            do_whole_word_mask=self.do_whole_word_mask,
-            do_permutation=self.do_permutation,
-        )
+        length = row_format.max_seq_length
+        return self.masks(row_format, share, self.max_predictions_per_seq, length)

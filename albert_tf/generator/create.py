@@ -29,7 +29,7 @@ from albert_tf.console import errors, figures, quiet
 from albert_tf.generator import documents, examples, plots, workers
 from albert_tf.generator.report import Report, report_path
 from albert_tf.generator.settings import GeneratorSettings
-from albert_tf.records import masking
+from albert_tf.records.masking import MaskingSettings
 from albert_tf.storage import files
 from albert_tf.text.tokenization import Tokenizer
 
@@ -110,19 +110,10 @@ def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.R
     )
 
 
-def _read_masking(settings: GeneratorSettings, tokenizer: Tokenizer) -> masking.MaskingSettings:
-    full_row = masking.count_full_row(settings.masked_lm_prob, settings.max_seq_length)
-    masks = masking.MaskingSettings(
-        tokenizer.vocab_size,
-        tokenizer.mask_id,
-        settings.masked_lm_prob,
-        settings.max_predictions_per_seq or full_row,
-        settings.ngram,
-        settings.favor_shorter_ngram,
-        settings.do_whole_word_mask,
-        settings.do_permutation,
-    )
-    shortfall = masks.shortfall(settings.max_seq_length)
+def _read_masking(settings: GeneratorSettings, tokenizer: Tokenizer) -> MaskingSettings:
+    share, length = settings.masked_lm_prob, settings.max_seq_length
+    masks = settings.masks(tokenizer, share, settings.max_predictions_per_seq, length)
+    shortfall = masks.shortfall(length)
     if shortfall and settings.max_examples_per_row > 1:
         shortfall += ", and let packing fill the rows: the examples of a row share them"
     if shortfall:

@@ -10,7 +10,8 @@ from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, se
 from albert_tf.generator.documents import TextSettings
 from albert_tf.generator.examples import SHORTEST_TARGET
 from albert_tf.records import masking
-from albert_tf.records.spec import NUM_SPECIALS
+from albert_tf.records.spec import NUM_SPECIALS, RowFormat
+from albert_tf.text.tokenization import Tokenizer
 
 MASKING = "Masking"
 _TEXT, _VOCABULARY, _EXAMPLES = "Text", "Vocabulary", "Examples"
@@ -114,6 +115,28 @@ class NgramSettings(Settings):
         "Also permute as many tokens as are masked, and predict them too. Off by default, as in "
         "the release.",
     )
+
+    def masks(
+        self, pieces: Tokenizer | RowFormat, share: float, most: int, length: int
+    ) -> masking.MaskingSettings:
+        """Returns what is masked.
+
+        Args:
+          pieces: Has the `vocab_size` and the `mask_id`.
+          share: Share of the tokens to mask.
+          most: Maximum number of masked tokens per row; 0 for as many as a full row needs.
+          length: Tokens of a full row.
+        """
+        return masking.MaskingSettings(
+            pieces.vocab_size,
+            pieces.mask_id,
+            share,
+            most or masking.count_full_row(share, length),
+            self.ngram,
+            self.favor_shorter_ngram,
+            self.do_whole_word_mask,
+            self.do_permutation,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
