@@ -203,11 +203,6 @@ class Report:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Report:
         """Returns the report that `to_json` described."""
-        if value.get("schema_version") != SCHEMA_VERSION:
-            raise ValueError(
-                f"expected a report of schema_version {SCHEMA_VERSION}, "
-                f"got {value.get('schema_version')}"
-            )
         values = {field.name: value[field.name] for field in dataclasses.fields(cls)}
         for name in ("length_histogram", "ngram_histogram"):
             values[name] = Counter({int(key): count for key, count in values[name].items()})

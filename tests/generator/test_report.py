@@ -167,12 +167,6 @@ def test_examples_without_masks_are_counted_without_masks(golden):
     assert not report.ngram_histogram
 
 
-def test_json_of_another_schema_is_refused():
-    value = Report().to_json() | {"schema_version": 0}
-    with pytest.raises(ValueError, match="expected a report of schema_version 3, got 0"):
-        Report.from_json(value)
-
-
 def test_an_empty_report_has_words():
     assert "wrote 0 instances" in "\n".join(Report().lines())
 
