@@ -184,7 +184,7 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
     runs.main([*command, "--do_train"])
     check(out)
     assert "best_f1_thresh = 0.0\n" in (out / "test_scores.txt").read_text()
-    # A later command knows it from eval_results.txt.
+    # A later command knows it from eval_results.jsonl.
     new = write_lines(tmp_path / "new.jsonl", plain)
     later = [*command, "--do_eval=false", "--eval_file=", f"--predict_file={new}"]
     runs.main(later)
@@ -213,10 +213,9 @@ def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
 def test_defaults_are_those_of_the_model():
     mine = runs.parse(["--task_name=question_answering", "--do_train", "--output_dir=x"])
     assert (mine.static_lengths, mine.dropout_prob, mine.max_seq_length) == (1, 0.0, 384)
-    mine = runs.parse([
-        "--task_name=question_answering", "--allow_no_answer", "--do_predict", "--output_dir=x",
-    ])  # fmt: skip
-
+    mine = runs.parse(
+        ["--task_name=question_answering", "--allow_no_answer", "--do_predict", "--output_dir=x"]
+    )
     assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, False)
 
 

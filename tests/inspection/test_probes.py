@@ -10,53 +10,17 @@ import numpy as np
 import pytest
 
 from albert_tf.inspection import commands, probes
-from albert_tf.tasks import conll
 from albert_tf.tasks.table import TableColumns
 from tests import pretraining_runs as runs
 from tests import tolerances
 from tests.inspection import numpy_albert
+from tests.tasks.test_conll import CONLLU
 from tests.tiny import run_main
-
-CONLLU = """\
-# text = I saw dogs.
-1\tI\tI\tPRON\t_\t_\t2\tnsubj\t_\t_
-2-3\tsaws\t_\t_\t_\t_\t_\t_\t_\t_
-2\tsaw\tsee\tVERB\t_\t_\t0\troot\t_\t_
-2.1\tdid\tdo\tAUX\t_\t_\t_\t_\t_\t_
-3\tdogs\tdog\tNOUN\t_\t_\t2\tobj\t_\t_
-
-1\tdogs\tdog\tNOUN\t_\t_\t0\troot\t_\t_
-"""
 
 
 @pytest.fixture
 def tokenizer(vocabulary):
     return vocabulary.tokenizer
-
-
-def test_conllu_is_words_and_a_column(tmp_path):
-    path = tmp_path / "a.conllu"
-    path.write_text(CONLLU)
-    first, second = conll.conllu_sentences(str(path), "upos")
-    assert first == (("I", "saw", "dogs"), ("PRON", "VERB", "NOUN"))
-    assert second == (("dogs",), ("NOUN",))
-    assert next(conll.conllu_sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("1\tI\tPRON\n", r"a.conllu:1: expected the 10 columns of CoNLL-U, .* got 3: '1"),
-        (CONLLU.replace("VERB", "_").replace("NOUN", "_").replace("PRON", "_"),
-         "a.conllu: no word has anything in the column upos: name"),
-        ("# text\n\n", "a.conllu has no sentences"),
-    ],
-)  # fmt: skip
-def test_bad_conllu_is_refused(tmp_path, content, message):
-    path = tmp_path / "a.conllu"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=message):
-        list(conll.conllu_sentences(str(path), "upos"))
 
 
 def test_words_are_at_their_first_piece(tmp_path, tokenizer):
