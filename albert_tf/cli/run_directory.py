@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import uuid
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -11,7 +13,6 @@ import tensorflow as tf
 
 from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
-from albert_tf.console.settings import command_line
 from albert_tf.conversion import layouts
 from albert_tf.storage import checkpoint, files
 from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
@@ -53,7 +54,8 @@ def record_run(
     before = find_run(settings.output_dir) if resumes else None
     data = {**(before.data if before else {}), **data}
     files.replace(os.path.join(settings.output_dir, CONFIG_FILE), config.to_json())
-    run = RunRecord(settings.record(), config.to_dict(), data, task, command_line())
+    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # As typed in a shell.
+    run = RunRecord(settings.record(), config.to_dict(), data, task, command)
     run.write(settings.output_dir)
 
 

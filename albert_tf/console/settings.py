@@ -16,9 +16,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import shlex
 import sys
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -338,8 +336,3 @@ def _flag_files(argv: Sequence[str]) -> list[str]:
     following = dict(zip(argv, argv[1:], strict=False))
     found = (re.fullmatch("--?flagfile(?:=(.*))?", arg) for arg in argv)
     return [match[1] or following.get(match[0], "") for match in found if match]
-
-
-def command_line() -> str:
-    """Returns the process's command line, as typed in a shell."""
-    return shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
