@@ -103,7 +103,6 @@ class QuestionAnswerer(ServedModel):
                 )
 
     def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
-        """See ServedModel."""
         examples = read_squad(path)
         if not is_labelled(examples):
             raise ValueError(f"{path} has no answers to compare with: give another file")
@@ -130,7 +129,6 @@ class QuestionAnswerer(ServedModel):
         return Evaluation([[each.question, each.paragraph] for each in examples], score)
 
     def answer(self, features: Features) -> Features:
-        """Scores positions; see the model."""
         return self.numbers(features)
 
     def numbers(self, features: Features) -> Features:

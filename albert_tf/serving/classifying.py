@@ -98,7 +98,6 @@ class Classifier(ServedModel):
         self.text_names = ("text_a", "text_b") if pairs else ("text",)
 
     def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
-        """See ServedModel."""
         if self.pairs != bool(columns.text_pair):  # Half of a pair would be left out.
             raise ValueError(
                 "the model takes pairs of texts: set `text_pair_column`"
@@ -134,7 +133,6 @@ class Classifier(ServedModel):
         return self._named(combine(outputs["probabilities"], of_text))
 
     def answer(self, features: Features) -> Features:
-        """See the class."""
         logits = self.apply(features)
         if not self.labels:
             return {"score": logits[:, 0]}
@@ -221,7 +219,6 @@ class Chooser(ServedModel):
         self.max_qa_length = max_qa_length
 
     def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
-        """See ServedModel."""
         if not columns.choices:
             raise ValueError(
                 "`eval_file` of choose needs `choice_columns`: give a column per ending"
@@ -234,7 +231,6 @@ class Chooser(ServedModel):
         return Evaluation(rows, lambda outputs: task.scores(examples, outputs["probabilities"]))
 
     def answer(self, features: Features) -> Features:
-        """See the class."""
         logits = self.apply(features)
         return {
             "logits": logits,
@@ -254,7 +250,6 @@ class Chooser(ServedModel):
         return self.run(_with_choices(rows, choices))
 
     def parse(self, examples: tf.Tensor) -> Features:
-        """See ServedModel."""
         rows = parse_examples(examples)
         lengths = tf.repeat(rows["input_ids"].row_lengths() // self.num_choices, self.num_choices)
         choices = {

@@ -328,7 +328,6 @@ class MaskFiller(ServedModel):
         return self.run(self.joiner.single(ids[:, 1:]))
 
     def answer(self, features: Features) -> Features:
-        """See the class."""
         is_mask = features["input_ids"] == self.mask_id
         masked = tf.where(is_mask)
         columns = tf.cast(masked[:, 1], tf.int32)

@@ -63,7 +63,6 @@ class Tagger(ServedModel):
         self._is_open = np.array([prefix in ("B", "I") for prefix in prefixes])
 
     def answer(self, features: Features) -> Features:
-        """Scores positions."""
         logits = self.apply(features)
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 

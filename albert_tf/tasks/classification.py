@@ -67,7 +67,7 @@ class TextWindows:
         return np.add.reduceat(predictions, starts) / counts[:, None]
 
 
-def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[int]) -> np.ndarray:
+def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]) -> np.ndarray:
     """Returns the weights that a text asks for, `<float32>[C]`.
 
     Args:
@@ -148,14 +148,9 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        """See SupervisedTask."""
-        return {
-            "classes": classes,
-            "key_metric": row.key_metric or "eval_accuracy",
-            "results_file": row.results_file,
-            "number_range": row.number_range,
-            "prefix": row.prefix,
-        }
+        names = ("results_file", "number_range", "prefix")
+        of_row = {name: getattr(row, name) for name in names}
+        return {"classes": classes, "key_metric": row.key_metric or "eval_accuracy", **of_row}
 
     def label(self, example: Any) -> np.generic | np.ndarray:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
@@ -184,7 +179,6 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def predictions(
         self, examples: Sequence[Example], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
-        """Returns a row for each example."""
         return self.shares(outputs)
 
     def shares(self, outputs: Any) -> np.ndarray:
@@ -257,7 +251,6 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> np.ndarray:
-        """Returns the mean probabilities or numbers; see SupervisedTask."""
         name = f"{self.prefix}{split}"
         return supervised.mean_probabilities(directories, name, _ids(examples), examples)
 
@@ -294,7 +287,6 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        """See SupervisedTask."""
         found = super().arguments_of(row, settings, classes)
         if row.pairs is not None:  # GLUE's are read as the release reads them.
             return {**found, "pairs": row.pairs}
@@ -306,19 +298,16 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {"num_labels": len(self.classes) or 1}
 
     @property
     def reading(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         options = {**super().reading, "pairs": self.pairs}
         if self.windows:
             options |= {"windows": self.windows.combination, "doc_stride": self.windows.doc_stride}
         return options
 
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        """See SupervisedTask."""
         takes_threshold = self.problem_type == MULTI_LABEL or len(self.classes) == 2
         return {
             "windows": None,
@@ -329,17 +318,15 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         }
 
     def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
-        """See SupervisedTask."""
         if self.problem_type != SINGLE_LABEL:
             return
-        labels = [int(example.label) for example in examples]  # type: ignore[arg-type]
+        labels = [example.label for example in examples]
         self.class_weights = parse_class_weights(text, self.classes, labels)
         pairs = zip(self.classes, self.class_weights, strict=True)
         logging.info("class weights: %s", ", ".join(f"{name} {w:.4g}" for name, w in pairs))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         windows = {"window_doc_stride": self.windows.doc_stride} if self.windows else {}
         return {**super().settings, **windows}
 
@@ -362,7 +349,6 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
     def predictions(
         self, examples: Sequence[TextExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
-        """Returns a row for each example."""
         shares = self.shares(outputs)
         if not self.windows:
             return shares
@@ -390,7 +376,6 @@ class MultiLabelTask(SequenceClassificationTask):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {**super().settings, "num_labels": len(self.classes)}
 
     def label(self, example: Any) -> np.ndarray:
@@ -405,7 +390,6 @@ class MultiLabelTask(SequenceClassificationTask):
         return {name: losses.multilabel_loss(features["label_targets"], outputs)}
 
     def shares(self, outputs: Any) -> np.ndarray:
-        """Turns logits into probabilities."""
         return metrics.sigmoid(outputs)
 
     def scores(self, examples: Sequence[TextExample], predictions: np.ndarray) -> dict[str, float]:
@@ -455,13 +439,11 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        """See SupervisedTask."""
         found = super().arguments_of(row, settings, classes)
         return {**found, "max_qa_length": settings.max_qa_length}
 
     @property
     def reading(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         # Longer endings are cut to this in training.
         longest = sequence_features.longest_ending(self.max_seq_length, self.max_qa_length)
         choices = {"num_choices": len(self.classes), "max_qa_length": longest}
@@ -469,7 +451,6 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {**super().settings, "max_qa_length": self.max_qa_length}
 
     def rows(

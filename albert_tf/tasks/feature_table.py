@@ -235,8 +235,10 @@ def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
 def _write(path: str, table: FeatureTable) -> None:
     content = io.BytesIO()
     kinds = {"scalars": table.scalars, "sequences": table.sequences}
-    named = {f"{kind}/{name}": v for kind, values in kinds.items() for name, v in values.items()}
-    np.savez(content, lengths=table.lengths, **named)  # type: ignore[arg-type]
+    named: dict[str, Any] = {
+        f"{kind}/{name}": v for kind, values in kinds.items() for name, v in values.items()
+    }
+    np.savez(content, lengths=table.lengths, **named)
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     files.replace(path, content.getvalue(), several_writers=True)
 

@@ -1,4 +1,4 @@
-"""SQuAD's two tasks, also on your own questions: from a model's outputs to answers."""
+"""SQuAD's tasks, also on your own questions: from a model's outputs to answers."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ from albert_tf.types import Array, Features
 
 # Null odds of a question without any window.
 NO_WINDOW_NULL_ODDS = 1_000_000.0
+_NO_ANSWER = {
+    "text": "",
+    "start_log_prob": -NO_WINDOW_NULL_ODDS,
+    "end_log_prob": -NO_WINDOW_NULL_ODDS,
+}
 
 _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
 # Where a window's pieces are in the paragraph, stored per position like all sequences.
@@ -96,26 +101,9 @@ def predict_v1(
 
     Source: squad_utils.py, accumulate_predictions_v1 and write_predictions_v1.
     """
-    nbest = _linear_nbest(
-        examples, windows, outputs, n_best_size, max_answer_length, _entry("empty", 0.0, 0.0)
-    )
+    pairs, fallback = _all_pairs(outputs, n_best_size), _entry("empty", 0.0, 0.0)
+    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, fallback)
     return Predictions(best_texts(nbest), nbest, {})
-
-
-def _linear_nbest(
-    examples: Sequence[SquadExample],
-    windows: Sequence[SquadSpan],
-    outputs: Mapping[str, np.ndarray],
-    n_best_size: int,
-    max_answer_length: int,
-    fallback: dict[str, Any],
-) -> dict[str, list[dict[str, Any]]]:
-    sides = zip(outputs["start_logits"], outputs["end_logits"], strict=True)
-    tops = (
-        itertools.product(_scored_best(starts, n_best_size), _scored_best(ends, n_best_size))
-        for starts, ends in sides
-    )
-    return _nbest(examples, windows, tops, n_best_size, max_answer_length, fallback)
 
 
 def predict_v2(
@@ -127,12 +115,7 @@ def predict_v2(
 ) -> Predictions:
     """Turns the beams of AlbertForQuestionAnsweringV2 into answers.
 
-    Args:
-      examples: All questions.
-      windows: The examples' windows, from squad_windows.
-      outputs: The model's outputs, one row per window.
-      n_best_size: Number of answers kept.
-      max_answer_length: Maximum number of pieces per answer.
+    Args: see predict_v1; the beam is the number of positions tried.
 
     Returns:
       Answers whatever their null odds (see `apply_null_threshold`); an empty one only if there is
@@ -140,13 +123,9 @@ def predict_v2(
 
     Source: squad_utils.py, accumulate_predictions_v2 and write_predictions_v2.
     """
-    tops = map(_beam_pairs, *(outputs[name] for name in _BEAM))
-    no_answer = _entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
-    nbest = _nbest(examples, windows, tops, n_best_size, max_answer_length, no_answer)
-    null_odds = {example.qas_id: NO_WINDOW_NULL_ODDS for example in examples}
-    for window, logit in zip(windows, outputs["cls_logits"], strict=True):
-        qas_id = examples[window.example_index].qas_id
-        null_odds[qas_id] = min(null_odds[qas_id], float(logit))
+    pairs = map(_beam_pairs, *(outputs[name] for name in _BEAM))
+    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, _NO_ANSWER)
+    null_odds = _least_odds(examples, windows, outputs["cls_logits"])
     return Predictions(best_texts(nbest), nbest, null_odds)
 
 
@@ -164,23 +143,17 @@ def predict_linear_v2(
 
     Args: see predict_v1.
 
-    Returns:
-      Answers whatever their null odds (see `apply_null_threshold`); an empty one only if there is
-      no other.
+    Returns: see predict_v2.
 
     Source: google-research/bert, run_squad.py, write_predictions.
     """
-    no_answer = _entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
-    nbest = _linear_nbest(examples, windows, outputs, n_best_size, max_answer_length, no_answer)
+    pairs = _all_pairs(outputs, n_best_size)
+    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, _NO_ANSWER)
     of_cls = outputs["start_logits"][:, 0].astype(float) + outputs["end_logits"][:, 0]
-    least = dict.fromkeys(nbest, math.inf)
-    for window, score in zip(windows, of_cls.tolist(), strict=True):
-        qas_id = examples[window.example_index].qas_id
-        least[qas_id] = min(least[qas_id], score)
+    least = _least_odds(examples, windows, of_cls)
     null_odds = {}
     for qas_id, (best, *_) in nbest.items():
-        odds = least[qas_id] - (best["start_log_prob"] + best["end_log_prob"])
-        null_odds[qas_id] = min(odds, NO_WINDOW_NULL_ODDS)
+        null_odds[qas_id] = min(least[qas_id] - _score(best), NO_WINDOW_NULL_ODDS)
     return Predictions(best_texts(nbest), nbest, null_odds)
 
 
@@ -212,6 +185,25 @@ def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
 def best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     """Returns the first of the n best answers to each question."""
     return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
+
+
+def _least_odds(
+    examples: Sequence[SquadExample], windows: Sequence[SquadSpan], scores: np.ndarray
+) -> dict[str, float]:
+    """Returns the least of the scores `<float>[W]` of each question's windows."""
+    least = {example.qas_id: NO_WINDOW_NULL_ODDS for example in examples}
+    for window, score in zip(windows, scores.tolist(), strict=True):
+        qas_id = examples[window.example_index].qas_id
+        least[qas_id] = min(least[qas_id], score)
+    return least
+
+
+def _all_pairs(
+    outputs: Mapping[str, np.ndarray], count: int
+) -> Iterator[Iterable[tuple[_Scored, _Scored]]]:
+    """Yields for each window the pairs of its `count` best starts and ends."""
+    for starts, ends in zip(outputs["start_logits"], outputs["end_logits"], strict=True):
+        yield itertools.product(_scored_best(starts, count), _scored_best(ends, count))
 
 
 def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
@@ -246,21 +238,14 @@ def _nbest(
         index = window.example_index
         # Trimmed after each window: a paragraph may have thousands.
         entries = [*found[index], *_answers(examples[index], window, pairs, max_answer_length)]
-        found[index] = _best_entries(entries, n_best_size)
+        different: dict[str, dict[str, Any]] = {}
+        for entry in sorted(entries, key=_score, reverse=True):  # Of equal ones the first stays.
+            different.setdefault(entry["text"], entry)
+        found[index] = list(different.values())[:n_best_size]
     return {
         example.qas_id: _with_probabilities(found[index] or [fallback])
         for index, example in enumerate(examples)
     }
-
-
-def _best_entries(entries: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Returns the best entries with distinct texts; among equal ones, the first."""
-    different: dict[str, dict[str, Any]] = {}
-    for entry in sorted(
-        entries, key=lambda e: e["start_log_prob"] + e["end_log_prob"], reverse=True
-    ):
-        different.setdefault(entry["text"], entry)
-    return list(different.values())[:count]
 
 
 def _answers(
@@ -284,8 +269,12 @@ def _entry(text: str, start_log_prob: float, end_log_prob: float) -> dict[str, A
     return {"text": text, "start_log_prob": start_log_prob, "end_log_prob": end_log_prob}
 
 
+def _score(entry: Mapping[str, Any]) -> float:
+    return entry["start_log_prob"] + entry["end_log_prob"]
+
+
 def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    scores = [entry["start_log_prob"] + entry["end_log_prob"] for entry in entries]
+    scores = [_score(entry) for entry in entries]
     exponentials = [math.exp(score - max(scores)) for score in scores]
     total = sum(exponentials)
     return [
@@ -295,7 +284,7 @@ def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class SquadTask(SupervisedTask[SquadExample, Predictions]):
-    """Base class of both tasks. Examples are SquadExamples, a row is a window on a paragraph.
+    """Base class of the tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
     Args:
       options: See SupervisedTask.
@@ -304,7 +293,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
       squad: How windows are cut and answers chosen.
 
     Attributes:
-      decode: The function of squad_predictions that turns the model's outputs into answers.
+      decode: The function that turns the model's outputs into answers.
     """
 
     key_metric = "f1"
@@ -327,13 +316,11 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        """See SupervisedTask."""
         names = [field.name for field in dataclasses.fields(SquadSettings)]
         return {"squad": SquadSettings(**{name: getattr(settings, name) for name in names})}
 
     @property
     def reading(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
         return {**super().reading, **{name: getattr(self.squad, name) for name in names}}
 
@@ -347,7 +334,6 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         squad = self.squad
         windows = {"doc_stride": squad.doc_stride, "max_query_length": squad.max_query_length}
         return {**super().settings, **windows}
@@ -440,7 +426,6 @@ class SquadV1Task(SquadTask):
     decode = staticmethod(predict_v1)
 
     def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
-        """See SupervisedTask."""
         super().check_answers(examples, path, split)
         without = [each.qas_id for each in examples if each.is_impossible or not each.answers]
         if without and (split == "train" or is_labelled(examples)):
@@ -476,22 +461,18 @@ class SquadV2Task(SquadTask):
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {"start_n_top": self.squad.start_n_top, "end_n_top": self.squad.end_n_top}
 
     @property
     def least_length(self) -> int:
-        """See SupervisedTask."""
         # The model ranks so many positions of each row.
         return max(self.model_arguments.values(), default=0)
 
     @property
     def reading(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {**super().reading, **self.model_arguments}
 
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {**self.reading, "null_threshold": threshold or 0.0}
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:

@@ -33,28 +33,8 @@ from albert_tf.types import Array, Features
 Tags = Sequence[Sequence[str]]
 # Of probabilities stored for ensembles: a set has many words.
 _DIGITS = 7
-_OF_ENTITIES = ("f1", "precision", "recall")
 # In seqeval's report, beside the types.
 _MEANS = ("micro avg", "macro avg", "weighted avg")
-
-
-def check_seqeval(classes: Sequence[str]) -> None:
-    """Checks that the package that scores such tags is installed."""
-    if are_entities(classes) and importlib.util.find_spec("seqeval") is None:
-        raise ImportError(
-            "the package 'seqeval', which scores entities, is not installed: pip install "
-            "'albert_tf[tokens]' (or pip install seqeval)"
-        )
-
-
-def tag_key_metric(classes: Sequence[str]) -> str:
-    """Returns the metric by which checkpoints are compared."""
-    return "f1" if are_entities(classes) else "macro_f1"
-
-
-def tag_metric_names(classes: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of what `scores` returns."""
-    return (*(_OF_ENTITIES if are_entities(classes) else ("macro_f1",)), "accuracy")
 
 
 def score_tags(expected: Tags, predicted: Tags, classes: Sequence[str]) -> dict[str, float]:
@@ -160,29 +140,31 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> None:
         super().__init__(options, tokenizer, max_seq_length)
         self.classes = tuple(classes)
-        self.key_metric = tag_key_metric(classes)
-        self.metric_names = (*tag_metric_names(classes), "eval_loss")
+        of_tags = ("f1", "precision", "recall") if are_entities(classes) else ("macro_f1",)
+        self.key_metric = of_tags[0]
+        self.metric_names = (*of_tags, "accuracy", "eval_loss")
 
     @classmethod
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {"classes": classes}
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {"num_labels": len(self.classes)}
 
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        """See SupervisedTask."""
         return {**super().serving_options(threshold), "labels": self.classes}
 
     def check_scorable(self, examples: Sequence[TokenExample]) -> None:
-        """Raises ImportError if the package that scores such tags is needed, and not installed."""
-        if is_labelled(examples):
-            check_seqeval(self.classes)
+        """Checks that the package that scores such tags is installed, if it is needed."""
+        is_needed = is_labelled(examples) and are_entities(self.classes)
+        if is_needed and importlib.util.find_spec("seqeval") is None:
+            raise ImportError(
+                "the package 'seqeval', which scores entities, is not installed: pip install "
+                "'albert_tf[tokens]' (or pip install seqeval)"
+            )
 
     def rows(
         self, examples: Sequence[TokenExample], is_training: bool
@@ -263,7 +245,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         return dataclasses.replace(features, sequences=sequences)
 
     def scores(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> dict[str, float]:
-        """Returns those of tag_scores, and `eval_loss`, the mean over words that have pieces."""
+        """Returns those of score_tags, and `eval_loss`, the mean over words that have pieces."""
         if not is_labelled(examples):
             return {}
         expected = self._expected(examples)
@@ -309,7 +291,6 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[TokenExample]
     ) -> np.ndarray:
-        """Returns the mean probabilities; see SupervisedTask."""
         return mean_probabilities(directories, split, _ids(examples), examples)
 
     def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:

@@ -204,7 +204,8 @@ def test_entities_are_scored_as_by_seqeval(scheme):
     assert found["precision"] == seqeval.precision_score(expected, predicted)
     assert found["recall"] == seqeval.recall_score(expected, predicted)
     assert found["accuracy"] == pytest.approx(seqeval.accuracy_score(expected, predicted))
-    assert 0.1 < found["f1"] < 0.9 and token_classification.tag_key_metric(SCHEMES[scheme]) == "f1"
+    assert 0.1 < found["f1"] < 0.9
+    assert TokenClassificationTask(None, None, LENGTH, SCHEMES[scheme]).key_metric == "f1"
     by_type = token_classification.scores_by_type(expected, predicted, SCHEMES[scheme])
     report = seqeval.classification_report(expected, predicted, output_dict=True)
     assert by_type == {name: report[name] for name in ("a", "b")}
@@ -231,7 +232,6 @@ def test_plain_tags():
     # F1: low 4 / (3 + 3), cap 4 / (2 + 3), all 0; what never occurs does not count.
     found = token_classification.score_tags(expected, predicted, classes)
     assert found == {"macro_f1": pytest.approx((2 / 3 + 4 / 5 + 0) / 3), "accuracy": 4 / 6}
-    assert token_classification.tag_key_metric(classes) == "macro_f1"
     by_type = token_classification.scores_by_type(expected, predicted, classes)
     assert by_type["cap"] == {"precision": 2 / 3, "recall": 1, "f1-score": 4 / 5, "support": 2}
     assert by_type["all"] == {"precision": 0, "recall": 0, "f1-score": 0, "support": 1}
@@ -242,6 +242,10 @@ def test_plain_tags():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    entities, plain = (
+        TokenClassificationTask(None, None, LENGTH, each) for each in (CLASSES, ("low", "cap"))
+    )
     with pytest.raises(ImportError, match="'seqeval', which scores entities, is not installed"):
-        token_classification.check_seqeval(SCHEMES["BIO"])
-    token_classification.check_seqeval(("low", "cap"))
+        entities.check_scorable([example(["a"], [0])])
+    entities.check_scorable([example(["a"])])
+    plain.check_scorable([example(["a"], [0])])
