@@ -18,6 +18,7 @@ from albert_tf import config
 from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
 from albert_tf.console.settings import NATURAL, POSITIVE, setting, with_default
 from albert_tf.tasks.registry import FEATURES, SQUAD, TASK, TASKS, TaskSettings
+from albert_tf.tasks.table import COLUMNS
 from albert_tf.training import length_buckets
 
 _LOSS, _EVALUATION, _EXPORT = "Loss", "Evaluation and prediction", "Export"
@@ -50,7 +51,10 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         ('race', True, 1e-05)
     """
 
-    headings = (TASK, MODEL, FEATURES, TRAINING, _LOSS, _EVALUATION, _EXPORT, SQUAD, SPEED, TPU)
+    headings = (
+        *(TASK, COLUMNS, MODEL, FEATURES, TRAINING, _LOSS, _EVALUATION, _EXPORT),
+        *(SQUAD, SPEED, TPU),
+    )
     recipes: ClassVar = _RECIPES
     same: ClassVar = {
         "num_train_epochs": "train_step",

@@ -8,29 +8,10 @@ In a clone `python -m albert_tf.export` is the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from albert_tf.console import errors, quiet
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.storage import files
-
-if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.serving.served_models import Evaluation, ServedModel
-
-
-def _evaluation(settings: ExportSettings, served: ServedModel) -> Evaluation | None:
-    """Returns how the model is scored before and after, if `eval_file` asks for it."""
-    from albert_tf.tasks.table import TableColumns
-
-    if not settings.eval_file:
-        return None
-    columns = TableColumns(
-        settings.text_column,
-        settings.text_pair_column,
-        settings.label_column,
-        settings.choice_columns,
-    )
-    return served.evaluation(settings.eval_file, columns)
 
 
 def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
@@ -51,7 +32,8 @@ def main(settings: ExportSettings) -> None:
         if form != "saved_model":
             other_formats.check_format(form)
         served = served_tasks.serve(task, settings.stored(settings.model), settings.options(task))
-        evaluation = _evaluation(settings, served)
+        file = settings.eval_file
+        evaluation = served.evaluation(file, settings.columns) if file else None
         before = evaluation(predict.from_text(served).outputs) if evaluation else {}
         if form == "saved_model":
             saved_model.save(served, directory)

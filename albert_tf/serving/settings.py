@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from albert_tf.console.settings import REQUIRED, setting
 from albert_tf.conversion.settings import StoredSettings
+from albert_tf.tasks.table import COLUMNS, TableSettings
 
 # What a trained model is for.
 TASKS = ("fill_mask", "classify", "tag", "choose", "answer_v1", "answer_v2")
@@ -53,7 +54,7 @@ _option = functools.partial(setting, None, group=_OPTIONS)
 class ServingSettings(StoredSettings):
     """How a trained model is served; None is as in fine-tuning."""
 
-    headings: ClassVar[tuple[str, ...]] = (_MODEL, _SCORES, _OPTIONS)
+    headings: ClassVar[tuple[str, ...]] = (_MODEL, _SCORES, COLUMNS, _OPTIONS)
 
     labels: tuple[str, ...] | None = _option(
         "classify, tag: names of the classes in the order of their ids, separated by commas; by "
@@ -104,7 +105,7 @@ class ServingSettings(StoredSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(ServingSettings):
+class ExportSettings(ServingSettings, TableSettings):
     """The settings of albert-export."""
 
     model: str = _model(
@@ -122,16 +123,6 @@ class ExportSettings(ServingSettings):
         None,
         "Labelled .csv, .tsv, .jsonl or .parquet table; for answers SQuAD's .json, .jsonl or "
         ".parquet.",
-    )
-    text_column: str = _scores("text", "Column of the text or, with choices, of the context.")
-    text_pair_column: str | None = _scores(
-        None,
-        "Column of the second text or, with choices, of a question that precedes each choice; by "
-        "default none.",
-    )
-    label_column: str = _scores("label", "Column of the label.")
-    choice_columns: tuple[str, ...] = _scores(
-        (), "choose: columns of the endings, separated by commas."
     )
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.console.settings import POSITIVE, REQUIRED, Settings, setting
+from albert_tf.console.settings import POSITIVE, REQUIRED, setting
 from albert_tf.tasks import conll, glue, race, squad_text, table
 
 if TYPE_CHECKING:
@@ -109,28 +109,19 @@ def _read_race(settings: TaskSettings, split: str, task: Any) -> list[Any]:
     return race.read_race(settings.folder, split, levels, preprocess=preprocess)
 
 
-def _columns(settings: TaskSettings) -> table.TableColumns:
-    return table.TableColumns(
-        settings.text_column,
-        settings.text_pair_column,
-        settings.label_column,
-        settings.choice_columns,
-    )
-
-
 def _read_texts(settings: TaskSettings, split: str, task: Any, several: bool = False) -> list[Any]:
-    columns = dataclasses.replace(_columns(settings), choices=())
+    columns = dataclasses.replace(settings.columns, choices=())
     path = settings.file(split)
     return table.read_texts(path, columns, task.classes, split != "test", several)
 
 
 def _find_labels(settings: TaskSettings, several: bool = False) -> tuple[str, ...]:
-    columns = dataclasses.replace(_columns(settings), choices=())
+    columns = dataclasses.replace(settings.columns, choices=())
     return table.find_labels(settings.file("train"), columns, several)
 
 
 def _read_choices(settings: TaskSettings, split: str, task: Any) -> list[Any]:
-    return table.read_choices(settings.file(split), _columns(settings), split != "test")
+    return table.read_choices(settings.file(split), settings.columns, split != "test")
 
 
 def _choices(settings: TaskSettings) -> tuple[str, ...]:
@@ -269,7 +260,7 @@ _squad = functools.partial(setting, group=SQUAD, interval=POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSettings(Settings):
+class TaskSettings(table.TableSettings):
     """What a task is made of; names and defaults are those of the release's four scripts.
 
     Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a script
@@ -303,20 +294,6 @@ class TaskSettings(Settings):
         None,
         "File with the examples to predict, in the format of train_file. A table needs no labels "
         "here.",
-    )
-    text_column: str = _task("text", "Column with the text of a table.")
-    text_pair_column: str | None = _task(
-        None,
-        "Column with the second text of a table or, for choice, with its question. By default "
-        "there is none.",
-    )
-    label_column: str = _task(
-        "label",
-        "Column with the labels of a table; for multilabel, the labels of a text are separated by "
-        "|.",
-    )
-    choice_columns: tuple[str, ...] = _task(
-        (), "Columns of the choices of task_name=choice, separated by commas."
     )
     high_only: bool = _task(False, "Read only RACE's level high. By default both levels.")
     middle_only: bool = _task(False, "Read only RACE's level middle. By default both levels.")

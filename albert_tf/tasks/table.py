@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from albert_tf.console.settings import Settings, setting
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import (
     CARRIAGE_RETURN,
@@ -171,6 +173,40 @@ class TableColumns:
         """Returns all columns required in a file."""
         pair = [self.text_pair] if self.text_pair else []
         return [self.text, *pair, *self.choices, *([self.label] if labelled else [])]
+
+
+# Group heading of --help.
+COLUMNS = "Columns of a table"
+_column = functools.partial(setting, group=COLUMNS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings(Settings):
+    """The settings of scripts that read a table.
+
+    Example:
+        >>> TableSettings(text_column="review").columns.names(labelled=True)
+        ['review', 'label']
+    """
+
+    text_column: str = _column("text", "Column of the text or, with choices, of their context.")
+    text_pair_column: str | None = _column(
+        None,
+        "Column of the second text or, with choices, of a question that precedes each of them. By "
+        "default there is none.",
+    )
+    label_column: str = _column(
+        "label",
+        "Column of the labels; for multilabel, the labels of a text are separated by |.",
+    )
+    choice_columns: tuple[str, ...] = _column((), "Columns of the choices, separated by commas.")
+
+    @property
+    def columns(self) -> TableColumns:
+        """The columns that are named."""
+        return TableColumns(
+            self.text_column, self.text_pair_column, self.label_column, self.choice_columns
+        )
 
 
 def find_labels(path: str, columns: TableColumns, several: bool = False) -> tuple[str, ...]:
