@@ -69,12 +69,12 @@ def _config_file(path: str) -> str:
     return found[0]
 
 
-def num_labels(path: str) -> int:
-    """Returns the number of outputs of a classifier's head; 0 without one."""
+def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the heads' weights, among others, by the release's names."""
     shapes = checkpoint.shapes(_prefix(path))
     if _OBJECT_GRAPH in shapes:  # The tensors are not called after their variables.
-        return np.size(read_weights(path).get(names.CLASSIFIER_BIAS, ()))
-    return sum(shapes.get(names.CLASSIFIER_BIAS, ()))
+        return {name: value.shape for name, value in read_weights(path).items()}
+    return shapes
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:

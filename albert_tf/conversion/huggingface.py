@@ -152,10 +152,10 @@ def read_kind(path: str) -> tuple[str, str]:
     return str(first), str(theirs.get("problem_type") or "")
 
 
-def num_labels(path: str) -> int:
-    """Returns the number of outputs of a classifier's head; 0 without one."""
-    name = _NAMES.forward(names.CLASSIFIER_BIAS)
-    return np.size(_read_tensors(path, name).get(name, ()))
+def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the heads' weights, among others, by the release's names."""
+    shapes = _read_tensors(path, shapes_only=True)
+    return {_NAMES.backward(name) or name: shape for name, shape in shapes.items()}
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
@@ -174,19 +174,19 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     return values.without_identity(weights, path)
 
 
-def _read_tensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
+def _read_tensors(path: str, shapes_only: bool = False) -> dict[str, Any]:
     whole, index = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX))
     if os.path.isfile(whole):
-        return read_safetensors(whole, only)
+        return read_safetensors(whole, shapes_only)
     if os.path.isfile(index):
-        return _read_shards(path, index, only)
+        return _read_shards(path, index, shapes_only)
     raise FileNotFoundError(
         f"{path} contains no weights: expected {_WEIGHTS} or {_INDEX}; a pickle (.bin) may run "
         "code: save the model again with transformers, as safetensors"
     )
 
 
-def _read_shards(path: str, index: str, only: str | None) -> dict[str, np.ndarray]:
+def _read_shards(path: str, index: str, shapes_only: bool) -> dict[str, Any]:
     weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index}: weight_map must be an object that maps weights to file names")
@@ -195,11 +195,9 @@ def _read_shards(path: str, index: str, only: str | None) -> dict[str, np.ndarra
             raise ValueError(
                 f"{index}: {name} must be in a file of the same directory, not {shard!r}"
             )
-    if only is not None:
-        weight_map = {name: shard for name, shard in weight_map.items() if name == only}
-    tensors: dict[str, np.ndarray] = {}
+    tensors: dict[str, Any] = {}
     for shard in sorted(set(weight_map.values())):
-        tensors.update(read_safetensors(os.path.join(path, shard), only))
+        tensors.update(read_safetensors(os.path.join(path, shard), shapes_only))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(
@@ -208,14 +206,14 @@ def _read_shards(path: str, index: str, only: str | None) -> dict[str, np.ndarra
     return tensors
 
 
-def read_safetensors(path: str, only: str | None = None) -> dict[str, np.ndarray]:
-    """Returns a safetensors file's arrays by name, or `only` one, if it is there."""
+def read_safetensors(path: str, shapes_only: bool = False) -> dict[str, Any]:
+    """Returns a safetensors file's arrays by name, or their shapes, for which none is read."""
     try:
-        if only is None:
+        if not shapes_only:
             return safetensors.numpy.load_file(path)
         with safetensors.safe_open(path, "numpy") as stored:
-            found = {only}.intersection(stored.keys())
-            return {name: stored.get_tensor(name) for name in found}
+            found = stored.keys()
+            return {name: tuple(stored.get_slice(name).get_shape()) for name in found}
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.

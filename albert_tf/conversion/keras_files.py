@@ -111,9 +111,9 @@ def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _models(child)
 
 
-def num_labels(path: str) -> int:
-    """Returns the number of outputs of a classifier's head; 0 without one."""
-    return np.size(read_weights(path).get(names.CLASSIFIER_BIAS, ()))
+def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the heads' weights, among others, by the release's names."""
+    return {name: value.shape for name, value in read_weights(path).items()}
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:

@@ -105,9 +105,9 @@ def _check_expressible(config: AlbertConfig, path: str) -> None:
         raise ValueError(f"{path}: KerasHub's ALBERT does not support {'; '.join(differences)}")
 
 
-def num_labels(path: str) -> int:
-    """Returns the number of outputs of a classifier's head; 0 without one."""
-    return np.size(_read_task(path).get(names.CLASSIFIER_BIAS, ()))
+def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the head's weights, by the release's names."""
+    return {name: value.shape for name, value in _read_task(path).items()}
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:

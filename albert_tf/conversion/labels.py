@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.conversion import huggingface, layouts
-from albert_tf.conversion.names import CLASSIFIER
+from albert_tf.conversion.names import CLASSIFIER, CLASSIFIER_BIAS
 from albert_tf.storage import files
 from albert_tf.storage.text_files import parse_json
 
@@ -140,7 +140,7 @@ def count(path: str) -> int:
 
     The other weights of a checkpoint, or of a directory of Hugging Face, are not read.
     """
-    return layouts.find(path).num_labels(path)
+    return sum(layouts.find(path).head_shapes(path).get(CLASSIFIER_BIAS, ()))
 
 
 def check_labels(labels: Sequence[str], classes: int) -> None:

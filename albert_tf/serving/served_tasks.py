@@ -116,8 +116,7 @@ def _is_linear(path: str, trained: TaskRecord | None) -> bool:
     """Whether a model for questions has BERT's head, where no answer is the span of [CLS]."""
     if trained:
         return trained.architecture == AlbertForQuestionAnswering.__name__
-    weights = layouts.find(path).read_weights(path)
-    return any(name.startswith(SPAN_HEAD) for name in weights)
+    return any(name.startswith(SPAN_HEAD) for name in layouts.find(path).head_shapes(path))
 
 
 def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, Any]:
