@@ -307,6 +307,11 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
             options |= {"windows": self.windows.combination, "doc_stride": self.windows.doc_stride}
         return options
 
+    def read_as(self, reading: Mapping[str, Any]) -> None:
+        super().read_as(reading)
+        if "windows" in reading:
+            self.windows = TextWindows(reading["windows"], reading["doc_stride"])
+
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
         takes_threshold = self.problem_type == MULTI_LABEL or len(self.classes) == 2
         return {

@@ -63,12 +63,15 @@ class Teacher:
             raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")
         config = conversion.load_config(self._path)
         words.check(config)
-        if config.max_position_embeddings < task.max_seq_length:
+        # It reads texts as in its own run, if that is known, else as the student does.
+        trained = kinds.find(self._path)
+        self._task = copy.copy(task)
+        self._task.read_as(trained.reading if trained else {})
+        if config.max_position_embeddings < self._task.max_seq_length:
             raise ValueError(
                 f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
                 f"`max_seq_length` {task.max_seq_length} to that"
             )
-        trained = kinds.find(self._path)
         if trained and (
             kinds.is_another(trained, TaskRecord(**task.record(task_name)))
             or glue.are_two(trained.name, task_name)
@@ -87,7 +90,6 @@ class Teacher:
         self._batch_size = batch_size
         # Its own columns are put into the order of the student's classes.
         self._order = order
-        self._task = copy.copy(task)
         self._task.options = dataclasses.replace(task.options, config=config)
         self._task.tokenizer = words.tokenizer
         self._task.prefix = ""  # It has a folder of its own.

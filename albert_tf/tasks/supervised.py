@@ -127,6 +127,10 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         """How texts are read and answers chosen: options of the class that serves the model."""
         return {"max_seq_length": self.max_seq_length}
 
+    def read_as(self, reading: Mapping[str, Any]) -> None:
+        """Reads texts as another task of the class, whose `reading` this is, or a part of it."""
+        self.max_seq_length = reading.get("max_seq_length", self.max_seq_length)
+
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
         """Returns all options of the class that serves the model.
 

@@ -16,9 +16,12 @@ from albert_tf.cli import finetune
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, named_weights
 from albert_tf.storage import bundle
+from albert_tf.tasks.classification import SequenceClassificationTask
 from albert_tf.tasks.conll import TokenExample
+from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation, classification_loss
+from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.training.length_buckets import evaluation_batches
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
@@ -161,6 +164,24 @@ def test_a_teacher_of_another_kind_is_refused(teacher, tmp_path):
     )
     with pytest.raises(SystemExit, match=message):
         runs.main(runs.command("mnli", tmp_path, do_train=True, teacher=other))
+
+
+def test_a_teacher_reads_texts_as_in_its_own_run(teacher, tmp_path):
+    """Whatever the student's length, and in windows."""
+    own = shutil.copytree(teacher, tmp_path / "own")
+    record = json.loads((own / "run.json").read_text())
+    config = AlbertConfig.from_json_file(own / "albert_config.json")
+    for reading in ({"max_seq_length": 13}, {"max_seq_length": 11, "windows": "max"}):
+        record["task"]["reading"] = {**reading, "doc_stride": 3}
+        (own / "run.json").write_text(json.dumps(record))
+        task = SequenceClassificationTask(ModelOptions(config), None, 9, ("0", "1"))
+        made = Teacher(str(own), task, Distillation(0.5, 2.0), 4, "mrpc")
+        assert reading.items() <= made._task.reading.items()
+        assert task.reading == {"max_seq_length": 9, "pairs": False}
+    # Without a record, as the student.
+    (own / "run.json").unlink()
+    made = Teacher(str(own), task, Distillation(0.5, 2.0), 4, "mrpc")
+    assert made._task.reading == task.reading
 
 
 def test_words_get_their_teachers_probabilities(golden):
