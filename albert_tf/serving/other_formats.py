@@ -19,7 +19,12 @@ from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.console import quiet
 from albert_tf.conversion import labels
 from albert_tf.serving.graph_text import FEATURES
-from albert_tf.serving.served_models import DESCRIPTION_FILE, ServedModel, read_description
+from albert_tf.serving.served_models import (
+    DESCRIPTION_FILE,
+    MADE_OF,
+    ServedModel,
+    read_description,
+)
 from albert_tf.serving.served_tasks import BEAM, SERVED
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
@@ -28,8 +33,6 @@ from albert_tf.types import Features
 
 _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
-# Outputs that a file may lack -> what the served model is then without.
-_DISPENSABLE = {"pooled_output": "pooled", "sentence_order_logits": "swapped"}
 # A task -> the outputs that its files have, one of several sets; of logits also the rank, and
 # whether the last axis has a fixed size: classes are fixed, choices are not.
 _OUTPUTS = {
@@ -411,8 +414,7 @@ def load(path: str) -> ServedModel:
             labels.read(directory)  # Says so if it is missing.
             options["labels"] = labels.find(path, sizes["num_labels"])
     if served_class.dispensable:
-        lacking = _DISPENSABLE.keys() - runner.outputs.keys()
-        options["without"] = {_DISPENSABLE[name] for name in lacking}
+        options["without"] = {name for name in MADE_OF if MADE_OF[name] not in runner.outputs}
     return served_class(ConvertedModel(config, runner, **sizes), words, **options)
 
 

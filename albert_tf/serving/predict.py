@@ -28,6 +28,11 @@ from albert_tf.storage import files, text_files
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.served_models import ServedModel
 
+# Lines answered per batch.
+_BATCH = 32
+_STANDARD_INPUT = "standard input"
+# Order of an exported model's texts in a line.
+_ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
 Answer = dict[str, Any]
 
@@ -142,13 +147,6 @@ def describe(answer: Answer) -> str:
         return f"{answer['choice'] + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
     ((name, number),) = answer.items()
     return f"{name} {number:.4f}"
-
-
-# Lines answered per batch.
-_BATCH = 32
-_STANDARD_INPUT = "standard input"
-# Order of an exported model's texts in a line.
-_ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
 
 class Predictor:
@@ -269,23 +267,15 @@ def load_exported(path: str) -> Predictor:
     """Loads an exported model: a SavedModel, or a TFLite or ONNX file, or the directory of one."""
     from albert_tf.serving import other_formats
 
-    file = _converted_file(path)
-    return from_text(other_formats.load(file)) if file else _load_saved_model(path)
-
-
-def _converted_file(path: str) -> str | None:
-    """Returns the TFLite or ONNX file of an exported model; None if it is a SavedModel."""
-    from albert_tf.serving import other_formats
-
     if files.is_file(os.path.join(path, "saved_model.pb")):
-        return None
+        return _load_saved_model(path)
     file = other_formats.find(path)
     if file is None:
         raise ValueError(
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, set `task`"
         )
-    return file
+    return from_text(other_formats.load(file))
 
 
 def from_text(served: ServedModel) -> Predictor:
@@ -294,21 +284,11 @@ def from_text(served: ServedModel) -> Predictor:
 
 
 def _load_saved_model(path: str) -> Predictor:
-    exported = _read_saved_model(path)
-    signature = exported.signatures.get("serving_default")
-    names = signature.structured_input_signature[1] if signature else {}
-    is_ours = names and set(names) <= set(_ORDER)
-    if not is_ours or MAKERS.keys().isdisjoint(signature.structured_outputs):
-        raise ValueError(f"{path} was not written by albert-export: export a trained model")
-    return Predictor(signature, exported)
-
-
-def _read_saved_model(path: str) -> Any:
     import tensorflow as tf
 
     importlib.import_module("tensorflow_text")  # Registers its text operations.
     try:
-        return tf.saved_model.load(path)
+        exported = tf.saved_model.load(path)
     # On a truncated file TensorFlow may raise anything, even an IndexError.
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
@@ -316,6 +296,12 @@ def _read_saved_model(path: str) -> Any:
             f"{path} can't be loaded; a file may be damaged or incomplete ({met[0]}): copy the "
             "directory again, or export again"
         ) from error
+    signature = exported.signatures.get("serving_default")
+    names = signature.structured_input_signature[1] if signature else {}
+    is_ours = names and set(names) <= set(_ORDER)
+    if not is_ours or MAKERS.keys().isdisjoint(signature.structured_outputs):
+        raise ValueError(f"{path} was not written by albert-export: export a trained model")
+    return Predictor(signature, exported)
 
 
 def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:

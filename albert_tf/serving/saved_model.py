@@ -55,9 +55,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
       served: The model.
       directory: Empty or new; it appears once everything is written.
     """
-    directory = os.fspath(directory)
-    files.check_free(directory)
-    with files.whole_directory(directory) as temporary, quiet.only_warnings():
+    with files.whole_directory(os.fspath(directory)) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
         served.describe(temporary)
         write_warm_up(served, temporary)
@@ -104,7 +102,6 @@ def export_saved_model(
             f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save model and "
             "Preprocessor, and give their directory to albert-export"
         )
-    files.check_free(os.fspath(directory))
     save(served_tasks.serve_fitted(model, preprocess, options), directory)
 
 

@@ -43,6 +43,16 @@ _POSITIONS_AT_ONCE = 4096
 # Rows that are scored at once, and outputs that scores are made of; the others may be large.
 _ROWS_AT_ONCE = 32
 _SCORED = ("probabilities", "score", "answer", "answers", "null_odds")
+# What a MaskFiller may be without, and the model's output that it is made of.
+MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
+# serving.json lies beside an exported model: its task, its options and its config.
+DESCRIPTION_FILE = "serving.json"
+# Types of options, in JSON; the others are whole numbers.
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pairs", "multilabel"), (bool,)),
+    **dict.fromkeys(("threshold", "null_threshold"), (float, int)),
+    "windows": (str,),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,16 +81,6 @@ class Evaluation:
         return self.score(
             {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
         )
-
-
-# serving.json lies beside an exported model: its task, its options and its config.
-DESCRIPTION_FILE = "serving.json"
-# Types of options, in JSON; the others are whole numbers.
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("pairs", "multilabel"), (bool,)),
-    **dict.fromkeys(("threshold", "null_threshold"), (float, int)),
-    "windows": (str,),
-}
 
 
 def option_names(task: str) -> list[str]:
@@ -307,8 +307,7 @@ class MaskFiller(ServedModel):
         ids = features["input_ids"]
         positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
         outputs = self.apply({**features, "masked_lm_positions": positions})
-        names = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
-        kept = [name for answer, name in names.items() if answer not in self.without]
+        kept = [name for answer, name in MADE_OF.items() if answer not in self.without]
         return {name: outputs[name] for name in ("masked_lm_logits", "sequence_output", *kept)}
 
     def answer_texts(self, text: tf.Tensor) -> Features:

@@ -125,8 +125,6 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
 
     Source: classifier_utils.py, DataProcessor.
     """
-    if task_name not in GLUE_TASKS:
-        raise ValueError(f"task {task_name!r} is not one of {', '.join(GLUE_TASKS)}")
     task = GLUE_TASKS[task_name]
     if split not in task.files:
         raise ValueError(f"task {task_name} has no {split} split, only {', '.join(task.files)}")

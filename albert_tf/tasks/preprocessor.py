@@ -367,7 +367,6 @@ class Preprocessor:
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes vocabulary and labels beside a saved model, where `from_weights` finds them."""
-        labels_file.check_names(self.labels)  # Before anything is written.
         directory = os.fspath(directory)
         if not files.is_remote(directory):
             os.makedirs(directory, exist_ok=True)

@@ -52,10 +52,6 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     """
     files.check_file(path)
     ending = os.path.splitext(path)[1].lower()
-    if ending in (".csv", ".tsv"):
-        raise ValueError(
-            f"{path}: questions are read from {' and '.join(FLAT_FORMATS)}, and from SQuAD's .json"
-        )
     if ending in FLAT_FORMATS:
         rows = table.read_questions(os.fspath(path))
         examples = [_example(context, question, where) for where, context, question in rows]

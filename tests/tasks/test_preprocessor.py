@@ -239,14 +239,6 @@ def test_labels_of_another_model_do_not_stay(preprocess, tmp_path):
         preprocess.save(tmp_path)
 
 
-def test_labels_that_can_not_be_saved_leave_nothing(preprocess, tmp_path):
-    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
-    named.labels = (0, 1)
-    with pytest.raises(ValueError, match="`labels` must be strings, got 0"):
-        named.save(tmp_path / "saved")
-    assert not (tmp_path / "saved").exists()
-
-
 def test_bad_texts_and_labels_are_one_line(preprocess, weights):
     named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
     numbered = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, 2])

@@ -302,14 +302,6 @@ def test_a_bad_file_is_refused(tmp_path, questions, message):
         squad_text.read_squad(write(tmp_path, *questions))
 
 
-@pytest.mark.parametrize("ending", ["csv", "TSV"])
-def test_a_table_of_cells_is_told_the_formats(tmp_path, ending):
-    path = tmp_path / f"squad.{ending}"
-    path.write_text("id,question,context\n")
-    with pytest.raises(ValueError, match=rf"squad.{ending}: .* \.jsonl and \.parquet, .* \.json$"):
-        squad_text.read_squad(path)
-
-
 def test_what_is_no_squad_file_is_refused(tmp_path):
     path = tmp_path / "squad.json"
     with pytest.raises(FileNotFoundError, match="squad.json does not exist"):
