@@ -14,6 +14,22 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.words import APOSTROPHES, Kind, runs_of_kinds
 from albert_tf.types import Features
 
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+# Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
+_LENGTH_MULTIPLE = 8
+# Codes of characters in a block of a table.
+_PAGE_SIZE = 256
+# Table entry of a character that stays as it is.
+_KEPT = -1
+SIGMA = "Σ"
+_FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
+# A character's kind, for a sigma beside it.
+_OTHER, _CASED, _IGNORED = range(3)
+# Stands between characters that are normalised together: it is for private use, so it stays.
+_APART = "\ue000"
+# Without surrogates, unassigned planes and _APART.
+_CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
+
 
 class RowTable:
     """Replaces indexes by rows of numbers.
@@ -141,11 +157,6 @@ def cut(
     return examples, widths, tf.gather(tf.gather(bases, examples) + starts, of_window) + places
 
 
-FEATURES = ("input_ids", "input_mask", "segment_ids")
-# Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
-_LENGTH_MULTIPLE = 8
-
-
 @dataclasses.dataclass(frozen=True)
 class Joiner:
     """Adds special pieces to ids, and truncates them.
@@ -231,19 +242,6 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
     ]
     with tf.control_dependencies(same):
         return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}
-
-
-_PAGE_SIZE = 256
-# Table entry of a character that stays as it is.
-_KEPT = -1
-SIGMA = "Σ"
-_FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
-# A character's kind, for a sigma beside it.
-_OTHER, _CASED, _IGNORED = range(3)
-# Stands between characters that are normalised together: it is for private use, so it stays.
-_APART = "\ue000"
-# Without surrogates, unassigned planes and _APART.
-_CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
 
 
 def _pattern_of(characters: Iterable[str]) -> str:

@@ -382,20 +382,12 @@ def test_rows_hold_all_labels_and_survive_the_cache(task, tmp_path):
         np.testing.assert_array_equal(features.scalars["label_targets"], expected)
     plan = length_buckets.evaluation_batches(features.lengths, 5, (23,))
     (input_fn,) = features.evaluation_inputs(plan)
-    (batch,) = input_fn(_one_host())
+    (batch,) = input_fn(tf.distribute.InputContext())
     assert batch["label_targets"].shape == (5, 3)
     assert task.settings["num_labels"] == 3
 
 
-def _one_host():
-    import tensorflow as tf
-
-    return tf.distribute.InputContext()
-
-
 def test_the_loss_is_keras_binary_cross_entropy(task):
-    import keras
-
     logits = np.random.default_rng(0).normal(0, 3, (4, 3)).astype(np.float32)
     targets = np.stack([task.label(example) for example in examples_of_several(TARGETS)])
     losses = task.example_losses(logits, {"label_targets": targets})["classification_loss"]

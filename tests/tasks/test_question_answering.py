@@ -51,18 +51,31 @@ def table_of(windows, lengths) -> FeatureTable:
     return FeatureTable.from_rows(rows)
 
 
+def predicted(golden, version: str, file: str):
+    """Returns the examples, the task, and what it makes of the release's outputs."""
+    examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
+    windows = goldens.squad_windows(golden, version)
+    rows = goldens.squad_rows(golden, version, "dev")
+    outputs = goldens.arrays(golden / "squad_eval" / file)
+    assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
+    table = table_of(windows, [row["paragraph_len"] for row in rows])
+    return examples, task_of(version), task_of(version).predictions(examples, table, outputs)
+
+
 @pytest.mark.parametrize(("version", "file"), [("v1", "v1_logits.npz"), ("v2", "v2_results.npz")])
 def test_files_are_the_releases(golden, tmp_path, version, file):
     """Answers below the best threshold too; where "f1" differs, see scores."""
-    examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
-    windows = goldens.squad_windows(golden, version)
-    lengths = [row["paragraph_len"] for row in goldens.squad_rows(golden, version, "dev")]
-    outputs = goldens.arrays(golden / "squad_eval" / file)
-    task = task_of(version)
-    predictions = task.predictions(examples, table_of(windows, lengths), outputs)
+    examples, task, predictions = predicted(golden, version, file)
     task.write(str(tmp_path), "test", examples, predictions)
     written = json.loads((tmp_path / "predictions.json").read_text())
     assert written == goldens.squad_answers(golden, f"{version}_predictions")
+    nbest = json.loads((tmp_path / "nbest_predictions.json").read_text())
+    expected = goldens.squad_answers(golden, f"{version}_nbest_predictions")
+    assert list(nbest) == list(expected)
+    for qas_id, entries in expected.items():
+        for mine, entry in zip(nbest[qas_id], entries, strict=True):
+            assert list(mine) == list(entry)
+            assert mine == pytest.approx(entry, abs=tolerances.METRIC)
     scores = task.scores(examples, predictions)
     if version == "v1":
         assert scores == pytest.approx(goldens.squad_answers(golden, "results")["v1"])
@@ -188,35 +201,6 @@ def test_an_ensemble_averages_spans_and_null_odds(tmp_path):
             task.average(folders, "test", EXAMPLES)
 
 
-def predict(golden, version: str, file: str):
-    results = goldens.squad_answers(golden, "results")
-    examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
-    windows = goldens.squad_windows(golden, version)
-    outputs = goldens.arrays(golden / "squad_eval" / file)
-    rows = goldens.squad_rows(golden, version, "dev")
-    assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
-    function = getattr(question_answering, f"predict_{version}")
-    limits = results["n_best_size"], results["max_answer_length"]
-    return examples, function(examples, windows, outputs, *limits), results
-
-
-def check_nbest(actual: dict, expected: dict) -> None:
-    assert list(actual) == list(expected)
-    for qas_id, entries in expected.items():
-        for mine, entry in zip(actual[qas_id], entries, strict=True):
-            assert list(mine) == list(entry)
-            assert mine == pytest.approx(entry, abs=tolerances.METRIC)
-
-
-def test_v1_answers_are_the_releases(golden):
-    examples, predictions, results = predict(golden, "v1", "v1_logits.npz")
-    assert predictions.texts == goldens.squad_answers(golden, "v1_predictions")
-    check_nbest(predictions.nbest, goldens.squad_answers(golden, "v1_nbest_predictions"))
-    assert predictions.null_odds == {}
-    scores = metrics.squad_v1_scores(predictions.texts, answer_texts(examples))
-    assert scores == pytest.approx(results["v1"])
-
-
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_of_many_windows_only_the_best_answers_are_kept(version):
     """The pairs of all windows would take some 20 MB."""
@@ -248,12 +232,11 @@ def test_of_many_windows_only_the_best_answers_are_kept(version):
     assert peak < 2e6
 
 
-def test_v2_answers_are_the_releases(golden):
-    examples, predictions, results = predict(golden, "v2", "v2_results.npz")
+def test_v2_scores_before_and_after_the_threshold_are_the_releases(golden):
+    examples, _, predictions = predicted(golden, "v2", "v2_results.npz")
     assert predictions.texts == goldens.squad_answers(golden, "v2_predictions_no_threshold")
-    check_nbest(predictions.nbest, goldens.squad_answers(golden, "v2_nbest_predictions"))
-    assert predictions.null_odds == goldens.squad_answers(golden, "v2_null_odds")
 
+    results = goldens.squad_answers(golden, "results")
     before, gold = results["v2_before_threshold"], answer_texts(examples)
     exact, f1s = metrics.squad_v2_raw_scores(predictions.texts, gold)
     assert exact == before["exact"]
