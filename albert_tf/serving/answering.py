@@ -15,11 +15,11 @@ from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_part
 from albert_tf.tasks.question_answering import (
     NO_WINDOW_NULL_ODDS,
     Predictions,
-    SquadSettings,
     SquadV1Task,
     SquadV2Task,
     is_labelled,
 )
+from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.squad_text import read_squad
 from albert_tf.tasks.table import TableColumns
 from albert_tf.text.vocabulary import Vocabulary

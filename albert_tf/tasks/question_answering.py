@@ -19,7 +19,7 @@ from albert_tf.storage import files
 from albert_tf.storage.text_files import parse_json
 from albert_tf.tasks import losses, metrics, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.registry import TaskRow, TaskSettings
+from albert_tf.tasks.registry import SquadSettings, TaskRow, TaskSettings
 from albert_tf.tasks.squad_text import SquadExample, SquadSpan
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, prediction_path
 from albert_tf.text.tokenization import Tokenizer
@@ -38,27 +38,6 @@ _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log
 _PLACES = ("char_starts", "char_ends", "is_max_context")
 # A position in a window and its score.
 _Scored = tuple[int, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadSettings:
-    """How contexts are cut into windows and answers are chosen.
-
-    Attributes:
-      doc_stride: See squad_windows.
-      max_query_length: See squad_windows.
-      n_best_size: See predict_v1.
-      max_answer_length: See predict_v1.
-      start_n_top: See AlbertForQuestionAnsweringV2; SQuAD 2.0 only.
-      end_n_top: Likewise.
-    """
-
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    start_n_top: int = 5
-    end_n_top: int = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,8 +295,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        names = [field.name for field in dataclasses.fields(SquadSettings)]
-        return {"squad": SquadSettings(**{name: getattr(settings, name) for name in names})}
+        return {"squad": settings}
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.console.settings import POSITIVE, REQUIRED, setting
+from albert_tf.console.settings import POSITIVE, REQUIRED, Settings, setting
 from albert_tf.tasks import conll, glue, race, squad_text, table
 
 if TYPE_CHECKING:
@@ -260,7 +260,52 @@ _squad = functools.partial(setting, group=SQUAD, interval=POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSettings(table.TableSettings):
+class SquadSettings(Settings):
+    """Which model answers questions, how contexts are cut, and how answers are chosen.
+
+    Example:
+        >>> SquadSettings(doc_stride=64).max_answer_length
+        30
+    """
+
+    allow_no_answer: bool = setting(
+        False,
+        "Allow questions without an answer, for task_name=question_answering: trains squad_v2's "
+        "model instead of squad_v1's.",
+        group=SQUAD,
+    )
+    span_head: str = setting(
+        "conditional",
+        "Head of squad_v2's model. conditional is the release's: a beam of starts, the ends given "
+        "each start, and a score of its own for no answer. linear is BERT's, one dense layer for "
+        "starts and ends, where no answer is the span of [CLS]; Hugging Face has only this one.",
+        group=SQUAD,
+        choices=["conditional", "linear"],
+    )
+    doc_stride: int = _squad(
+        128,
+        "Distance in tokens between the starts of successive windows on a long paragraph or text. "
+        "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
+    )
+    max_query_length: int = _squad(
+        64, "Maximum length of a question in tokens; longer is truncated. 64 is the release's."
+    )
+    max_answer_length: int = _squad(
+        30, "Maximum length of an answer in tokens. 30 is the release's."
+    )
+    n_best_size: int = _squad(
+        20, "Number of answers per question in nbest_predictions.json. 20 is the release's."
+    )
+    start_n_top: int = _squad(
+        5, "Beam size of squad_v2: number of answer starts considered. 5 is the release's."
+    )
+    end_n_top: int = _squad(
+        5, "Beam size of squad_v2: number of answer ends considered per start. 5 is the release's."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSettings(table.TableSettings, SquadSettings):
     """What a task is made of; names and defaults are those of the release's four scripts.
 
     Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a script
@@ -318,43 +363,6 @@ class TaskSettings(table.TableSettings):
         "Maximum length of a question with one of its options in tokens, for race and choice. 128 "
         "is the release's.",
         interval=POSITIVE,
-    )
-
-    # --- questions --------------------------------------------------------------------------
-
-    allow_no_answer: bool = setting(
-        False,
-        "Allow questions without an answer, for task_name=question_answering: trains squad_v2's "
-        "model instead of squad_v1's.",
-        group=SQUAD,
-    )
-    span_head: str = setting(
-        "conditional",
-        "Head of squad_v2's model. conditional is the release's: a beam of starts, the ends given "
-        "each start, and a score of its own for no answer. linear is BERT's, one dense layer for "
-        "starts and ends, where no answer is the span of [CLS]; Hugging Face has only this one.",
-        group=SQUAD,
-        choices=["conditional", "linear"],
-    )
-    doc_stride: int = _squad(
-        128,
-        "Distance in tokens between the starts of successive windows on a long paragraph or text. "
-        "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
-    )
-    max_query_length: int = _squad(
-        64, "Maximum length of a question in tokens; longer is truncated. 64 is the release's."
-    )
-    max_answer_length: int = _squad(
-        30, "Maximum length of an answer in tokens. 30 is the release's."
-    )
-    n_best_size: int = _squad(
-        20, "Number of answers per question in nbest_predictions.json. 20 is the release's."
-    )
-    start_n_top: int = _squad(
-        5, "Beam size of squad_v2: number of answer starts considered. 5 is the release's."
-    )
-    end_n_top: int = _squad(
-        5, "Beam size of squad_v2: number of answer ends considered per start. 5 is the release's."
     )
 
     @property

@@ -14,7 +14,8 @@ from albert_tf.serving import served_models, served_tasks
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.classification import MultiLabelTask, SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.question_answering import Predictions, SquadSettings, SquadV1Task, SquadV2Task
+from albert_tf.tasks.question_answering import Predictions, SquadV1Task, SquadV2Task
+from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.tensorflow_devices import TensorFlowDevices

@@ -13,8 +13,9 @@ from albert_tf.conversion.convert import convert
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.question_answering import SquadSettings, SquadV2Task
+from albert_tf.tasks.question_answering import SquadV2Task
 from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.text.vocabulary import Vocabulary
 from tests import tiny

@@ -11,11 +11,11 @@ from albert_tf.tasks import metrics, question_answering, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.question_answering import (
     Predictions,
-    SquadSettings,
     SquadV1Task,
     SquadV2Task,
     answer_texts,
 )
+from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.text.tokenization import Tokenizer
 from tests import goldens, tolerances

@@ -13,7 +13,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.tasks.question_answering import SquadSettings, SquadV2Task
+from albert_tf.tasks.question_answering import SquadV2Task
+from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.training.optimizers import create_optimizer
