@@ -59,7 +59,7 @@ def test_the_settings_choose_the_model_for_questions(settings, served_as, archit
 def test_names_need_no_tensorflow():
     code = (
         "import sys; from albert_tf.tasks import registry; "
-        "print(registry.TaskSettings.flags()[0].metadata['help']); "
+        "print(registry.TaskSettings.__dataclass_fields__['task_name'].metadata['help']); "
         "assert not {'tensorflow', 'keras', 'jax'} & set(sys.modules)"
     )
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
