@@ -206,7 +206,7 @@ def _write_keras(directory: str, source: StoredModel) -> str:
     for name, value in source.weights.items():
         named[name].assign(value)
     model.save(os.path.join(directory, "model.keras"))
-    files.write_text(os.path.join(directory, CONFIG_FILE), source.config.to_json())
+    files.replace(os.path.join(directory, CONFIG_FILE), source.config.to_json())
     _copy_beside(source, directory)
     return type(model).__name__
 

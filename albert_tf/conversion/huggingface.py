@@ -270,7 +270,7 @@ def write(
         theirs |= {"pad_token_id": tokenizer.pad_id}
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     text = json.dumps(theirs, indent=2, sort_keys=True)
-    files.write_text(os.path.join(directory, _CONFIG), text)
+    files.replace(os.path.join(directory, _CONFIG), text)
 
 
 def _their_config(config: AlbertConfig, architecture: str) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def write_card(
         rows = [f"| {name} | {value:.4f} |" for name, value in sorted(metrics.items())]
         sections.append("## Scores on the evaluation set")
         sections.append("\n".join(["| metric | value |", "| --- | --- |", *rows]))
-    files.write_text(os.path.join(directory, "README.md"), "\n\n".join(sections) + "\n")
+    files.replace(os.path.join(directory, "README.md"), "\n\n".join(sections) + "\n")
 
 
 def _card_header(architecture: str, run: RunRecord | None) -> str:

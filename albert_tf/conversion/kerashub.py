@@ -210,7 +210,7 @@ def write(
         _write_hdf5(os.path.join(directory, _TASK_WEIGHTS), head)
     _write_hdf5(os.path.join(directory, _WEIGHTS), backbone)
     for name, content in configs.items():
-        files.write_text(os.path.join(directory, name), json.dumps(content, indent=2))
+        files.replace(os.path.join(directory, name), json.dumps(content, indent=2))
 
 
 def backbone_arguments(config: AlbertConfig) -> dict[str, Any]:

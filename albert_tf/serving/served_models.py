@@ -200,7 +200,7 @@ class ServedModel(tf.Module, abc.ABC):
             "config": self.config.to_dict(),
         }
         text = json.dumps(description, indent=2) + "\n"
-        files.write_text(os.path.join(directory, DESCRIPTION_FILE), text)
+        files.replace(os.path.join(directory, DESCRIPTION_FILE), text)
         if self.labels:
             labels.write(directory, self.labels)
 

@@ -222,12 +222,6 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
         raise
 
 
-def write_text(path: str, text: str) -> None:
-    """Writes a new text file, in UTF-8."""
-    with open(path, "x", encoding="utf-8") as file:
-        file.write(text)
-
-
 def flush(*paths: str) -> None:
     """Waits until local files have reached the disk; those of a bucket are there once written."""
     for path in paths:

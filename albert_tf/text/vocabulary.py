@@ -219,7 +219,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
         config |= {"tokenizer_class": "AlbertTokenizer", "keep_accents": False}
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
     text = json.dumps(config, indent=2, sort_keys=True)
-    files.write_text(os.path.join(directory, _TOKENIZER_CONFIG), text)
+    files.replace(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
 
 def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
