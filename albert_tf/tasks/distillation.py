@@ -27,7 +27,7 @@ from albert_tf.tasks.supervised_run import Split
 from albert_tf.text import vocabulary
 from albert_tf.training import length_buckets
 from albert_tf.training.devices import Devices
-from albert_tf.training.row_outputs import RowOutputs
+from albert_tf.training.evaluation import RowOutputs
 
 
 class Teacher:

@@ -15,8 +15,8 @@ from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import evaluation, length_buckets
+from albert_tf.training.evaluation import RowOutputs
 from albert_tf.training.progress import ProgressLog
-from albert_tf.training.row_outputs import RowOutputs
 from albert_tf.training.trainer import Trainer
 
 _SCORES_FILES = {"dev": eval_results.RESULTS_FILE, "test": "test_scores.txt"}

@@ -1,11 +1,14 @@
-"""Evaluates checkpoints as they appear, or all saved ones, and keeps the best."""
+"""Evaluates checkpoints as they appear, or all saved ones, and keeps the best; outputs by row."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -14,14 +17,13 @@ from albert_tf.storage.eval_results import Evaluation, Trial
 from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
+from albert_tf.types import Features
 
 _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
 
 
-def evaluate_checkpoints(
-    trainer: Trainer, input_fn: InputFn, last_step: int, poll_seconds: float = _POLL_SECONDS
-) -> dict[str, float]:
+def evaluate_checkpoints(trainer: Trainer, input_fn: InputFn, last_step: int) -> dict[str, float]:
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
     Adds to the files of `eval_results`, and copies a checkpoint to model.ckpt-best when the task's
@@ -31,7 +33,6 @@ def evaluate_checkpoints(
       trainer: Its weights are replaced by each checkpoint's.
       input_fn: Makes a host's finite dataset.
       last_step: The training run's last step.
-      poll_seconds: Seconds between checks for a new checkpoint.
 
     Returns:
       The last metrics, and `global_step`.
@@ -48,7 +49,7 @@ def evaluate_checkpoints(
             what = "a new" if prefix else "the first"
             what += f" checkpoint in {trainer.output_dir}, up to step {last_step}"
             waiting_since = _remind(what, waiting_since)
-            time.sleep(poll_seconds)
+            time.sleep(_POLL_SECONDS)
             continue
         try:
             step = trainer.restore(prefix)
@@ -189,3 +190,63 @@ def _remind(what: str, waiting_since: float | None) -> float:
         return waiting_since
     logging.info("waiting for %s", what)
     return now
+
+
+# --- outputs on all rows of a set -----------------------------------------------------------
+
+
+class RowOutputs:
+    """Runs a model on rows.
+
+    Args:
+      devices: They share each batch.
+      model: Maps features to tensors `[B, ...]`.
+    """
+
+    def __init__(self, devices: Devices, model: keras.Model) -> None:
+        self._devices = devices
+        self._model = model
+        self._outputs = devices.gathered(model, self._replica_outputs)
+
+    def __call__(self, input_fns: Iterable[InputFn]) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yields row numbers `<int32>[B]` and the model's outputs on these rows, batch by batch.
+
+        Args:
+          input_fns: Each makes a host's finite dataset. Besides the features a batch has
+            `example_rows` `<int32>[B]`, the row numbers, and `example_weights` `<float32>[B]`, 0
+            for rows that only fill it up: these are left out.
+        """
+        for input_fn in input_fns:
+            for batch in self._devices.batches(input_fn):
+                outputs, rows, weights = self._outputs(batch)
+                counted = weights > 0
+                values = [value[counted] for value in keras.tree.flatten(outputs)]
+                yield rows[counted], keras.tree.pack_sequence_as(outputs, values)
+
+    def _replica_outputs(self, batch: Features) -> tuple[Any, Any, Any]:
+        features = dict(batch)
+        rows, weights = features.pop("example_rows"), features.pop("example_weights")
+        return self._model(features, training=False), rows, weights
+
+
+def in_row_order(parts: Iterable[tuple[np.ndarray, Any]], num_rows: int) -> Any:
+    """Returns outputs on N rows as arrays `[N, ...]`.
+
+    Args:
+      parts: What RowOutputs yields, the longest rows first; outputs that are shorter for shorter
+        rows are padded with -inf.
+      num_rows: The number of rows N.
+    """
+    results: list[np.ndarray] = []
+    for rows, outputs in parts:
+        values = keras.tree.flatten(outputs)
+        if not results:
+            results = [_blank((num_rows, *value.shape[1:]), value) for value in values]
+        for result, value in zip(results, values, strict=True):
+            place: tuple[Any, ...] = (rows, *(slice(size) for size in value.shape[1:]))
+            result[place] = value
+    return keras.tree.pack_sequence_as(outputs, results)
+
+
+def _blank(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
+    return np.full(shape, -np.inf if like.dtype.kind == "f" else 0, like.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -241,13 +241,18 @@ class Trainer:
         return dict(zip(stat_names(self.task), stats.tolist(), strict=True))
 
     def save(self, keep_max: int) -> None:
-        """Starts to write a checkpoint of weights, moments and step; see `wait_until_saved`.
+        """Starts to write a checkpoint of the run's state; see `wait_until_saved`.
+
+        It holds the weights by the release's names, the optimizer's variables by those of `_slots`,
+        such as `<weight>/adam_m`, and the number of updates, `global_step`.
 
         Only while the state is copied to the host, and the checkpoint before is written, does it
         hold up the devices. An error in writing is raised by a later call.
         """
         self._writer.wait()  # First: the host need not hold two states.
-        tensors = self.devices.host_values(state_tensors(self.model, self.optimizer))
+        named = conversion.named_weights(self.model)
+        state = {**named, **_slots(self.optimizer, named), _STEP: np.int64(self.step)}
+        tensors = self.devices.host_values(state)
         if self.devices.is_chief:
             self._writer.start(self.step, tensors, keep_max)
 
@@ -257,8 +262,33 @@ class Trainer:
         self.devices.wait_for_all()
 
     def restore(self, prefix: str) -> int:
-        """Restores a checkpoint of this task, and returns its step; see restore_state."""
-        return restore_state(self.model, self.optimizer, prefix, self.task.classes)
+        """Restores a checkpoint that a Trainer, or the release, wrote of this task's model.
+
+        Returns:
+          The checkpoint's step. The optimizer has its variables and the step; without one only the
+          weights are restored, and a classifier whose classes are stored beside it in another order
+          than the task's is put into theirs.
+        """
+        stored = checkpoint.read(prefix)
+        slots = {}
+        if self.optimizer:
+            slots = _slots(self.optimizer, conversion.named_weights(self.model))
+        else:  # The rows of slots would have to be moved as well.
+            stored = labels.in_order(prefix, stored, self.task.classes, leave_others=False)
+        report = conversion.load_tensors(self.model, prefix, stored)
+        missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
+        if missing:
+            raise ValueError(
+                f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by this "
+                "training run; give another `output_dir`, and start from it with `init_checkpoint`"
+            )
+        found = values.as_float32({name: stored[name] for name in slots}, prefix)
+        for name, slot in slots.items():
+            slot.assign(found[name])
+        step = int(stored[_STEP])
+        if self.optimizer:
+            self.optimizer.iterations.assign(step)
+        return step
 
     def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
@@ -339,58 +369,9 @@ class StepIterators:
             yield self._iterators[int(lengths[start])], end - start
 
 
-# --- what a checkpoint holds ------------------------------------------------------------------
+# --- what a checkpoint holds of an optimizer, and what writes it -------------------------------
 
 _STEP = "global_step"
-
-
-def state_tensors(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
-    """Returns the contents of a training checkpoint, by the release's names.
-
-    Weights have their own names, the optimizer's variables those of `_slots`, such as
-    `<weight>/adam_m`; the number of updates is `global_step`.
-    """
-    named = conversion.named_weights(model)
-    step = np.int64(optimizer.iterations.numpy())
-    return {**named, **_slots(optimizer, named), _STEP: step}
-
-
-def restore_state(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer | None,
-    prefix: str,
-    classes: Sequence[str] = (),
-) -> int:
-    """Restores weights and, if there is an optimizer, its variables and step from a checkpoint.
-
-    Args:
-      model: Receives the weights.
-      optimizer: Receives its variables and the step; None to restore only weights.
-      prefix: A checkpoint that a Trainer, or the release, wrote for this model.
-      classes: Names of the classes, by id. Without an optimizer, a classifier whose classes are
-        stored beside it in another order is put into this one.
-
-    Returns:
-      The checkpoint's step.
-    """
-    stored = checkpoint.read(prefix)
-    if not optimizer:  # The rows of its slots would have to be moved as well.
-        stored = labels.in_order(prefix, stored, classes, leave_others=False)
-    slots = _slots(optimizer, conversion.named_weights(model)) if optimizer else {}
-    report = conversion.load_tensors(model, prefix, stored)
-    missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
-    if missing:
-        raise ValueError(
-            f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by this training "
-            "run; give another `output_dir`, and start from it with `init_checkpoint`"
-        )
-    found = values.as_float32({name: stored[name] for name in slots}, prefix)
-    for name, slot in slots.items():
-        slot.assign(found[name])
-    step = int(stored[_STEP])
-    if optimizer:
-        optimizer.iterations.assign(step)
-    return step
 
 
 def _slots(
@@ -399,12 +380,12 @@ def _slots(
     """Returns an optimizer's variables by their names in a checkpoint.
 
     One that belongs to a weight is `<weight>/<slot>`, such as output_bias/adam_m; one that belongs
-    to none is `optimizer/<variable>`. The step is stored apart, and a learning rate is a setting.
+    to none is `optimizer/<its number>`. The step is stored apart, a learning rate is a setting.
     """
     # Keras names it after the weight's path: of dense/kernel it is dense_kernel_adam_m.
     weights = {variable.path.replace("/", "_"): name for name, variable in named.items()}
     slots = {}
-    for variable in optimizer.variables:
+    for number, variable in enumerate(optimizer.variables):
         if variable.name in ("iteration", "learning_rate"):
             continue
         words = variable.name.split("_")
@@ -414,7 +395,8 @@ def _slots(
         if owner:
             slots[f"{weights[owner]}/{variable.name.removeprefix(owner + '_')}"] = variable
         else:
-            slots[f"{names.OPTIMIZER}{variable.name}"] = variable
+            # Not by its name: Keras numbers nameless ones by all that a process has made.
+            slots[f"{names.OPTIMIZER}{number}"] = variable
     return slots
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.storage import checkpoint
-from albert_tf.training.row_outputs import RowOutputs
+from albert_tf.training.evaluation import RowOutputs
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
 from tests import goldens, tiny
