@@ -12,7 +12,7 @@ import pathlib
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
 from albert_tf.generator.examples import pack_rows
 from albert_tf.records.input_files import untuned
-from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
+from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
 from tests import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
@@ -85,13 +85,20 @@ def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list
     ]
 
 
+def serialized(rows: Sequence[Mapping[str, np.ndarray]], spec: FeatureSpec) -> list[bytes]:
+    """Returns the records of examples."""
+    return spec.serialize({name: [row[name] for row in rows] for name in rows[0]})
+
+
 def write_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
-    """Writes examples, or packed rows, of one shape as a TFRecord file."""
-    sizes = (rows[0][name].size for name in ("input_ids", "masked_lm_ids", "sentence_order_labels"))
-    spec = pretraining_spec(*sizes)
+    """Writes examples, packed rows of one shape, or compact examples as a TFRecord file."""
+    spec = compact_spec()
+    if "input_ids" in rows[0]:
+        names = ("input_ids", "masked_lm_ids", "sentence_order_labels")
+        spec = pretraining_spec(*(rows[0][name].size for name in names))
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for row in rows:
-            writer.write(spec.serialize(row))
+        for record in serialized(rows, spec):
+            writer.write(record)
     return path
 
 
@@ -115,14 +122,6 @@ def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
             }
         )
     return rows
-
-
-def write_compact_records(path: pathlib.Path, rows: list[dict[str, np.ndarray]]) -> pathlib.Path:
-    """Writes compact examples as a TFRecord file."""
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for row in rows:
-            writer.write(compact_spec().serialize(row))
-    return path
 
 
 def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:

@@ -289,4 +289,4 @@ def _make_records(
         if recipe.max_examples_per_row > 1:
             made = pack_rows(made, recipe.max_examples_per_row, tokenizer.pad_id)
         report.count_rows(len(made["sentence_order_labels"]), recipe)
-        yield spec.serialize_batch(made)
+        yield spec.serialize(made)

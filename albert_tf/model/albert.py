@@ -72,7 +72,7 @@ class ConfiguredModel(keras.Model):
         return {name: keras.Input(batch_shape=shape, dtype="int32", name=name) for name in names}
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the shapes of the outputs, by the method `output_spec` beside each `call`.
+        """Returns the shapes and dtypes of the outputs, by the `output_spec` beside each `call`.
 
         JAX traces no call of unknown batch and length.
         """
@@ -243,7 +243,6 @@ class AlbertModel(ConfiguredModel):
         dropout_seed: Any = None,
         positions: Any = None,
     ) -> dict[str, Any]:
-        """Returns the shapes and dtypes of what `call` returns."""
         check_inputs(inputs)
         config = self.config
         batch, length = inputs["input_ids"].shape

@@ -144,7 +144,6 @@ class AlbertForSequenceClassification(ClassifierModel):
         return self.classifier(outputs["pooled_output"], seed=seed)
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        """Returns the shapes and dtypes of what `call` returns."""
         albert.check_inputs(inputs)
         rows = inputs["input_ids"].shape[0], *albert.packed_axis(inputs)
         return KerasTensor((*rows, self.num_labels))
@@ -180,7 +179,6 @@ class AlbertForTokenClassification(ClassifierModel):
         return self.classifier(outputs["sequence_output"], seed=seed)
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        """Returns the shapes and dtypes of what `call` returns."""
         albert.check_inputs(inputs)
         return KerasTensor((*inputs["input_ids"].shape, self.num_labels))
 
@@ -234,7 +232,6 @@ class AlbertForMultipleChoice(FineTunedModel):
         return ops.reshape(self.classifier(outputs["pooled_output"], seed=seed), (-1, choices))
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        """Returns the shapes and dtypes of what `call` returns."""
         albert.check_inputs(inputs, axes="B, C, S")
         return KerasTensor(inputs["input_ids"].shape[:2])
 
@@ -282,7 +279,6 @@ class AlbertForQuestionAnswering(FineTunedModel):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
-        """Returns the shapes and dtypes of what `call` returns."""
         albert.check_inputs(inputs)
         shape = inputs["input_ids"].shape
         return {name: KerasTensor(shape) for name in ("start_logits", "end_logits")}
@@ -384,7 +380,6 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         }
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
-        """Returns the shapes and dtypes of what `call` returns."""
         albert.check_inputs(inputs, "p_mask")
         shape = inputs["input_ids"].shape
         result = {"cls_logits": KerasTensor(shape[:1])}

@@ -161,7 +161,6 @@ class AlbertForPreTraining(ConfiguredModel):
         }
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        """Returns the shapes and dtypes of what `call` returns."""
         albert.check_inputs(inputs, "masked_lm_positions")
         batch, predictions = inputs["masked_lm_positions"].shape
         return {

@@ -243,14 +243,9 @@ class SelfAttention(Sublayer):
             if masked_scores.shape[2] != 1:
                 rows = gather_positions(masked_scores[:, 0], positions)
                 masked_scores = ops.expand_dims(rows, 1)
-        probs = attention_probs(
-            ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))),  # [B, N, P, S]
-            scale=1 / math.sqrt(width // heads),
-            masked_scores=masked_scores,
-            rate=config.attention_probs_dropout_prob,
-            seed=seed,
-        )
-        return probs, value
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, P, S]
+        probs = _softmax(scores, scale=1 / math.sqrt(width // heads), masked_scores=masked_scores)
+        return apply_dropout(probs, config.attention_probs_dropout_prob, seed), value
 
 
 class FeedForward(Sublayer):
@@ -368,13 +363,6 @@ def project(x: Array, kernel: Array, bias: Array, heads: int) -> list[Array]:
     return ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)), count)
 
 
-def attention_probs(
-    scores: Array, scale: float, masked_scores: Array, rate: float = 0.0, seed: Array = None
-) -> Array:
-    """Turns query-key products `<float>[B, N, P, S]` into attention probabilities."""
-    return apply_dropout(_softmax(scores, scale=scale, masked_scores=masked_scores), rate, seed)
-
-
 def _softmax_gradient(probs: Array, upstream: Array, scale: float, masked_scores: Array) -> Array:
     del masked_scores  # Where they are large, the probabilities are 0.
     probs = ops.cast(probs, "float32")
@@ -385,6 +373,7 @@ def _softmax_gradient(probs: Array, upstream: Array, scale: float, masked_scores
 
 @functools.partial(fused, gradient=_softmax_gradient)
 def _softmax(scores: Array, scale: float, masked_scores: Array) -> Array:
+    """Turns query-key products `<float>[B, N, P, S]` into attention probabilities."""
     probs = ops.softmax(ops.cast(scores, "float32") * scale + masked_scores, axis=-1)
     return ops.cast(probs, scores.dtype)
 

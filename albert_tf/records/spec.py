@@ -106,13 +106,7 @@ class FeatureSpec:
         }
         return dataclasses.replace(self, features={**self.features, **known})
 
-    def serialize(self, example: Mapping[str, np.ndarray]) -> bytes:
-        """Encodes one example, without a batch axis; see `serialize_batch`."""
-        return self.serialize_batch({name: [value] for name, value in example.items()})[0]
-
-    def serialize_batch(
-        self, examples: Mapping[str, np.ndarray | Sequence[np.ndarray]]
-    ) -> list[bytes]:
+    def serialize(self, examples: Mapping[str, np.ndarray | Sequence[np.ndarray]]) -> list[bytes]:
         """Encodes a batch of examples, each as a serialized tf.train.Example.
 
         The same example always gives the same bytes.

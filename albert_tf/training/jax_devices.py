@@ -29,6 +29,11 @@ from albert_tf.training.devices import Devices, InputFn, Run, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
+# The mesh's axis of replicas; what is the same on all of them, and what is divided among them.
+_AXIS = "replica"
+_SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
+# Steps that the host may be ahead of the devices: each has its batch on them.
+_STEPS_AHEAD = 2
 # JAX's messages when another process no longer answers.
 _LOST = re.compile(r"Gloo|Connection|[Cc]oordination|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED")
 # How they begin: where NumPy takes an array that was never computed, they are ValueErrors.
@@ -69,25 +74,6 @@ def _give_up() -> None:
     os._exit(1)
 
 
-def leave_processes(error: BaseException) -> None:
-    """Has this process end at once after an error, whose message still appears.
-
-    JAX would wait for five minutes until all processes end, and then abort them with the stack of
-    its C++ code. So it may still end the others, if it notices before their step fails. An error
-    that says that another process was lost becomes a ConnectionError of one line.
-    """
-    if jax.process_count() == 1:
-        return
-    atexit.register(os._exit, 1)  # What was registered last is called first.
-    is_jaxs = isinstance(error, jax.errors.JaxRuntimeError) or _JAXS.match(str(error))
-    if is_jaxs and _LOST.search(str(error)):
-        cause = str(error).partition("\n")[0]
-        raise ConnectionError(
-            f"another worker was lost ({cause}): see its log, and start the same command again "
-            "on all workers"
-        ) from error
-
-
 class Gradients:
     """The losses of a global batch and their gradients; each replica calls it on its share.
 
@@ -97,21 +83,19 @@ class Gradients:
       task: Defines the losses.
       model: The result of `task.build_model`.
       settings: How a step is computed.
-      axis: Name of the mesh's axis of replicas.
     """
 
-    def __init__(self, task: Task, model: keras.Model, settings: StepSettings, axis: str) -> None:
+    def __init__(self, task: Task, model: keras.Model, settings: StepSettings) -> None:
         self._task = task
         self._model = model
         self._seed = layers.hashed_seed(settings.seed)
         self._accumulation_steps = settings.accumulation_steps
-        self._axis = axis
 
     def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
         """Returns the losses, and the gradients: None of a weight that no loss depends on."""
-        totals = lax.psum(self._task.loss_weights(features), self._axis)
+        totals = lax.psum(self._task.loss_weights(features), _AXIS)
         count = self._accumulation_steps
-        first_pass = lax.axis_index(self._axis) * count
+        first_pass = lax.axis_index(_AXIS) * count
 
         def one(i: Array, features: Features) -> Any:
             seed = layers.pass_seed(self._seed, step, first_pass + i)
@@ -130,7 +114,7 @@ class Gradients:
             first = one(0, {name: part[0] for name, part in parts.items()})
             rest = {name: part[1:] for name, part in parts.items()}
             local, _ = lax.scan(add, first, (ops.arange(1, count), rest))
-        sums, grads = lax.psum(local, self._axis)
+        sums, grads = lax.psum(local, _AXIS)
         return self._task.losses(sums, totals), grads
 
     def _micro_step(
@@ -173,12 +157,6 @@ def _track_use() -> tuple[Callable[[list[Array]], list[Array]], list[bool]]:
     return identity, is_used
 
 
-_AXIS = "replica"
-_SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
-# Steps that the host may be ahead of the devices: each has its batch on them.
-_STEPS_AHEAD = 2
-
-
 class JaxDevices(Devices):
     """All devices of JAX's platform, in all processes of jax.distributed.
 
@@ -204,8 +182,22 @@ class JaxDevices(Devices):
         self._shard_optimizer = shard_optimizer
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            leave_processes(error)
+        """Has this process end at once after an error, whose message still appears.
+
+        JAX would wait for five minutes until all processes end, and then abort them with the stack
+        of its C++ code. So it may still end the others, if it notices before their step fails. An
+        error that says that another process was lost becomes a ConnectionError of one line.
+        """
+        if error is None or self.num_processes == 1:
+            return
+        atexit.register(os._exit, 1)  # What was registered last is called first.
+        is_jaxs = isinstance(error, jax.errors.JaxRuntimeError) or _JAXS.match(str(error))
+        if is_jaxs and _LOST.search(str(error)):
+            cause = str(error).partition("\n")[0]
+            raise ConnectionError(
+                f"another worker was lost ({cause}): see its log, and start the same command again "
+                "on all workers"
+            ) from error
 
     def mean_over_processes(self, *values: float) -> list[float]:
         # As bytes: JAX would round them to 32 bits.
@@ -278,7 +270,7 @@ class JaxDevices(Devices):
 
         Args: see Devices.train_steps.
         """
-        gradients = Gradients(task, model, settings, _AXIS)
+        gradients = Gradients(task, model, settings)
         on_replicas = self._on_replicas(gradients, (_SAME, _SAME, _DIVIDED), _SAME)
         count = len(model.trainable_variables)
 

@@ -243,8 +243,8 @@ class TensorFlowDevices(Devices):
         self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self.name = type(strategy).__name__
         self.is_chief = is_chief(strategy)
-        self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        hosts, host = (tf_config.num_workers(), tf_config.index()) if self._several else (1, 0)
+        several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        hosts, host = (tf_config.num_workers(), tf_config.index()) if several else (1, 0)
         replicas = strategy.num_replicas_in_sync
         self.input_context = tf.distribute.InputContext(hosts, host, replicas)
         self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
@@ -265,7 +265,7 @@ class TensorFlowDevices(Devices):
         return self._strategy.scope()
 
     def mean_over_processes(self, *values: float) -> list[float]:
-        if not self._several:
+        if self.num_processes == 1:
             return list(values)
         means = _mean_over_replicas(self._strategy, tf.constant(values, tf.float64))
         return means.numpy().tolist()

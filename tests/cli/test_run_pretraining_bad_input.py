@@ -159,7 +159,7 @@ def write_bad_inputs(folder: pathlib.Path, tmp: pathlib.Path) -> None:
     runs.write_records(tmp / "packed", runs.packed(runs.examples(7), 3))
     runs.write_config(tmp / "small.json", vocab_size=7)
     runs.write_config(tmp / "fewer.json", vocab_size=52)
-    runs.write_compact_records(tmp / "compact", runs.compact_examples(5))
+    runs.write_records(tmp / "compact", runs.compact_examples(5))
     runs.write_config(tmp / "few.json", max_position_embeddings=19)
     (tmp / "unknown.json").write_text(json.dumps({**tiny.CONFIG, "hiden_size": 3}))
 

@@ -22,8 +22,8 @@ from tests import tolerances
 def folder(tmp_path_factory) -> pathlib.Path:
     """Two files of records, fewer than six batches of 12, and a config."""
     folder = tmp_path_factory.mktemp("dynamic")
-    runs.write_compact_records(folder / "a.tfrecord", runs.compact_examples(41, seed=1))
-    runs.write_compact_records(folder / "b.tfrecord", runs.compact_examples(29, seed=2))
+    runs.write_records(folder / "a.tfrecord", runs.compact_examples(41, seed=1))
+    runs.write_records(folder / "b.tfrecord", runs.compact_examples(29, seed=2))
     runs.write_config(folder / "albert_config.json")
     return folder
 

@@ -130,7 +130,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("pretraining")
     rows = runs.examples(70, seed=1)
     runs.write_records(folder / "a.tfrecord", rows)
-    runs.write_compact_records(folder / "compact_rows", runs.compact_examples(50))
+    runs.write_records(folder / "compact_rows", runs.compact_examples(50))
     runs.write_records(folder / "packed_rows", runs.packed(packed.short_examples(), packed.SLOTS))
     runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
     runs.write_config(folder / "two_layers.json")

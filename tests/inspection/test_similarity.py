@@ -136,7 +136,7 @@ def test_bad_input_is_one_line(stored, text_file, tmp_path, monkeypatch, changes
     (tmp_path / "full" / "file").touch()
     (tmp_path / "empty.txt").write_text("\n \n")
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(1))
-    runs.write_compact_records(tmp_path / "compact.tfrecord", runs.compact_examples(1))
+    runs.write_records(tmp_path / "compact.tfrecord", runs.compact_examples(1))
     runs.write_records(tmp_path / "packed.tfrecord", runs.packed(runs.examples(2), 2))
     (tmp_path / "groups").mkdir()
     groups = albert_tf.AlbertModel(peer_models.CONFIGS["groups2"])

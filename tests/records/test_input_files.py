@@ -220,7 +220,7 @@ def test_text_is_no_record_file(tmp_path):
 def test_records_tell_how_many_predictions_they_have_room_for(files, tmp_path):
     assert input_files.count_prediction_slots(files[0]) == runs.PREDICTIONS
     compact = tmp_path / "compact"
-    runs.write_compact_records(compact, runs.compact_examples(3, seed=1))
+    runs.write_records(compact, runs.compact_examples(3, seed=1))
     assert input_files.count_prediction_slots(str(compact)) == 1
 
 

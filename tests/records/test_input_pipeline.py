@@ -163,7 +163,7 @@ def compact_files(examples, tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("records")
     ends = np.cumsum(COUNTS)
     return [
-        str(runs.write_compact_records(folder / f"{i}.tfrecord", examples[end - count : end]))
+        str(runs.write_records(folder / f"{i}.tfrecord", examples[end - count : end]))
         for i, (count, end) in enumerate(zip(COUNTS, ends, strict=True))
     ]
 
@@ -219,7 +219,7 @@ def straight(compact_files) -> list[dict[str, np.ndarray]]:
 def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
     finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, seed=3)
     places = np.arange(100, 100 + len(examples))
-    serialized = tf.constant([COMPACT_SPEC.serialize(example) for example in examples])
+    serialized = tf.constant(runs.serialized(examples, COMPACT_SPEC))
     eager = finish(COMPACT_SPEC.parse(serialized), tf.constant(places))
     dataset = tf.data.Dataset.from_tensors((serialized, places))
     mapped = next(iter(untuned(dataset.map(lambda s, p: finish(COMPACT_SPEC.parse(s), p)))))

@@ -45,7 +45,7 @@ def _assert_is_batch_of(parsed: dict[str, tf.Tensor], example: dict[str, np.ndar
 
 def test_parse_reads_what_serialize_wrote_eagerly_and_in_a_dataset(example):
     spec = pretraining_spec(S, P)
-    serialized = [spec.serialize(example)] * 3
+    serialized = runs.serialized([example] * 3, spec)
     _assert_is_batch_of(spec.parse(tf.constant(serialized)), example, 3)
     dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
     _assert_is_batch_of(next(iter(untuned(dataset))), example, 3)
@@ -56,18 +56,19 @@ def test_a_packed_row_has_slots_for_its_examples(example):
     example["sentence_order_weights"] = np.array([1.0, 1.0, 0.0], "float32")
     example["cls_positions"] = np.array([0, 7, 0])
     spec = pretraining_spec(S, P, max_examples_per_row=3)
-    serialized = spec.serialize(example)
-    parsed = spec.parse(tf.constant([serialized] * 2))
+    serialized = runs.serialized([example] * 2, spec)
+    parsed = spec.parse(tf.constant(serialized))
     for name in ("sentence_order_labels", "sentence_order_weights", "cls_positions"):
         np.testing.assert_array_equal(parsed[name], [example[name]] * 2, err_msg=name)
-    stored = tf.train.Example.FromString(serialized).features.feature
+    stored = tf.train.Example.FromString(serialized[0]).features.feature
     assert list(stored["next_sentence_labels"].int64_list.value) == [1, 0, 0]
     assert list(stored["next_sentence_weights"].float_list.value) == [1, 1, 0]
     assert list(stored["cls_positions"].int64_list.value) == [0, 7, 0]
 
 
 def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
-    record = tf.train.Example.FromString(pretraining_spec(S, P).serialize(example))
+    (serialized,) = runs.serialized([example], pretraining_spec(S, P))
+    record = tf.train.Example.FromString(serialized)
     stored = {
         name: (feature.WhichOneof("kind"), list(getattr(feature, feature.WhichOneof("kind")).value))
         for name, feature in record.features.feature.items()
@@ -118,7 +119,7 @@ def _compact(length_a: int, length_b: int, seed: int = 0) -> dict[str, np.ndarra
 def test_compact_records_of_several_lengths_are_read_back_eagerly_and_in_a_dataset():
     examples = [_compact(3, 7, seed=0), _compact(19, 5, seed=1), _compact(1, 1, seed=2)]
     spec = compact_spec()
-    serialized = [spec.serialize(example) for example in examples]
+    serialized = runs.serialized(examples, spec)
     dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
     for parsed in (spec.parse(tf.constant(serialized)), next(iter(untuned(dataset)))):
         assert parsed.keys() == examples[0].keys() - {"row_format"}
@@ -136,7 +137,8 @@ def test_a_full_compact_record_takes_two_bytes_a_token_at_most():
     # Uniform ids take 2.45 bytes each; English, whose frequent pieces come first, about 1.5.
     example = _compact(200, 309)
     example["token_ids"] %= 16_384
-    assert len(compact_spec().serialize(example)) < 512 * 2 + 512 / 8 + 100
+    (record,) = runs.serialized([example], compact_spec())
+    assert len(record) < 512 * 2 + 512 / 8 + 100
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_contradictions_of_a_compact_record_are_named(change, message):
 def test_serialize_refuses_another_shape(example):
     example["segment_ids"] = example["segment_ids"][:-1]
     with pytest.raises(ValueError, match=r"segment_ids: expected shape \(13,\), got \(12,\)"):
-        pretraining_spec(S, P).serialize(example)
+        runs.serialized([example], pretraining_spec(S, P))
 
 
 # The early look ends before the bad record. It is neither the first nor the last of its batch.
@@ -213,10 +215,8 @@ def examples(kind: str) -> list[dict[str, np.ndarray]]:
 
 def write(path: pathlib.Path, kind: str, feature: str, place: int, value: Any) -> str:
     """Writes records of which one has another value; a place of None takes the last one away."""
-    spec = SPECS[kind]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for number, row in enumerate(examples(kind)):
-            record = spec.serialize(row)
+        for number, record in enumerate(runs.serialized(examples(kind), SPECS[kind])):
             if number == BAD:
                 example = tf.train.Example.FromString(record)
                 stored = example.features.feature[feature]

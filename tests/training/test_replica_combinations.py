@@ -70,7 +70,7 @@ def write_records(folder: pathlib.Path) -> None:
     assert len(packed) >= BATCH and packed[0]["sentence_order_labels"].shape == (SLOTS,)
     runs.write_records(folder / "static", static)
     runs.write_records(folder / "packed", packed[:BATCH])
-    runs.write_compact_records(folder / "dynamic", runs.compact_examples(COUNT))
+    runs.write_records(folder / "dynamic", runs.compact_examples(COUNT))
 
 
 def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks: str) -> list:

@@ -28,7 +28,7 @@ def _make_records(folder: pathlib.Path) -> None:
 def _make_compact_records(folder: pathlib.Path) -> None:
     for number, count in enumerate((41, 29)):
         rows = runs.compact_examples(count, seed=number)
-        runs.write_compact_records(folder / f"{number}.tfrecord", rows)
+        runs.write_records(folder / f"{number}.tfrecord", rows)
     runs.write_config(folder / "albert_config.json", hidden_dropout_prob=0.1)
 
 

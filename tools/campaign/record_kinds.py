@@ -130,7 +130,7 @@ def _make(masking: str, folder: pathlib.Path) -> None:
     path = folder / "a.tfrecord"
     count = 90  # More than are checked before a run.
     if masking == "dynamic":
-        runs.write_compact_records(path, runs.compact_examples(count))
+        runs.write_records(path, runs.compact_examples(count))
     elif masking == "packed":
         # As long as one example: rows that are full, and rows with room for two.
         rows = runs.examples(count, length=11)
