@@ -11,8 +11,11 @@ import numpy as np
 
 import albert_tf
 from albert_tf.tasks.squad_text import SquadSpan
+from albert_tf.training.optimizers import create_optimizer
+from tests import tolerances
 
 FOLDER = pathlib.Path(__file__).parent / "golden" / "encoder"
+OPTIM = FOLDER.parent / "optim"
 VARIANTS = ("base", "groups2", "groups2_inner2", "groups3", "inner2", "same_width_relu")
 
 # The examples packed by hand, with a width and slots that no other axis has.
@@ -93,6 +96,38 @@ def pretrained(variant: str, recompute: bool = False, dtype: str = "float32", **
     )
     model.set_weights(released.get_weights())
     return model
+
+
+def trajectory(case: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Returns settings and losses of the release's ten steps, and its weights after some."""
+    stored = json.loads((OPTIM / f"{case}.json").read_text())
+    return stored, arrays(OPTIM / f"{case}_params.npz")
+
+
+def batches() -> list[dict[str, np.ndarray]]:
+    """Returns the features of each of those steps."""
+    stored = arrays(OPTIM / "batches.npz")
+    steps = sorted({name.partition("/")[0] for name in stored})
+    return [
+        features({k.partition("/")[2]: v for k, v in stored.items() if k.startswith(f"{step}/")})
+        for step in steps
+    ]
+
+
+def optimizer(settings: dict[str, Any], **changes: Any):
+    """Returns the optimizer of a trajectory."""
+    names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
+    names += ("start_warmup_step",)
+    return create_optimizer(**{name: settings[name] for name in names}, **changes)
+
+
+def check_weights(params: dict[str, np.ndarray], step: int, weights: dict[str, Any]) -> None:
+    """Compares weights with those of a trajectory after a step, if it has them."""
+    prefix = f"after{step}/"
+    expected = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
+    assert not expected or set(expected) == set(weights)
+    for name, value in expected.items():
+        tolerances.assert_weight(name, weights[name], value)
 
 
 def squad_settings(golden: pathlib.Path) -> dict[str, int]:

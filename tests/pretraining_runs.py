@@ -299,9 +299,7 @@ def assert_close(
         name: value.dtype for name, value in theirs.items()
     }
     for name, value in theirs.items():
-        is_noise = name.endswith(tuple(noise))
-        limit = tolerances.TRAJECTORY_KEY_BIAS if is_noise else tolerances.TRAJECTORY_WEIGHT
-        assert np.max(np.abs(found[name] - value)) <= limit, (actual, name)
+        tolerances.assert_weight(name, found[name], value, tuple(noise))
 
 
 def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:

@@ -57,6 +57,14 @@ INT8_OUTPUT = 0.3
 INSPECTED = 1e-5
 
 
+def assert_weight(
+    name: str, actual: Any, expected: Any, noise: tuple[str, ...] = ("self/key/bias",)
+) -> None:
+    """Compares a weight after some steps; the gradient of one whose name ends in `noise` is 0."""
+    limit = TRAJECTORY_KEY_BIAS if name.endswith(noise) else TRAJECTORY_WEIGHT
+    assert np.max(np.abs(np.asarray(actual) - expected)) <= limit, name
+
+
 def assert_close(actual: Any, expected: Any, atol: float, name: str = "") -> None:
     """Compares arrays, or tensors of any framework; a failure gives the name."""
     np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol, err_msg=name)

@@ -1,7 +1,7 @@
 """Packed rows: each example gets the release's numbers, which it has when it is alone.
 
 The release's four examples (one with a hole in its mask) are packed by hand, without
-generator/packing. Can't see: dropout, whose masks are other ones in packed rows.
+generator/examples.py. Can't see: dropout, whose masks are other ones in packed rows.
 """
 
 import keras

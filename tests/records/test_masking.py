@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from statistics_of_samples import assert_distribution
+from tests.statistics_of_samples import assert_distribution
 
 from albert_tf.records import masking
 from albert_tf.records.masking import Rows

@@ -1,12 +1,11 @@
 """A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum.
 
-Can't see: optimizers with state that belongs to no weight, such as Nadam; several replicas of a
-whole run (one step of two: test_optimizers.py).
+State that belongs to no weight is in test_trainer_weights.py. Can't see: several replicas of a whole
+run (one step of two: test_optimizers.py).
 """
 
 import functools
 import os
-import pathlib
 import signal
 
 import keras
@@ -110,4 +109,4 @@ def test_a_killed_run_resumes_bit_by_bit(tmp_path, backend):
         np.testing.assert_array_equal(found[name], value)
     assert all(np.any(before[f"{name}/momentum"]) for name in weights if "kernel" in name)
     # Whoever loads the weights leaves the slots alone.
-    assert set(bundles.read_weights(str(pathlib.Path(killed)))) == weights
+    assert set(bundles.read_weights(str(killed))) == weights

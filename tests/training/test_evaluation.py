@@ -1,4 +1,7 @@
-"""Which checkpoints are evaluated, what is written, which one is kept; outputs row by row."""
+"""Which checkpoints are evaluated, what is written, which one is kept.
+
+Outputs by row are in test_feeding.py.
+"""
 
 import pathlib
 import types

@@ -15,12 +15,12 @@ import tensorflow as tf
 from keras import ops
 
 import albert_tf
-from albert_tf import conversion
+from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.adamw import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
+from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
-from tests import tolerances
 from tests.training.test_train_step import SlopeTask
 
 
@@ -30,15 +30,6 @@ def _variable(path, value):
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
         return keras.Variable(value, name=name)
-
-
-def _create(settings, **kwargs):
-    names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
-    return create_optimizer(
-        **{name: settings[name] for name in names},
-        start_warmup_step=settings["start_warmup_step"],
-        **kwargs,
-    )
 
 
 def _max_difference(got, expected):
@@ -98,12 +89,11 @@ def test_toy_problem_goes_the_releases_way(golden, optimizer, clipped):
     """
     prefix = golden / f"optim/toy_{optimizer}_{clipped}"
     settings = json.loads(prefix.with_suffix(".json").read_text())
-    with np.load(prefix.with_suffix(".npz")) as file:
-        stored = {key.replace("|", "/"): file[key] for key in file.files}
+    stored = goldens.arrays(prefix.with_suffix(".npz"))
     names = [key.removeprefix("init/") for key in stored if key.startswith("init/")]
     variables = [_variable(name, stored[f"init/{name}"]) for name in names]
     assert [variable.path for variable in variables] == names
-    opt = _create(settings, clip_norm=None)
+    opt = goldens.optimizer(settings, clip_norm=None)
     opt.build(variables)
 
     for step, norm in enumerate(settings["global_norm_used_for_clipping"]):
@@ -264,99 +254,55 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer):
         np.testing.assert_array_equal(ours, theirs)
 
 
-# lamb_onehot is in test_train_step.py; other schedules are in test_optimizers.py.
-CASES = ["adamw_onehot", "adamw_a", "lamb_a"]
-SETTINGS = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
+# The release's ten steps of the model; lamb_onehot is in test_train_step.py.
 
 
 @pytest.fixture(scope="module")
-def model(golden) -> keras.Model:
-    config = albert_tf.AlbertConfig.from_json_file(str(golden / "encoder/base/albert_config.json"))
-    return albert_tf.AlbertForPreTraining(config)
+def model() -> keras.Model:
+    return albert_tf.AlbertForPreTraining(goldens.config("base"))
 
 
 @pytest.fixture(scope="module")
 def gradients(model):
     """Traced once for all cases, which have batches of one shape."""
-    return tf.function(lambda batch: _gradients(model, batch), autograph=False)
+    task = PretrainingTask(model.config)
+
+    def losses_and_gradients(batch):
+        with tf.GradientTape() as tape:
+            losses = task.losses(task.loss_sums(model(batch), batch), task.loss_weights(batch))
+            total = tf.add_n(losses)
+        grads = tape.gradient(total, model.trainable_variables)
+        return [*losses, total], [*map(tf.convert_to_tensor, grads)]
+
+    return tf.function(losses_and_gradients, autograph=False)
 
 
 @pytest.mark.usefixtures("every_chain_fused")
-@pytest.mark.parametrize("case", CASES)
-def test_model_goes_the_releases_way(golden, model, gradients, case):
+@pytest.mark.parametrize("case", ["adamw_onehot", "adamw_a", "lamb_a"])
+def test_model_goes_the_releases_way(model, gradients, case):
     """The cases without one-hot clip by a norm that is a quirk: theirs clips here by hand."""
-    settings = json.loads((golden / f"optim/{case}.json").read_text())
+    settings, params = goldens.trajectory(case)
     by_hand = not settings["use_one_hot_embeddings"]
-    albert_tf.load_weights(model, str(golden / "encoder/base/model.ckpt-best"))
-    optimizer = create_optimizer(
-        **{name: settings[name] for name in SETTINGS}, clip_norm=None if by_hand else 1.0
-    )
+    albert_tf.load_weights(model, goldens.checkpoint("base"))
+    optimizer = goldens.optimizer(settings, clip_norm=None if by_hand else 1.0)
     optimizer.build(model.trainable_variables)
 
     @tf.function(autograph=False)
     def update(grads, norm):
         optimizer.apply([grad / ops.maximum(norm, 1.0) for grad in grads])
 
-    with (
-        np.load(golden / "optim/batches.npz") as batches,
-        np.load(golden / f"optim/{case}_params.npz") as params,
-    ):
-        for i, stored in enumerate(settings["steps"]):
-            batch = {
-                key.partition("|")[2]: tf.constant(batches[key])
-                for key in batches.files
-                if key.startswith(f"step{i}|")
-            }
-            norm = stored["global_norm_used_for_clipping"] if by_hand else 1.0
-            (masked_lm_loss, sentence_order_loss), grads = gradients(batch)
-            update(grads, tf.constant(norm))
-            for name, loss in (
-                ("masked_lm_loss", masked_lm_loss),
-                ("sentence_order_loss", sentence_order_loss),
-                ("total_loss", masked_lm_loss + sentence_order_loss),
-            ):
-                assert abs(float(loss) - stored[name]) <= tolerances.TRAJECTORY_LOSS, (i, name)
-            _check_weights(model, params, f"after{i + 1}|")
+    assert any(name.startswith("after10/") for name in params)
+    for i, (stored, batch) in enumerate(zip(settings["steps"], goldens.batches(), strict=True)):
+        losses, grads = gradients({name: tf.constant(value) for name, value in batch.items()})
+        update(grads, tf.constant(stored["global_norm_used_for_clipping"] if by_hand else 1.0))
+        for name, loss in zip(
+            ("masked_lm_loss", "sentence_order_loss", "total_loss"), losses, strict=True
+        ):
+            assert abs(float(loss) - stored[name]) <= tolerances.TRAJECTORY_LOSS, (i, name)
+        goldens.check_weights(params, i + 1, tiny.weights(model))
 
 
-def _gradients(model, batch):
-    with tf.GradientTape() as tape:
-        outputs = model(batch)
-        weights = batch["masked_lm_weights"]
-        per_piece = keras.losses.sparse_categorical_crossentropy(
-            batch["masked_lm_ids"], outputs["masked_lm_logits"], from_logits=True
-        )
-        masked_lm_loss = ops.sum(per_piece * weights) / (ops.sum(weights) + 1e-5)
-        sentence_order_loss = ops.mean(
-            keras.losses.sparse_categorical_crossentropy(
-                batch["next_sentence_labels"][:, 0],
-                outputs["sentence_order_logits"],
-                from_logits=True,
-            )
-        )
-        loss = masked_lm_loss + sentence_order_loss
-    grads = tape.gradient(loss, model.trainable_variables)
-    return (masked_lm_loss, sentence_order_loss), [*map(tf.convert_to_tensor, grads)]
-
-
-def _check_weights(model, params, prefix):
-    stored = {
-        key.removeprefix(prefix).replace("|", "/"): key
-        for key in params.files
-        if key.startswith(prefix)
-    }
-    if not stored:
-        return
-    for name, variable in conversion.named_weights(model).items():
-        limit = (
-            tolerances.TRAJECTORY_KEY_BIAS
-            if name.endswith("self/key/bias")
-            else tolerances.TRAJECTORY_WEIGHT
-        )
-        difference = np.max(np.abs(np.asarray(variable) - params[stored.pop(name)]))
-        assert difference <= limit, (prefix, name)
-    assert not stored
-
+# Several replicas.
 
 SHAPES = {"kernel": (2, 3), "bias": (5,)}
 STEPS = 3

@@ -43,7 +43,7 @@ def test_a_file_system_without_locks_reserves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
     with run_lock.hold(str(tmp_path)), run_lock.hold(str(tmp_path)):
-        pass
+        assert (tmp_path / "run.lock").read_text().startswith(f"process {os.getpid()} on ")
 
 
 def test_a_bucket_reserves_nothing():

@@ -4,7 +4,6 @@ Can't see: several replicas, which need a process of their own: test_run_pretrai
 """
 
 import concurrent.futures
-import json
 from typing import Any
 
 import keras
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.devices import StepSettings, stat_names
 from albert_tf.training.optimizers import create_optimizer
@@ -182,21 +180,17 @@ def test_each_micro_batch_of_each_replica_has_a_dropout_seed_of_its_own():
     assert np.diff(sorted(seeds)).min() >= 4096
 
 
-def test_ten_steps_are_the_releases(golden):
+def test_ten_steps_are_the_releases():
     """Without TrainStep, test_optimizers.py follows more of its settings."""
-    settings = json.loads((golden / "optim/lamb_onehot.json").read_text())
+    settings, params = goldens.trajectory("lamb_onehot")
     task = PretrainingTask(goldens.config("base"))
     model = goldens.pretrained("base")
-    names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
-    optimizer = create_optimizer(**{name: settings[name] for name in names})
+    optimizer = goldens.optimizer(settings)
     optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer)
     update = tf.function(step, autograph=False)
-    batches = goldens.arrays(golden / "optim/batches.npz")
-    for i, stored in enumerate(settings["steps"]):
-        prefix = f"step{i}/"
-        batch = {k.removeprefix(prefix): v for k, v in batches.items() if k.startswith(prefix)}
-        features = {name: tf.constant(v) for name, v in goldens.features(batch).items()}
+    for i, (stored, batch) in enumerate(zip(settings["steps"], goldens.batches(), strict=True)):
+        features = {name: tf.constant(value) for name, value in batch.items()}
         stats = dict(zip_stats(task, update(features)))
         for mine, theirs in (
             ("masked_lm_loss", "masked_lm_loss"),
@@ -204,21 +198,8 @@ def test_ten_steps_are_the_releases(golden):
             ("loss", "total_loss"),
         ):
             assert abs(stats[mine] - stored[theirs]) <= tolerances.TRAJECTORY_LOSS, (i, mine)
-    last = f"after{len(settings['steps'])}/"
-    params = goldens.arrays(golden / "optim/lamb_onehot_params.npz")
-    named = conversion.named_weights(model)
-    assert {name for name in params if name.startswith(last)} == {last + name for name in named}
-    for name, variable in named.items():
-        assert_weight(name, variable.numpy(), params[last + name])
-
-
-def assert_weight(name: str, actual: np.ndarray, expected: np.ndarray) -> None:
-    limit = (
-        tolerances.TRAJECTORY_KEY_BIAS
-        if name.endswith("self/key/bias")
-        else tolerances.TRAJECTORY_WEIGHT
-    )
-    assert np.max(np.abs(actual - expected)) <= limit, name
+    assert len(params) == len(model.weights)
+    goldens.check_weights(params, 10, tiny.weights(model))
 
 
 # --- other ways to work through the same batches --------------------------------------------
@@ -238,8 +219,7 @@ def ten_steps(recompute: bool = False, **kwargs: Any) -> tuple[np.ndarray, dict[
     for i in range(10):
         batch = rows[12 * i : 12 * (i + 1)]
         stats.append(step({name: tf.constant([row[name] for row in batch]) for name in batch[0]}))
-    named = conversion.named_weights(model)
-    return np.array(stats), {name: variable.numpy() for name, variable in named.items()}
+    return np.array(stats), tiny.weights(model)
 
 
 @pytest.fixture(scope="module")
@@ -262,4 +242,4 @@ def test_the_same_ten_steps(plain, how):
     stats, weights = ten_steps(**how)
     np.testing.assert_allclose(stats, plain[0], rtol=0, atol=tolerances.TRAJECTORY_LOSS)
     for name, expected in plain[1].items():
-        assert_weight(name, weights[name], expected)
+        tolerances.assert_weight(name, weights[name], expected)
