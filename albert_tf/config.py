@@ -169,9 +169,9 @@ class AlbertConfig:
         """
         path, known = os.fspath(path), shipped_models()
         # A directory of that name may be the model's own output.
-        if is_shipped_name(path) and path in known and not os.path.isfile(path):
+        if path in known and not os.path.isfile(path):
             path = known[path]
-        elif is_shipped_name(path) and not os.path.exists(path):
+        elif pathlib.PurePath(path).stem == path and not os.path.exists(path):
             raise FileNotFoundError(
                 f"ALBERT config {path} does not exist, nor is it the name of a model: "
                 f"known names are {', '.join(known)}"
@@ -268,12 +268,6 @@ def _require(condition: bool, name: str, expected: str, received: Any) -> None:
 
 
 _FOLDER = pathlib.Path(__file__).parent / "configs"
-
-
-def is_shipped_name(path: str | os.PathLike[str]) -> bool:
-    """Returns whether this may be a name: it has no folder and no suffix."""
-    path = os.fspath(path)
-    return os.path.basename(path) == path and not os.path.splitext(path)[1]
 
 
 def shipped_models() -> dict[str, str]:

@@ -159,6 +159,27 @@ def main(command: list[str]) -> None:
     pretrain.main(parse(command))
 
 
+class Progress:
+    """Stands for ProgressLog: keeps what it is told of each loop, by step, and calls back."""
+
+    def __init__(self, on_report: Callable[[int], Any] = lambda step: None) -> None:
+        self.stats: dict[int, Mapping[str, float]] = {}
+        self._on_report = on_report
+
+    @property
+    def steps(self) -> list[int]:
+        """The last step of each loop."""
+        return list(self.stats)
+
+    def report(
+        self, step: int, stats: Mapping[str, float], step_seconds: float, compiled: bool
+    ) -> None:
+        """See ProgressLog."""
+        assert step_seconds > 0 and compiled == (not self.stats)
+        self.stats[step] = stats
+        self._on_report(step)
+
+
 @dataclasses.dataclass
 class Run:
     """A process of run_pretraining.py."""

@@ -52,12 +52,6 @@ SCRIPTS = {
 }
 
 
-def flags_of(script):
-    values = flags.FlagValues()
-    settings.define_flags(SCRIPTS[script][0], values)
-    return values
-
-
 @pytest.fixture
 def start(monkeypatch):
     """Starts a script as Python does; returns what parses its command line."""
@@ -96,7 +90,8 @@ def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, s
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_each_help_is_a_sentence(script):
-    values = flags_of(script)
+    values = flags.FlagValues()
+    settings.define_flags(SCRIPTS[script][0], values)
     for name in values:
         text = values[name].help.rpartition(">: ")[2]  # absl puts an enum's values before it.
         assert re.fullmatch(r"[A-Za-z].{10,}\.", text), name
@@ -147,13 +142,8 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
 )
 def test_a_wrong_command_line_is_one_line(start, script, arguments, message):
     parse = start(script)
-    values = flags_of(script)
-    # absl has validators of bounds, too, but not for strings.
-    strings = (name for name in values if values[name].flag_type() == "string")
-    required = [f"--{name}=x" for name in strings if values[name].validators]
-    if hasattr(SCRIPTS[script][0], "flags"):
-        fields = SCRIPTS[script][0].flags()
-        required = [f"--{field.name}=x" for field in fields if field.default is settings.REQUIRED]
+    fields = SCRIPTS[script][0].flags()
+    required = [f"--{field.name}=x" for field in fields if field.default is settings.REQUIRED]
     with pytest.raises(SystemExit, match=f"^error: {message}") as ended:
         parse([script, *required, *arguments])
     assert "\n" not in ended.value.code and ended.value.code.endswith("(--help lists the flags)")

@@ -7,11 +7,11 @@ import json
 
 import numpy as np
 import pytest
-from tests.statistics_of_samples import assert_distribution
 
 from albert_tf.records import masking
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import RowFormat
+from tests.statistics_of_samples import assert_distribution
 
 MASK_ID = 4
 VOCAB_SIZE = 307

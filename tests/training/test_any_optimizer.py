@@ -1,7 +1,7 @@
 """A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum.
 
-State that belongs to no weight is in test_trainer_weights.py. Can't see: several replicas of a whole
-run (one step of two: test_optimizers.py).
+State of no weight is in test_trainer_weights.py. Can't see: several replicas of a whole run (one
+step of two: test_optimizers.py).
 """
 
 import functools
@@ -30,18 +30,6 @@ STEPS, SAVE_STEPS, KILLED_AT = 5, 2, 3
 # --- in the process -------------------------------------------------------------------------
 
 
-class Progress:
-    """Kills its process at a step, once the checkpoint before is written."""
-
-    def __init__(self, trainer: Trainer, killed_at: int) -> None:
-        self._trainer, self._killed_at = trainer, killed_at
-
-    def report(self, step, stats, step_seconds, compiled):
-        if step == self._killed_at:
-            self._trainer.wait_until_saved()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def train(records: str, directory: str, killed_at: str = "0") -> None:
     # The one place that knows the optimizer.
     OPTIMIZERS["momentum"] = lambda schedule, global_clipnorm: keras.optimizers.SGD(
@@ -65,7 +53,13 @@ def train(records: str, directory: str, killed_at: str = "0") -> None:
         7,
         trainer.step,
     )
-    progress = Progress(trainer, int(killed_at))
+
+    def kill(step: int) -> None:
+        if step == int(killed_at):
+            trainer.wait_until_saved()  # The checkpoint before.
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    progress = runs.Progress(kill)
     trainer.train(source, progress, STEPS, steps_per_loop=1, save_steps=SAVE_STEPS, keep_max=1)
 
 

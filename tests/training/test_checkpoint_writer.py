@@ -14,14 +14,8 @@ import pytest
 from albert_tf.storage import checkpoint
 from albert_tf.training import stop_signals
 from albert_tf.training.trainer import NonFiniteLossError
-from tests.training.test_trainer import (
-    Progress,
-    constant_trainer,
-    numbers,
-    saved_steps,
-    send,
-    train,
-)
+from tests.pretraining_runs import Progress
+from tests.training.test_trainer import constant_trainer, numbers, saved_steps, send, train
 
 SECONDS = 60  # Far more than any wait takes.
 

@@ -98,16 +98,6 @@ def make_trainer(directory: pathlib.Path, devices=None, task=None, parts: int = 
     return trainer
 
 
-class Progress:
-    """Stands for ProgressLog."""
-
-    def __init__(self) -> None:
-        self.stats: dict[int, dict[str, float]] = {}
-
-    def report(self, step, stats, step_seconds, compiled):
-        self.stats[step] = stats
-
-
 def train(
     trainer: Trainer,
     steps: int = STEPS,
@@ -123,7 +113,7 @@ def train(
         plan = length_buckets.LengthBatches(
             plan.rows, np.full_like(plan.lengths, LENGTHS[-1]), plan.weights
         )
-    progress = Progress()
+    progress = runs.Progress()
     trainer.train(
         rows.training_input(plan, trainer.step, static_shapes),
         progress,

@@ -47,16 +47,6 @@ if os.environ.get("ALBERT_ALL_COMBINATIONS"):
     OF_WORKERS = len(COMBINATIONS)
 
 
-class Losses:
-    """Stands for ProgressLog: keeps the losses of all steps."""
-
-    def __init__(self) -> None:
-        self.values: list[list[float]] = []
-
-    def report(self, step, stats, step_seconds, compiled):
-        self.values.append([stats[name] for name in stats if name.endswith("loss")])
-
-
 def write_records(folder: pathlib.Path) -> None:
     static = runs.examples(COUNT)
     padded = [
@@ -91,14 +81,17 @@ def train(devices: Devices, folder: pathlib.Path, kind: str, parts: int, blocks:
         lambda: create_optimizer(0.01, STEPS, 0),
         StepSettings(accumulation_steps=parts),
     )
-    losses = Losses()
+    progress = runs.Progress()
     source = functools.partial(
         input_pipeline.training_dataset, [path], indexes, spec, BATCH, 7, 0, finish=finish
     )
     # A save would cost time, and workers would need a directory each.
     trainer.save = lambda keep_max: None
-    trainer.train(source, losses, STEPS, steps_per_loop=1, save_steps=STEPS, keep_max=0)
-    return losses.values
+    trainer.train(source, progress, STEPS, steps_per_loop=1, save_steps=STEPS, keep_max=0)
+    return [
+        [stats[name] for name in stats if name.endswith("loss")]
+        for stats in progress.stats.values()
+    ]
 
 
 def train_all(folder: pathlib.Path, combinations: Sequence[tuple]) -> tuple[str, list[list]]:

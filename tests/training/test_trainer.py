@@ -21,6 +21,7 @@ from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
+from tests.pretraining_runs import Progress
 
 
 class Constant(keras.Model):
@@ -64,23 +65,6 @@ def numbers(*bad: int):
     return input_fn
 
 
-class Progress:
-    """Stands for ProgressLog: keeps what it is told, and calls back."""
-
-    def __init__(self, on_report=lambda step: None) -> None:
-        self.steps: list[int] = []
-        self.losses: list[float] = []
-        self._on_report = on_report
-
-    def report(self, step, stats, step_seconds, compiled):
-        assert list(stats) == ["loss", "y_loss", "learning_rate", "grad_norm"]
-        assert step_seconds > 0
-        assert compiled == (not self.steps)
-        self.steps.append(step)
-        self.losses.append(stats["loss"])
-        self._on_report(step)
-
-
 def constant_trainer(directory: pathlib.Path, learning_rate: float = 1e-20) -> Trainer:
     def make_optimizer():
         return create_optimizer(learning_rate, 10**6, 0)
@@ -112,7 +96,9 @@ def test_saves_at_multiples_and_at_the_end(tmp_path):
     assert max(sizes) == 3 and sizes[0] == 1
     starts = np.array(progress.steps) - sizes
     means = [np.mean(np.arange(a + 1, b + 1)) for a, b in zip(starts, progress.steps, strict=True)]
-    assert progress.losses == pytest.approx(means)
+    names = ["loss", "y_loss", "learning_rate", "grad_norm"]
+    assert [list(stats) for stats in progress.stats.values()] == [names] * len(means)
+    assert [stats["loss"] for stats in progress.stats.values()] == pytest.approx(means)
 
 
 def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
