@@ -6,7 +6,6 @@ import pathlib
 
 import pytest
 
-import albert_tf
 from albert_tf import config
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
@@ -244,9 +243,6 @@ def test_config_cannot_be_changed():
         AlbertConfig(**SMALL).hidden_size = 30
 
 
-ROOT = pathlib.Path(__file__).parents[1]
-
-
 def parsed(script: str, *arguments: str) -> settings.Settings:
     """Returns the settings of pretraining or finetuning, as the script reads them."""
     if script == "pretraining":
@@ -260,45 +256,45 @@ def given(found: settings.Settings) -> dict[str, object]:
 
 
 def test_names_are_those_of_the_files_in_a_clone():
-    models = {path.stem: path.read_bytes() for path in (ROOT / "configs").glob("*.json")}
+    models = {path.stem: path.read_bytes() for path in CONFIGS.glob("*.json")}
     assert len(models) == 11
     found = config.shipped_models()
     assert {name: pathlib.Path(path).read_bytes() for name, path in found.items()} == models
-    flag_files = {path.stem for path in (ROOT / "configs/recipes").glob("*.flags")}
+    flag_files = {path.stem for path in (CONFIGS / "recipes").glob("*.flags")}
     assert set(config.shipped_recipes("finetuning")) == flag_files
     assert "paper" in config.shipped_recipes("pretraining")
 
 
 def test_a_config_by_name(tmp_path, monkeypatch):
-    expected = albert_tf.AlbertConfig.from_json_file(ROOT / "configs/albert_large_v2.json")
+    expected = AlbertConfig.from_json_file(CONFIGS / "albert_large_v2.json")
     monkeypatch.chdir(tmp_path)
-    assert albert_tf.AlbertConfig.from_json_file("albert_large_v2") == expected
-    assert albert_tf.AlbertConfig.from_json_file(pathlib.Path("albert_large_v2")) == expected
+    assert AlbertConfig.from_json_file("albert_large_v2") == expected
+    assert AlbertConfig.from_json_file(pathlib.Path("albert_large_v2")) == expected
     with pytest.raises(FileNotFoundError, match="^ALBERT config large .*: known names are"):
-        albert_tf.AlbertConfig.from_json_file("large")
+        AlbertConfig.from_json_file("large")
     with pytest.raises(FileNotFoundError, match=r"^ALBERT config large\.json does not exist$"):
-        albert_tf.AlbertConfig.from_json_file("large.json")
+        AlbertConfig.from_json_file("large.json")
 
 
 def test_a_run_in_a_directory_of_the_models_name_goes_on(tmp_path, monkeypatch):
     """As that of --albert_config_file=albert_tiny --output_dir=albert_tiny."""
     monkeypatch.chdir(tmp_path)
-    expected = albert_tf.AlbertConfig.from_json_file("albert_tiny")
+    expected = AlbertConfig.from_json_file("albert_tiny")
     (tmp_path / "albert_tiny").mkdir()
-    assert albert_tf.AlbertConfig.from_json_file("albert_tiny") == expected
+    assert AlbertConfig.from_json_file("albert_tiny") == expected
 
 
 def test_a_path_that_exists_wins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "albert_large_v2").write_text(albert_tf.AlbertConfig(31).to_json())
-    assert albert_tf.AlbertConfig.from_json_file("albert_large_v2").vocab_size == 31
+    (tmp_path / "albert_large_v2").write_text(AlbertConfig(31).to_json())
+    assert AlbertConfig.from_json_file("albert_large_v2").vocab_size == 31
 
 
 @pytest.mark.parametrize("argument", ["--recipe=rte", "-recipe rte", "--flagfile=own.flags"])
 def test_a_recipe_is_its_flag_file(tmp_path, monkeypatch, argument):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.flags").write_text("# Mine.\n--recipe=rte\n")
-    expected = given(parsed("finetuning", f"--flagfile={ROOT}/configs/recipes/rte.flags"))
+    expected = given(parsed("finetuning", f"--flagfile={CONFIGS}/recipes/rte.flags"))
     assert expected["task_name"] == "rte" and len(expected) > 9
     assert given(parsed("finetuning", *argument.split())) == expected
 

@@ -6,7 +6,6 @@ on two replicas and in the notebook. Can't see: several GPUs and workers.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import json
 import operator
 import pathlib
@@ -262,20 +261,6 @@ def test_a_rate_outside_its_range_is_refused(rate):
 def test_a_classifier_has_classes():
     with pytest.raises(ValueError, match="`num_labels` must be at least 1, not 0"):
         albert_tf.AlbertForTokenClassification("albert_tiny", num_labels=0)
-
-
-def test_fit_learns_classes_by_heart():
-    one_layer = dataclasses.replace(config("classifier"), num_hidden_layers=1)
-    model = finetuning.AlbertForSequenceClassification(one_layer, 3)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Without XLA, with which the model for pre-training learns in test_heads.py.
-    model.compile(
-        optimizer=keras.optimizers.Adam(1e-2), loss=loss, metrics=["accuracy"], jit_compile=False
-    )
-    features = inputs("classifier")
-    labels = features.pop("label_ids")
-    model.fit(features, labels, batch_size=12, epochs=25, verbose=0)
-    assert model.evaluate(features, labels, verbose=0, return_dict=True)["accuracy"] > 0.9
 
 
 def test_tokens_are_classified_by_the_same_head():

@@ -4,7 +4,6 @@ import pytest
 from keras import ops
 
 import albert_tf
-from albert_tf.training.optimizers import create_optimizer
 from tests import goldens, tolerances
 
 LOSSES = {
@@ -103,19 +102,3 @@ def test_saved_model_comes_back_the_same(tmp_path, dtype):
     outputs, outputs_again = model(inputs), again(inputs)
     for name in LOSSES:
         np.testing.assert_array_equal(outputs[name], outputs_again[name])
-
-
-def test_a_compiled_model_comes_back_with_its_optimizer(tmp_path):
-    model, (inputs, labels, _) = goldens.pretrained("base", num_hidden_layers=1), fit_data()
-    optimizer = create_optimizer(1e-2, 100, 5, optimizer="lamb")
-    # Two graphs would cost more than seven steps without one.
-    model.compile(optimizer=optimizer, loss=LOSSES, run_eagerly=True)
-    model.fit(inputs, labels, batch_size=4, epochs=3, verbose=0)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert int(again.optimizer.iterations) == 3
-    histories = [
-        m.fit(inputs, labels, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
-        for m in (model, again)
-    ]
-    assert histories[0] == histories[1]

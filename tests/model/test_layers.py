@@ -9,20 +9,11 @@ from keras import ops
 from albert_tf.config import HIDDEN_ACTS, AlbertConfig
 from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
-from tests import tolerances
+from tests import tiny, tolerances
 from tests.tolerances import assert_close
 
-BATCH, LENGTH = 2, 7
-CONFIG = AlbertConfig(
-    vocab_size=31,
-    embedding_size=5,
-    hidden_size=33,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=13,
-    max_position_embeddings=17,
-    type_vocab_size=2,
-)
+BATCH, LENGTH = 2, 11
+CONFIG = tiny.config()
 # Standard normal cut at two standard deviations: its own deviation and its kurtosis.
 CUT_DEVIATION, CUT_KURTOSIS = 0.8796, 2.37
 
@@ -47,7 +38,7 @@ def test_self_attention_is_the_formula(masked):
     layer = layers.SelfAttention(CONFIG)
     weights = filled(layer)
     rng = np.random.default_rng(5)
-    x = rng.normal(size=(BATCH, LENGTH, 33))
+    x = rng.normal(size=(BATCH, LENGTH, 15))
     mask = np.ones((BATCH, LENGTH))
     for position in masked:
         mask[position] = 0
@@ -55,12 +46,12 @@ def test_self_attention_is_the_formula(masked):
 
     def project(name):
         y = x @ weights[f"{name}_kernel"] + weights[f"{name}_bias"]
-        return y.reshape(BATCH, LENGTH, 3, 11)
+        return y.reshape(BATCH, LENGTH, 3, 5)
 
-    logits = np.einsum("bfnd,btnd->bnft", project("query"), project("key")) / math.sqrt(11)
+    logits = np.einsum("bfnd,btnd->bnft", project("query"), project("key")) / math.sqrt(5)
     probs = np.exp(logits) * mask[:, None, None, :]
     probs /= probs.sum(-1, keepdims=True)
-    context = np.einsum("bnft,btnd->bfnd", probs, project("value")).reshape(BATCH, LENGTH, 33)
+    context = np.einsum("bnft,btnd->bfnd", probs, project("value")).reshape(BATCH, LENGTH, 15)
     output = context @ weights["output_kernel"] + weights["output_bias"]
     expected = normalised(x + output, weights, "LayerNorm")
 
@@ -79,7 +70,7 @@ def test_feed_forward_is_the_formula(hidden_act):
     config = AlbertConfig.from_dict({**CONFIG.to_dict(), "hidden_act": hidden_act})
     layer = layers.FeedForward(config)
     weights = filled(layer)
-    x = np.random.default_rng(7).normal(size=(BATCH, LENGTH, 33))
+    x = np.random.default_rng(7).normal(size=(BATCH, LENGTH, 15))
     inner = x @ weights["intermediate_kernel"] + weights["intermediate_bias"]
     output = activations[hidden_act](inner) @ weights["output_kernel"] + weights["output_bias"]
 
@@ -91,7 +82,7 @@ def test_embeddings_are_summed_and_normalised():
     layer = layers.Embeddings(CONFIG)
     weights = filled(layer)
     rng = np.random.default_rng(11)
-    ids = rng.integers(31, size=(BATCH, LENGTH)).astype("int32")
+    ids = rng.integers(53, size=(BATCH, LENGTH)).astype("int32")
     segments = rng.integers(2, size=(BATCH, LENGTH)).astype("int32")
     total = weights["word_embeddings"][ids] + weights["token_type_embeddings"][segments]
     total = total + weights["position_embeddings"][:LENGTH]
@@ -135,8 +126,8 @@ def test_positions_are_gathered_as_whole_vectors():
 
 def test_a_sequence_beyond_the_position_table_is_refused():
     model = AlbertModel(CONFIG)
-    model({"input_ids": np.ones((1, 17), "int32")})
-    with pytest.raises(ValueError, match=r"18 tokens .* max_position_embeddings \(17\)"):
+    model({"input_ids": np.ones((1, 31), "int32")})
+    with pytest.raises(ValueError, match=r"32 tokens .* max_position_embeddings \(31\)"):
         model({"input_ids": np.ones((1, 18), "int32")})
 
 
@@ -233,10 +224,10 @@ def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
     monkeypatch.setattr(layers, "apply_dropout", record)
     ids = np.ones((BATCH, LENGTH), "int32")
     model({"input_ids": ids}, training=True, dropout_seed=seed_of(17, 19))
-    output = ((BATCH, LENGTH, 33), 0.2)
+    output = ((BATCH, LENGTH, 15), 0.2)
     block = [((BATCH, 3, LENGTH, LENGTH), 0.3), output, output]
     # The last block, and once more at [CLS] alone: of those two, a graph keeps what is read.
-    at_cls = [((BATCH, 3, 1, LENGTH), 0.3), *[((BATCH, 1, 33), 0.2)] * 2]
+    at_cls = [((BATCH, 3, 1, LENGTH), 0.3), *[((BATCH, 1, 15), 0.2)] * 2]
     expected = [((BATCH, LENGTH, 5), 0.2), *block, *block, *at_cls]
     assert [site[:2] for site in sites] == expected
     seeds = [seed for *_, seed in sites]

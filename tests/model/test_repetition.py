@@ -12,7 +12,7 @@ from keras import ops
 
 import albert_tf
 from albert_tf.model.encoder import loop
-from tests import tolerances
+from tests import tiny, tolerances
 
 X = np.random.default_rng(31).normal(size=(2, 3)).astype("float32")
 W = np.random.default_rng(37).normal(size=(3, 3)).astype("float32")
@@ -72,21 +72,11 @@ def test_results_keep_the_shape_that_is_known():
     assert [[int(n) for n in shape] for shape in shapes(tf.constant(X))] == [[2, 3]] * 3
 
 
-CONFIG = albert_tf.AlbertConfig(
-    31,
-    embedding_size=5,
-    hidden_size=33,
-    num_attention_heads=3,
-    intermediate_size=13,
-    max_position_embeddings=17,
-    initializer_range=0.2,
-    hidden_dropout_prob=0.2,
-    attention_probs_dropout_prob=0.3,
-)
+RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
 # Shapes that are not known until it runs: chains of operations are then left as they are, which
 # takes a tenth of the time.
 SHAPES = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.int32)]
-INPUT_IDS = np.random.default_rng(41).integers(31, size=(2, 7)).astype("int32")
+INPUT_IDS = np.random.default_rng(41).integers(53, size=(2, 7)).astype("int32")
 
 
 def _encode(model, input_ids, seed):
@@ -107,7 +97,7 @@ def _encode(model, input_ids, seed):
 )
 def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, recompute):
     monkeypatch.setattr("albert_tf.model.encoder.MOST_UNROLLED_LAYERS", 0)
-    model = albert_tf.AlbertModel({**CONFIG.to_dict(), **layout}, recompute=recompute)
+    model = albert_tf.AlbertModel(tiny.config(**RATES, **layout), recompute=recompute)
 
     inputs = tf.constant(INPUT_IDS), tf.constant([3, 5])
     encode = tf.function(functools.partial(_encode, model), input_signature=SHAPES)
@@ -129,11 +119,11 @@ def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, r
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_deeper_model_is_no_larger_program(recompute):
     # Half of all operations are dropout's, which recomputation repeats.
-    rates = {} if recompute else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    rates = RATES if recompute else {}
 
     @functools.cache
     def operations(layers):
-        config = {**CONFIG.to_dict(), **rates, "num_hidden_layers": layers}
+        config = tiny.config(**rates, num_hidden_layers=layers)
         model = albert_tf.AlbertModel(config, recompute=recompute)
         encode = tf.function(functools.partial(_encode, model), input_signature=SHAPES)
         graph = encode.get_concrete_function().graph.as_graph_def()
