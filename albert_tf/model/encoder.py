@@ -165,18 +165,10 @@ def unroll(
     first: Array,
     times: int,
 ) -> list[Array]:
-    """Applies blocks in sequence, and the whole sequence `times` times.
+    """Applies blocks in sequence, and the whole sequence `times` times; returns all outputs.
 
-    Args:
-      apply: Maps a block, `<float>[...]` and the block's number to `<float>[...]` of the same shape
-        and dtype.
-      blocks: What `apply` takes.
-      x: `<float>[...]`, the input of the first block.
-      first: Number of the first block, an int or `<int32>[]`.
-      times: Number of repetitions.
-
-    Returns:
-      The outputs of all blocks, `times * len(blocks)`, in order.
+    `apply` maps a block, `<float>[...]` and the block's number, the first one's being `first`, to
+    `<float>[...]` of the same shape and dtype.
     """
     results = [x]
     for i, block in enumerate([*blocks] * times):

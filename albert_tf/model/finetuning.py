@@ -59,16 +59,7 @@ class FineTunedModel(ConfiguredModel):
     def encode(
         self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array
     ) -> tuple[dict[str, Any], Array]:
-        """Encodes a batch.
-
-        Args:
-          inputs: See AlbertModel.
-          training: Whether to apply dropout.
-          dropout_seed: See AlbertModel.call.
-
-        Returns:
-          AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout.
-        """
+        """Returns AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout."""
         if training and dropout_seed is None and self.seed_generator is not None:
             dropout_seed = self.seed_generator.next()
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
@@ -76,7 +67,6 @@ class FineTunedModel(ConfiguredModel):
         return outputs, layers.fold_in(dropout_seed if training else None, site)
 
     def add_classifier(self, num_outputs: int, name: str) -> ClassifierHead:
-        """Returns a head of `num_outputs` classes with this model's dropout and dtype."""
         return ClassifierHead(
             self.config,
             num_outputs,

@@ -14,14 +14,7 @@ WORTH_COMPILING = 65_536
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `fused`, for a chain that is not differentiated and may return several tensors.
-
-    Args:
-      function: Maps tensors, and Python values given by keyword, to tensors.
-
-    Returns:
-      A function with the same arguments and results.
-    """
+    """Like `fused`, for a chain that is not differentiated and may return several tensors."""
     if keras.backend.backend() != "tensorflow":
         return function
     import tensorflow as tf

@@ -47,15 +47,7 @@ class MaskedLMHead(layers.AlbertLayer):
         self.built = True
 
     def call(self, x: Array, word_embeddings: Array) -> Array:
-        """Scores all pieces at the given positions.
-
-        Args:
-          x: `<float>[B, P, H]`, the encoder's output at these positions.
-          word_embeddings: `<float32>[V, E]`.
-
-        Returns:
-          `<float32>[B, P, V]` logits.
-        """
+        """Maps the encoder's outputs `<float>[B, P, H]` to logits `<float32>[B, P, V]`."""
         x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
         x = x + ops.cast(self.transform_bias, x.dtype)
         x = layers.layer_norm(layers.get_activation(self.config.hidden_act)(x), *self.norm)
@@ -250,12 +242,8 @@ class ConditionalSpanHead(layers.AlbertLayer):
     def call(self, sequence_output: Array, p_mask: Array) -> Array:
         """Scores all positions as starts.
 
-        Args:
-          sequence_output: `<float>[B, S, H]`.
-          p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
-
-        Returns:
-          `<float32>[B, S]` logits, about -1e30 where masked.
+        Maps `<float>[B, S, H]` to logits `<float32>[B, S]`, about -1e30 where `<int32>[B, S]` is 1:
+        no answer can start or end there.
         """
         logits = _dense(sequence_output, self.start)[..., 0]
         return _mask(ops.cast(logits, "float32"), p_mask)
@@ -263,13 +251,8 @@ class ConditionalSpanHead(layers.AlbertLayer):
     def end_logits(self, sequence_output: Array, starts: Array, p_mask: Array) -> Array:
         """Scores all positions as ends of answers that start at K given positions.
 
-        Args:
-          sequence_output: `<float>[B, S, H]`.
-          starts: `<int32>[B, K]`; one outside [0, S) selects a vector of zeros.
-          p_mask: `<int32>[B, S]`, 1 where no answer can start or end.
-
-        Returns:
-          `<float32>[B, K, S]` logits, about -1e30 where masked.
+        A start `<int32>[B, K]` outside [0, S) selects a vector of zeros. Returns logits
+        `<float32>[B, K, S]`; the other arguments are those of `call`.
         """
         width = self.config.hidden_size
         chosen = ops.one_hot(starts, ops.shape(sequence_output)[1], dtype=sequence_output.dtype)
@@ -348,13 +331,7 @@ def _mask(logits: Array, p_mask: Array) -> Array:
 
 
 def with_positions(sequence: Array, p_mask: Array, least: int) -> tuple[Array, Array]:
-    """Adds positions to short sequences, where no answer can be, as a beam needs them.
-
-    Args:
-      sequence: `<float>[B, S, H]`.
-      p_mask: `<int32>[B, S]`, 1 where no answer can be.
-      least: The least number of positions.
-    """
+    """Pads a sequence `<float>[B, S, H]` to a beam's least width; no answer can be there."""
     length = ops.shape(sequence)[1]
     if not isinstance(length, int):
         lacking = ops.maximum(least - length, 0)

@@ -283,16 +283,7 @@ class FeedForward(Sublayer):
         )
 
     def call(self, x: Array, weights: SublayerWeights, seed: Array = None) -> Array:
-        """Transforms each position independently.
-
-        Args:
-          x: `<float>[B, S, H]`.
-          weights: What `read` returned.
-          seed: `<int>[2]` of this block; None when not training.
-
-        Returns:
-          `<float>[B, S, H]`.
-        """
+        """Transforms each position of x `<float>[B, S, H]`; arguments are SelfAttention.call's."""
         config = self.config
         inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), weights.inner_kernel)
         inner = biased_activation(inner, weights.inner_bias, name=config.hidden_act)
@@ -331,13 +322,9 @@ MASKED_SCORE = -10000.0
 def masked_scores(input_mask: Array, starts: Array = None) -> Array:
     """Returns the additive attention mask: 0, or MASKED_SCORE for keys not to attend to.
 
-    Args:
-      input_mask: `<int32>[B, S]`, 1 = attend to this position.
-      starts: `<int32>[B, S]`, for packed rows: where the example of each position begins.
-
-    Returns:
-      `<float32>[B, 1, 1, S]`, or `[B, 1, S, S]` for packed rows, where only positions of the
-      same example attend to each other.
+    Of an input_mask `<int32>[B, S]` (1 = attend) it is `<float32>[B, 1, 1, S]`. With the starts
+    `<int32>[B, S]` of packed rows it is `[B, 1, S, S]`: only positions of one example attend to
+    each other.
     """
     # Not slicing with new axes: TFLite has no such operation.
     masked = 1.0 - ops.expand_dims(ops.cast(input_mask, "float32"), (1, 2))
@@ -348,13 +335,9 @@ def masked_scores(input_mask: Array, starts: Array = None) -> Array:
 
 
 def project(x: Array, kernel: Array, bias: Array, heads: int) -> list[Array]:
-    """Returns a projection for each H columns of a kernel, `<float>[B, N, S, D]`.
+    """Returns projections `<float>[B, N, S, D]` of x `<float>[B, S, H]`, as one product.
 
-    Args:
-      x: `<float>[B, S, H]`.
-      kernel: `<float>[H, count * H]`: several side by side are one product.
-      bias: `<float>[count * H]`.
-      heads: N.
+    There is one for each H columns of the kernel `<float>[H, count * H]` and its bias.
     """
     batch, length, width = ops.shape(x)
     count = kernel.shape[1] // width
@@ -382,15 +365,7 @@ def _softmax(scores: Array, scale: float, masked_scores: Array) -> Array:
 
 
 def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
-    """Normalises the last axis, in float32 whatever the dtype of x.
-
-    Args:
-      x: `<float>[..., H]`.
-      gamma: `<float32>[H]` scale.
-      beta: `<float32>[H]` offset.
-
-    Returns:
-      `<float>[..., H]`, of x's dtype.
+    """Normalises the last axis of x `<float>[..., H]`, in float32 whatever its dtype.
 
     Source: tf.contrib.layers.layer_norm: epsilon 1e-12, biased variance.
     """
@@ -435,15 +410,7 @@ def biased_activation(x: Array, bias: Array, name: str) -> Array:
 
 
 def gather_positions(sequence: Array, positions: Array) -> Array:
-    """Gathers the vectors at given positions of each sequence.
-
-    Args:
-      sequence: `<float>[B, S, H]`.
-      positions: `<int32>[B, P]`, in [0, S).
-
-    Returns:
-      `<float>[B, P, H]`.
-    """
+    """Returns the vectors `<float>[B, P, H]` at positions `<int32>[B, P]` of each sequence."""
     batch, length, width = ops.shape(sequence)
     first_rows = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)
     # Not take_along_axis: on TensorFlow that is a gather, and a scatter, of single numbers.
@@ -451,14 +418,10 @@ def gather_positions(sequence: Array, positions: Array) -> Array:
 
 
 def example_starts(cls_positions: Array, length: int) -> Array:
-    """Returns for each position of a packed row where its example begins.
+    """Returns for each position of a packed row where its example begins, `<int32>[B, S]`.
 
-    Args:
-      cls_positions: `<int32>[B, K]`, where examples begin; the first at 0, empty slots are 0 too.
-      length: S.
-
-    Returns:
-      `<int32>[B, S]`; padding after the last example counts as part of it.
+    Examples begin at `<int32>[B, K]`, the first at 0; empty slots are 0, too. Padding after the
+    last example counts as part of it.
     """
     firsts = cls_positions[:, :, None]
     begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]
@@ -493,30 +456,16 @@ def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
 
 
 def fold_in(seed: Array, site: Array) -> Array:
-    """Derives the seed of a dropout site from the seed of the forward pass.
-
-    Args:
-      seed: `<int>[2]`, or None for no dropout.
-      site: The site's number, an int or `<int>[]`.
-
-    Returns:
-      `<int>[2]`, or None.
-    """
+    """Derives a dropout site's seed `<int>[2]` from the forward pass's; None (no dropout) stays."""
     if seed is None:
         return None
     return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
 
 
 def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
-    """Zeroes a fraction `rate` of x and scales the rest by 1 / (1 - rate).
+    """Zeroes a fraction `rate` of x `<float>[...]` and scales the rest by 1 / (1 - rate).
 
-    Args:
-      x: `<float>[...]`.
-      rate: Fraction to drop, in [0, 1).
-      seed: `<int>[2]`; None (not training) returns x unchanged.
-
-    Returns:
-      `<float>[...]`, of x's shape and dtype.
+    The seed `<int>[2]` determines which; without one (not training) x is returned unchanged.
     """
     if seed is None or rate == 0:
         return x

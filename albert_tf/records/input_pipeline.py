@@ -103,12 +103,9 @@ def evaluation_dataset(
 ) -> tf.data.Dataset:
     """Returns one host's batches of a single pass over the files, in order.
 
-    Arguments are those of training_dataset, the number of records in each file, and the maximum
-    number of batches.
-
-    Returns:
-      Batches like training_dataset's, with `example_weights` `<float32>[B]`: 0 for rows that only
-      fill up the last batch.
+    Arguments and batches are those of training_dataset; with the number of records in each file,
+    the maximum number of batches, and `example_weights` `<float32>[B]`: 0 for rows that only fill
+    up the last batch.
     """
     # The last batch is filled up with the first record, which weighs nothing.
     total = min(sum(counts), max_steps * global_batch_size)
@@ -213,11 +210,9 @@ class DynamicMasking:
     seed: int
 
     def __call__(self, examples: Features, places: tf.Tensor) -> Features:
-        """Lays out and masks a batch; works eagerly and inside Dataset.map.
+        """Lays out and masks a batch of compact_spec's features; eagerly and inside Dataset.map.
 
-        Args:
-          examples: Features of records.compact_spec.
-          places: <int64>[B], positions of the examples in the run, counted from 0.
+        Its places <int64>[B] are the positions of the examples in the run, counted from 0.
         """
         declared = spec.pretraining_spec(
             self.row_format.max_seq_length, self.settings.label_slots

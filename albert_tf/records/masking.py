@@ -366,14 +366,9 @@ class Rows:
         )
 
     def mask(self, seeds: np.ndarray, settings: MaskingSettings) -> dict[str, np.ndarray]:
-        """Masks the rows.
+        """Returns the masked rows' features of pretraining_spec, by seeds <uint64>[B].
 
-        Args:
-          seeds: <uint64>[B], which determine the masks.
-          settings: See MaskingSettings.
-
-        Returns:
-          The features of records.pretraining_spec except the order label and `token_boundary`.
+        The order label and `token_boundary` are not among them.
         """
         masked = mask_tokens(
             self.input_ids, self.lengths, self.candidates, self.word_starts, seeds, settings

@@ -128,13 +128,8 @@ class Devices(abc.ABC):
         """Returns a function that trains for one run of steps after the other.
 
         It returns the statistics of each step, `<float32>[steps, len(stat_names(task))]`. Nothing
-        is fetched before all runs are launched: the host must not wait between them.
-
-        Args:
-          task: Defines the losses.
-          model: The result of `task.build_model`.
-          optimizer: A built optimizer.
-          settings: How a step is computed.
+        is fetched before all runs are launched: the host must not wait between them. The model is
+        the result of `task.build_model`, and the optimizer is built.
         """
 
     @abc.abstractmethod
@@ -143,9 +138,7 @@ class Devices(abc.ABC):
     ) -> Callable[[Any], Any]:
         """Returns a function of a batch: `function` of each replica's share, summed over them.
 
-        Args:
-          model: What `function` calls.
-          function: Maps a replica's features to tensors. The result has arrays in their place.
+        It calls the model and returns tensors, by name; the result has arrays in their place.
         """
 
     @abc.abstractmethod

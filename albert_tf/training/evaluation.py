@@ -71,12 +71,8 @@ def evaluate_checkpoints(trainer: Trainer, input_fn: InputFn, last_step: int) ->
 def begin(directory: str, devices: Devices, resumes: bool) -> None:
     """Claims a directory for a fresh run, and removes what an earlier one's evaluation left.
 
-    Every worker calls it; the chief does it, the others check that they see it.
-
-    Args:
-      directory: The run's.
-      devices: The devices of this worker.
-      resumes: Whether the run is in the directory; then nothing changes.
+    Every worker calls it; the chief does it, the others check that they see it. Nothing changes if
+    the run is in the directory and `resumes`.
     """
     if devices.is_chief and not resumes:
         checkpoint.claim(directory)
@@ -196,12 +192,7 @@ def _remind(what: str, waiting_since: float | None) -> float:
 
 
 class RowOutputs:
-    """Runs a model on rows.
-
-    Args:
-      devices: They share each batch.
-      model: Maps features to tensors `[B, ...]`.
-    """
+    """Runs a model, which maps features to tensors `[B, ...]`, on rows that devices share."""
 
     def __init__(self, devices: Devices, model: keras.Model) -> None:
         self._devices = devices
@@ -232,10 +223,8 @@ class RowOutputs:
 def in_row_order(parts: Iterable[tuple[np.ndarray, Any]], num_rows: int) -> Any:
     """Returns outputs on N rows as arrays `[N, ...]`.
 
-    Args:
-      parts: What RowOutputs yields, the longest rows first; outputs that are shorter for shorter
-        rows are padded with -inf.
-      num_rows: The number of rows N.
+    They are those that RowOutputs yields, the longest rows first; outputs that are shorter for
+    shorter rows are padded with -inf.
     """
     results: list[np.ndarray] = []
     for rows, outputs in parts:

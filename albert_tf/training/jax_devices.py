@@ -78,11 +78,6 @@ class Gradients:
     """The losses of a global batch and their gradients; each replica calls it on its share.
 
     The results are the same on all replicas; it does what TrainStep does, up to the update.
-
-    Args:
-      task: Defines the losses.
-      model: The result of `task.build_model`.
-      settings: How a step is computed.
     """
 
     def __init__(self, task: Task, model: keras.Model, settings: StepSettings) -> None:
@@ -267,8 +262,6 @@ class JaxDevices(Devices):
         """Returns a jitted function: values of variables and a batch -> new values and statistics.
 
         The variables are the model's trainable ones, then the optimizer's. Their memory is reused.
-
-        Args: see Devices.train_steps.
         """
         gradients = Gradients(task, model, settings)
         on_replicas = self._on_replicas(gradients, (_SAME, _SAME, _DIVIDED), _SAME)
@@ -299,10 +292,7 @@ class JaxDevices(Devices):
     ) -> tuple[Any, Any]:
         """Returns the arguments of `train_step` without values, to compile it for other devices.
 
-        Args:
-          model: The model.
-          optimizer: Its optimizer.
-          features: Shape and dtype of each feature of a global batch.
+        They are made from the shape and dtype of each feature of a global batch.
         """
         variables = [*model.trainable_variables, *optimizer.variables]
         values = [

@@ -79,9 +79,7 @@ class ProgressLog:
 class ProgressBar:
     """Shows how much of the input is done, the rates, and the time left.
 
-    A bar on a terminal, elsewhere an occasional line in the log.
-
-    Used in a `with` statement.
+    A bar on a terminal, elsewhere an occasional line in the log. Used in a `with` statement.
 
     Args:
       total_bytes: Stored bytes of the input.
@@ -123,13 +121,7 @@ class _LogLines(io.TextIOBase):
 
 
 def write_metrics(directory: str, step: int, metrics: Mapping[str, float]) -> None:
-    """Writes the metrics of an evaluated checkpoint for TensorBoard, as a run named "eval".
-
-    Args:
-      directory: The training run's directory.
-      step: The checkpoint's step.
-      metrics: Values by name.
-    """
+    """Writes a checkpoint's metrics for TensorBoard, as "eval" in the run's directory."""
     writer = tf.summary.create_file_writer(os.path.join(directory, "eval"))
     _write_scalars(writer, step, metrics)
     writer.close()

@@ -143,8 +143,6 @@ class TrainStep:
     global batch, not on how replicas and micro-batches split it: each loss is a sum over a weight,
     and the weights are summed over the whole batch first. (Dropout masks do depend on the split;
     they are a function of seed, step, replica and micro-batch.)
-
-    Args: see Devices.train_steps.
     """
 
     def __init__(
@@ -171,10 +169,9 @@ class TrainStep:
         )
 
     def __call__(self, features: Features) -> tf.Tensor:
-        """Performs one update; returns `<float32>[len(stat_names)]`, the same on all replicas.
+        """Performs one update on this replica's features, of static shape but for their length.
 
-        Args:
-          features: This replica's features, of static shape but for their length.
+        Returns `<float32>[len(stat_names)]`, the same on all replicas.
         """
         # The whole batch's weights come first: each replica's losses are shares of its means.
         context = tf.distribute.get_replica_context()
@@ -232,11 +229,7 @@ class TrainStep:
 
 
 class TensorFlowDevices(Devices):
-    """The replicas of a strategy.
-
-    Args:
-      strategy: From create_strategy.
-    """
+    """The replicas of a strategy, from create_strategy."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy

@@ -293,10 +293,8 @@ class Trainer:
     def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
-        A metric with weight 0, for example if no piece is masked, is 0.
-
-        Args:
-          *input_fns: Each makes a host's finite dataset of a part of the data.
+        Each function makes a host's finite dataset of a part of the data. A metric with weight 0,
+        for example if no piece is masked, is 0.
         """
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
@@ -336,14 +334,7 @@ class InputByLength:
 
 
 class StepIterators:
-    """Splits steps into runs, each fed by an iterator over batches of one length.
-
-    Args:
-      devices: What the batches are for.
-      source: Makes the datasets.
-      first_step: The step of the first batch.
-      num_steps: The last step.
-    """
+    """Splits the steps from `first_step` on into runs, each fed by batches of one length."""
 
     def __init__(
         self,
@@ -405,9 +396,6 @@ class CheckpointWriter:
 
     An error in writing is raised by the next call of `check` or `wait`. A `with` statement waits
     for its last checkpoint, whatever ends it.
-
-    Args:
-      directory: An existing directory.
     """
 
     def __init__(self, directory: str) -> None:
