@@ -437,21 +437,17 @@ SITES_PER_BLOCK = 3
 _SITES_PER_PASS = 4096
 
 
-def hashed_seed(seed: int) -> int:
-    """Returns a run's seed for `pass_seed`, so that neighbouring seeds share no mask."""
-    # Small, so that nothing overflows.
-    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
-
-
 def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
     """Returns the seed of a forward pass in training, `<int32>[2]`.
 
     Args:
-      run_seed: The run's, hashed.
+      run_seed: The run's.
       step: The training step, `<int>[]`.
       number: The pass among those of the step, over all replicas and micro-batches, `<int>[]`.
     """
-    first_site = run_seed + ops.cast(number, "int32") * _SITES_PER_PASS
+    # Hashed, so that neighbouring seeds share no mask, and small, so that nothing overflows.
+    hashed = int(np.random.SeedSequence(run_seed).generate_state(1)[0] >> 2)
+    first_site = hashed + ops.cast(number, "int32") * _SITES_PER_PASS
     return ops.stack([first_site, ops.cast(step, "int32")])
 
 

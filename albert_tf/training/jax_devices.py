@@ -83,7 +83,7 @@ class Gradients:
     def __init__(self, task: Task, model: keras.Model, settings: StepSettings) -> None:
         self._task = task
         self._model = model
-        self._seed = layers.hashed_seed(settings.seed)
+        self._seed = settings.seed
         self._accumulation_steps = settings.accumulation_steps
 
     def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:

@@ -49,7 +49,11 @@ class ProgressLog:
           step_seconds: Seconds per step.
           compiled: Whether they are mostly compilation: then neither rate nor time left is shown.
         """
-        rates = self._rates(step_seconds) if not compiled else {}
+        rates = {}
+        if not compiled:
+            examples = self._examples_per_step / step_seconds
+            tokens = examples * self._tokens_per_example
+            rates = {"examples_per_second": examples, "tokens_per_second": tokens}
         losses = ", ".join(f"{name} {stats[name]:.4f}" for name in stats if name.endswith("_loss"))
         logging.info(
             "step %d/%d | loss %.4f (%s) | learning rate %.3g | grad norm %.3g | %s",
@@ -67,13 +71,6 @@ class ProgressLog:
         )
         if self._writer:
             _write_scalars(self._writer, step, {**stats, **rates})
-
-    def _rates(self, step_seconds: float) -> dict[str, float]:
-        examples = self._examples_per_step / step_seconds
-        return {
-            "examples_per_second": examples,
-            "tokens_per_second": examples * self._tokens_per_example,
-        }
 
 
 class ProgressBar:

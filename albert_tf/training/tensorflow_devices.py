@@ -163,7 +163,7 @@ class TrainStep:
         self._model = model
         self._optimizer = optimizer
         self._accumulation_steps = settings.accumulation_steps
-        self._seed = layers.hashed_seed(settings.seed)
+        self._seed = settings.seed
         self._gradients = tf.function(
             self._micro_step, autograph=False, jit_compile=settings.jit_compile or None
         )
