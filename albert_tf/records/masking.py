@@ -108,83 +108,135 @@ def _uniform(bits: np.ndarray) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
+# --- rows --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A batch of rows before masking.
+
+    Attributes:
+      input_ids: <int32>[B, S].
+      lengths: <int>[B], tokens per row, specials included.
+      segment_ids: <int32>[B, S], 1 for B and its [SEP].
+      candidates: <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS]
+        or [SEP] that occurs in the text.
+      word_starts: <bool>[B, S], of the text; False elsewhere.
+    """
+
+    input_ids: np.ndarray
+    lengths: np.ndarray
+    segment_ids: np.ndarray
+    candidates: np.ndarray
+    word_starts: np.ndarray
+
+    @classmethod
+    def lay_out(
+        cls,
+        token_ids: np.ndarray,
+        segment_lengths: np.ndarray,
+        word_starts: np.ndarray,
+        row_format: RowFormat,
+    ) -> Rows:
+        """Adds the special tokens to the segments.
+
+        Args:
+          token_ids: <int32>[B, T], tokens of A and then of B; anything after them is ignored.
+          segment_lengths: <int>[B, 2], numbers of tokens in A and in B.
+          word_starts: <bool>[B, T or more].
+          row_format: S and the specials.
+
+        Source: create_pretraining_data.py, create_instances_from_document.
+        """
+        # Where [CLS], the two [SEP] and the text are: columns that the lengths tell.
+        totals = segment_lengths.sum(1)
+        longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
+        if totals.max(initial=0) > longest:
+            raise ValueError(f"a row has {totals.max()} tokens, expected at most {longest}")
+        columns = np.arange(row_format.max_seq_length)
+        first_sep = 1 + segment_lengths[:, :1]
+        lengths = totals[:, None] + NUM_SPECIALS
+        behind_first_sep = columns > first_sep
+        is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
+
+        # Where each column's token comes from: one place earlier in A, two in B.
+        sources = np.minimum(np.maximum(columns - 1 - behind_first_sep, 0), longest - 1)
+        input_ids = np.where(
+            is_text, np.take_along_axis(token_ids, sources, axis=1), row_format.pad_id
+        )
+        input_ids[:, 0] = row_format.cls_id
+        np.put_along_axis(input_ids, first_sep, row_format.sep_id, axis=1)
+        np.put_along_axis(input_ids, lengths - 1, row_format.sep_id, axis=1)
+        is_special = (input_ids == row_format.cls_id) | (input_ids == row_format.sep_id)
+        return cls(
+            input_ids=input_ids.astype(np.int32),
+            lengths=lengths[:, 0],
+            segment_ids=(behind_first_sep & (columns < lengths)).astype(np.int32),
+            candidates=is_text & ~is_special,
+            word_starts=is_text & np.take_along_axis(word_starts, sources, axis=1),
+        )
+
+    def mask(self, seeds: np.ndarray, settings: MaskingSettings) -> dict[str, np.ndarray]:
+        """Masks n-grams of whole words in every row, by its seed in <uint64>[B].
+
+        The words of a row are visited in random order. Each draws a length n; the n-gram that
+        begins there (cut at the last word) is masked unless it overlaps an earlier one, and is
+        shortened word by word if it exceeds the remaining budget. An n-gram may span the middle
+        [SEP], and a piece after it that is no word start belongs to the word before it. Each masked
+        piece becomes [MASK] (80 %), stays (10 %) or becomes a random piece (10 %).
+
+        Returns:
+          The features of pretraining_spec but the order label and `token_boundary`. Unused label
+          slots are 0 in all three label arrays.
+
+        Source: ALBERT (arXiv 1909.11942), section 4.1; create_pretraining_data.py,
+        create_masked_lm_predictions.
+        """
+        # Tokens and words that may be masked, and how many tokens of each row.
+        rows, columns = np.nonzero(self.candidates)
+        words = _Words.find(rows, self.word_starts[rows, columns], len(self.input_ids), settings)
+        budget = count_predictions(self.lengths, settings)
+
+        # The words to mask, and what stands in their place.
+        chosen = np.zeros((len(self.input_ids), words.begins.shape[1]), bool)
+        _choose_words(chosen, words, budget, derive_seeds(seeds, _MASKED), settings)
+        picked = chosen[rows, words.word_of_candidate]
+        masked_ids = self.input_ids.copy()
+        at = rows[picked], columns[picked]
+        masked_ids[at] = _replace(self.input_ids[at], seeds[at[0]], at[1], settings)
+
+        # As many others, whose tokens are exchanged among themselves.
+        if settings.do_permutation:
+            taken = chosen.copy()
+            _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
+            exchanged = (chosen & ~taken)[rows, words.word_of_candidate]
+            at = rows[exchanged], columns[exchanged]
+            # Sorted by row and then at random: the tokens of each row are permuted.
+            order = np.lexsort((derive_seeds(seeds[at[0]], _EXCHANGED, at[1]), at[0]))
+            masked_ids[at] = masked_ids[at][order]
+            picked |= exchanged
+
+        input_mask = np.arange(self.input_ids.shape[1]) < self.lengths[:, None]
+        return {
+            "input_ids": masked_ids,
+            "input_mask": input_mask.astype(np.int32),
+            "segment_ids": self.segment_ids,
+            **_fill_labels(self.input_ids, rows[picked], columns[picked], settings),
+        }
+
+    def token_boundaries(self) -> np.ndarray:
+        """Returns <int32>[B, S]: 1 where a word begins, [CLS] and [SEP] included."""
+        columns = np.arange(self.input_ids.shape[1])
+        is_special = (columns < self.lengths[:, None]) & ~self.candidates
+        return (self.word_starts | is_special).astype(np.int32)
+
+
 # --- masks -------------------------------------------------------------------------------------
 
 
 # Room for a word's number in a sort key.
 _WORD_BITS, MAX_SEQ_LENGTH = np.uint64(16), 2**16
 _PAST_LAST_WORD = np.uint64(2**64 - 1)
-
-
-class MaskedTokens(NamedTuple):
-    """A masked batch; unused label slots are 0 in all three label arrays.
-
-    Attributes:
-      input_ids: <int32>[B, S], tokens after masking.
-      masked_lm_positions: <int32>[B, P], ascending.
-      masked_lm_ids: <int32>[B, P], tokens before masking.
-      masked_lm_weights: <float32>[B, P], 1 for a filled slot.
-    """
-
-    input_ids: np.ndarray
-    masked_lm_positions: np.ndarray
-    masked_lm_ids: np.ndarray
-    masked_lm_weights: np.ndarray
-
-
-def mask_tokens(
-    input_ids: np.ndarray,
-    lengths: np.ndarray,
-    candidates: np.ndarray,
-    word_starts: np.ndarray,
-    seeds: np.ndarray,
-    settings: MaskingSettings,
-) -> MaskedTokens:
-    """Masks n-grams of whole words in every row.
-
-    The words of a row are visited in random order. Each draws a length n; the n-gram that begins
-    there (cut at the last word) is masked unless it overlaps an earlier one, and is shortened word
-    by word if it exceeds the remaining budget. An n-gram may span the middle [SEP], and a piece
-    after it that is no word start belongs to the word before it. Each masked piece becomes [MASK]
-    (80 %), stays (10 %) or becomes a random piece (10 %).
-
-    Args:
-      input_ids: <int32>[B, S].
-      lengths: <int>[B], tokens per row, including specials but not padding.
-      candidates: <bool>[B, S], False for [CLS], [SEP] and padding.
-      word_starts: <bool>[B, S]; only its values at candidates matter.
-      seeds: <uint64>[B].
-      settings: See MaskingSettings.
-
-    Source: ALBERT (arXiv 1909.11942), section 4.1; create_pretraining_data.py,
-    create_masked_lm_predictions.
-    """
-    # Tokens and words that may be masked, and how many tokens of each row.
-    rows, columns = np.nonzero(candidates)
-    words = _Words.find(rows, word_starts[rows, columns], len(input_ids), settings)
-    budget = count_predictions(lengths, settings)
-
-    # The words to mask, and what stands in their place.
-    chosen = np.zeros((len(input_ids), words.begins.shape[1]), bool)
-    _choose_words(chosen, words, budget, derive_seeds(seeds, _MASKED), settings)
-    picked = chosen[rows, words.word_of_candidate]
-    masked_ids = input_ids.copy()
-    at = rows[picked], columns[picked]
-    masked_ids[at] = _replace(input_ids[at], seeds[at[0]], at[1], settings)
-
-    # As many others, whose tokens are exchanged among themselves.
-    if settings.do_permutation:
-        taken = chosen.copy()
-        _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
-        exchanged = (chosen & ~taken)[rows, words.word_of_candidate]
-        at = rows[exchanged], columns[exchanged]
-        # Sorted by row and then at random: the tokens of each row are permuted.
-        order = np.lexsort((derive_seeds(seeds[at[0]], _EXCHANGED, at[1]), at[0]))
-        masked_ids[at] = masked_ids[at][order]
-        picked |= exchanged
-
-    labels = _fill_labels(input_ids, rows[picked], columns[picked], settings)
-    return MaskedTokens(masked_ids, *labels)
 
 
 class _Words(NamedTuple):
@@ -284,104 +336,14 @@ def _replace(
 
 def _fill_labels(
     input_ids: np.ndarray, rows: np.ndarray, columns: np.ndarray, settings: MaskingSettings
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns positions, ids and weights [B, P] of tokens (rows, columns), in row-major order."""
+) -> dict[str, np.ndarray]:
+    """Returns the labels of tokens (rows, columns), which are in row-major order."""
     shape = len(input_ids), settings.label_slots
     counts = np.bincount(rows, minlength=shape[0])
     slots = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
-    positions, ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    weights = np.zeros(shape, np.float32)
-    positions[rows, slots] = columns
-    ids[rows, slots] = input_ids[rows, columns]
-    weights[rows, slots] = 1
-    return positions, ids, weights
-
-
-# --- rows --------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """A batch of rows before masking.
-
-    Attributes:
-      input_ids: <int32>[B, S].
-      lengths: <int>[B], tokens per row, specials included.
-      segment_ids: <int32>[B, S], 1 for B and its [SEP].
-      candidates: <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS]
-        or [SEP] that occurs in the text.
-      word_starts: <bool>[B, S], of the text; False elsewhere.
-    """
-
-    input_ids: np.ndarray
-    lengths: np.ndarray
-    segment_ids: np.ndarray
-    candidates: np.ndarray
-    word_starts: np.ndarray
-
-    @classmethod
-    def lay_out(
-        cls,
-        token_ids: np.ndarray,
-        segment_lengths: np.ndarray,
-        word_starts: np.ndarray,
-        row_format: RowFormat,
-    ) -> Rows:
-        """Adds the special tokens to the segments.
-
-        Args:
-          token_ids: <int32>[B, T], tokens of A and then of B; anything after them is ignored.
-          segment_lengths: <int>[B, 2], numbers of tokens in A and in B.
-          word_starts: <bool>[B, T or more].
-          row_format: S and the specials.
-
-        Source: create_pretraining_data.py, create_instances_from_document.
-        """
-        # Where [CLS], the two [SEP] and the text are: columns that the lengths tell.
-        totals = segment_lengths.sum(1)
-        longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
-        if totals.max(initial=0) > longest:
-            raise ValueError(f"a row has {totals.max()} tokens, expected at most {longest}")
-        columns = np.arange(row_format.max_seq_length)
-        first_sep = 1 + segment_lengths[:, :1]
-        lengths = totals[:, None] + NUM_SPECIALS
-        behind_first_sep = columns > first_sep
-        is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
-
-        # Where each column's token comes from: one place earlier in A, two in B.
-        sources = np.minimum(np.maximum(columns - 1 - behind_first_sep, 0), longest - 1)
-        input_ids = np.where(
-            is_text, np.take_along_axis(token_ids, sources, axis=1), row_format.pad_id
-        )
-        input_ids[:, 0] = row_format.cls_id
-        np.put_along_axis(input_ids, first_sep, row_format.sep_id, axis=1)
-        np.put_along_axis(input_ids, lengths - 1, row_format.sep_id, axis=1)
-        is_special = (input_ids == row_format.cls_id) | (input_ids == row_format.sep_id)
-        return cls(
-            input_ids=input_ids.astype(np.int32),
-            lengths=lengths[:, 0],
-            segment_ids=(behind_first_sep & (columns < lengths)).astype(np.int32),
-            candidates=is_text & ~is_special,
-            word_starts=is_text & np.take_along_axis(word_starts, sources, axis=1),
-        )
-
-    def mask(self, seeds: np.ndarray, settings: MaskingSettings) -> dict[str, np.ndarray]:
-        """Returns the masked rows' features of pretraining_spec, by seeds <uint64>[B].
-
-        The order label and `token_boundary` are not among them.
-        """
-        masked = mask_tokens(
-            self.input_ids, self.lengths, self.candidates, self.word_starts, seeds, settings
-        )
-        columns = np.arange(self.input_ids.shape[1])
-        return {
-            "input_mask": (columns < self.lengths[:, None]).astype(np.int32),
-            "segment_ids": self.segment_ids,
-            **masked._asdict(),
-        }
-
-    def token_boundaries(self) -> np.ndarray:
-        """Returns <int32>[B, S]: 1 where a word begins, [CLS] and [SEP] included."""
-        columns = np.arange(self.input_ids.shape[1])
-        is_special = (columns < self.lengths[:, None]) & ~self.candidates
-        return (self.word_starts | is_special).astype(np.int32)
+    labels = {name: np.zeros(shape, np.int32) for name in ("masked_lm_positions", "masked_lm_ids")}
+    labels["masked_lm_weights"] = np.zeros(shape, np.float32)
+    labels["masked_lm_positions"][rows, slots] = columns
+    labels["masked_lm_ids"][rows, slots] = input_ids[rows, columns]
+    labels["masked_lm_weights"][rows, slots] = 1
+    return labels

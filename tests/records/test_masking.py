@@ -37,11 +37,17 @@ def _batch(rows: int, length: int, seed: int = 0, start_prob: float = 0.7) -> di
     }
 
 
-def _labelled(masked: masking.MaskedTokens, size: int) -> np.ndarray:
+def _mask(batch: dict, settings: masking.MaskingSettings) -> dict[str, np.ndarray]:
+    rows = {name: values for name, values in batch.items() if name != "seeds"}
+    rows["segment_ids"] = np.zeros_like(batch["input_ids"])
+    return Rows(**rows).mask(batch["seeds"], settings)
+
+
+def _labelled(masked: dict[str, np.ndarray], size: int) -> np.ndarray:
     """<bool>[B, S] of labelled positions."""
-    flags = np.zeros((len(masked.input_ids), size), bool)
-    rows, slots = np.nonzero(masked.masked_lm_weights)
-    flags[rows, masked.masked_lm_positions[rows, slots]] = True
+    flags = np.zeros((len(masked["input_ids"]), size), bool)
+    rows, slots = np.nonzero(masked["masked_lm_weights"])
+    flags[rows, masked["masked_lm_positions"][rows, slots]] = True
     return flags
 
 
@@ -53,11 +59,11 @@ def units(request) -> list[dict]:
 
 def test_probability_zero_masks_nothing():
     batch = _batch(7, 31)
-    masked = masking.mask_tokens(**batch, settings=_settings(masked_lm_prob=0.0))
-    np.testing.assert_array_equal(masked.input_ids, batch["input_ids"])
-    for labels in masked[1:]:
-        assert labels.shape == (7, 20)
-        assert not labels.any()
+    masked = _mask(batch, _settings(masked_lm_prob=0.0))
+    np.testing.assert_array_equal(masked["input_ids"], batch["input_ids"])
+    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+        assert masked[name].shape == (7, 20)
+        assert not masked[name].any()
 
 
 def test_probability_one_labels_every_candidate_and_no_special():
@@ -66,26 +72,26 @@ def test_probability_one_labels_every_candidate_and_no_special():
         _batch(7, 31),
         _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1),
     )
-    masked = masking.mask_tokens(**batch, settings=settings)
+    masked = _mask(batch, settings)
     candidates = batch["candidates"]
     np.testing.assert_array_equal(_labelled(masked, 31), candidates)
-    np.testing.assert_array_equal(masked.input_ids[~candidates], batch["input_ids"][~candidates])
+    np.testing.assert_array_equal(masked["input_ids"][~candidates], batch["input_ids"][~candidates])
     for row in range(7):
         at = np.flatnonzero(candidates[row])
         filled = len(at)
-        np.testing.assert_array_equal(masked.masked_lm_positions[row, :filled], at)
+        np.testing.assert_array_equal(masked["masked_lm_positions"][row, :filled], at)
         np.testing.assert_array_equal(
-            masked.masked_lm_ids[row, :filled], batch["input_ids"][row, at]
+            masked["masked_lm_ids"][row, :filled], batch["input_ids"][row, at]
         )
-        np.testing.assert_array_equal(masked.masked_lm_weights[row], np.arange(29) < filled)
-        assert not masked.masked_lm_positions[row, filled:].any()
+        np.testing.assert_array_equal(masked["masked_lm_weights"][row], np.arange(29) < filled)
+        assert not masked["masked_lm_positions"][row, filled:].any()
 
 
 def test_a_row_without_candidates_is_left_alone():
     batch = _batch(3, 31)
     batch["candidates"][1] = False
-    masked = masking.mask_tokens(**batch, settings=_settings())
-    np.testing.assert_array_equal(masked.masked_lm_weights.sum(1), [4, 0, 4])
+    masked = _mask(batch, _settings())
+    np.testing.assert_array_equal(masked["masked_lm_weights"].sum(1), [4, 0, 4])
 
 
 def test_numbers_of_predictions_are_those_of_the_release(units):
@@ -106,21 +112,21 @@ def test_masked_words_are_the_word_groups_of_the_release(units):
         special = [token in ("[CLS]", "[SEP]") for token in unit["tokens"]]
         candidates = np.pad(~np.array(special), (0, size - length))
         starts = np.pad(np.array(unit["token_boundary"], bool), (0, size - length))
-        masked = masking.mask_tokens(
-            np.full((repeats, size), 5, np.int32),
-            np.full(repeats, length),
-            np.tile(candidates, (repeats, 1)),
-            np.tile(starts, (repeats, 1)),
-            masking.derive_seeds(number, np.arange(repeats)),
-            _settings(ngram=1),
-        )
+        batch = {
+            "input_ids": np.full((repeats, size), 5, np.int32),
+            "lengths": np.full(repeats, length),
+            "candidates": np.tile(candidates, (repeats, 1)),
+            "word_starts": np.tile(starts, (repeats, 1)),
+            "seeds": masking.derive_seeds(number, np.arange(repeats)),
+        }
+        masked = _mask(batch, _settings(ngram=1))
         labelled = _labelled(masked, size)
         seen = [labelled[:, group] for group in unit["whole_word_groups"]]
         for group, flags in zip(unit["whole_word_groups"], seen, strict=True):
             np.testing.assert_array_equal(flags.any(1), flags.all(1), err_msg=str(group))
             assert flags.any(), f"never masked: {group} of unit {number}"
         assert sum(flags.sum() for flags in seen) == labelled.sum()
-        assert (masked.masked_lm_weights.sum(1) == unit["num_to_predict"]).all()
+        assert (masked["masked_lm_weights"].sum(1) == unit["num_to_predict"]).all()
 
 
 def _choose_one_by_one(words, order, lengths, budget) -> set[int]:
@@ -143,7 +149,7 @@ def _choose_one_by_one(words, order, lengths, budget) -> set[int]:
 def test_all_rows_at_once_choose_what_a_loop_over_one_row_chooses(start_prob, ngram):
     settings = _settings(ngram=ngram, max_predictions_per_seq=13)
     batch = _batch(101, 67, seed=ngram, start_prob=start_prob)
-    labelled = _labelled(masking.mask_tokens(**batch, settings=settings), 67)
+    labelled = _labelled(_mask(batch, settings), 67)
     seeds = masking.derive_seeds(batch["seeds"], masking._MASKED)
     budget = masking.count_predictions(batch["lengths"], settings)
     for row in range(101):
@@ -164,13 +170,11 @@ def test_all_rows_at_once_choose_what_a_loop_over_one_row_chooses(start_prob, ng
 
 def test_a_row_does_not_depend_on_its_batch():
     batch, settings = _batch(53, 47), _settings(do_permutation=True)
-    whole = masking.mask_tokens(**batch, settings=settings)
+    whole = _mask(batch, settings)
     picked = np.array([41, 3, 17])
-    part = masking.mask_tokens(
-        **{name: values[picked] for name, values in batch.items()}, settings=settings
-    )
-    for of_whole, of_part in zip(whole, part, strict=True):
-        np.testing.assert_array_equal(of_whole[picked], of_part)
+    part = _mask({name: values[picked] for name, values in batch.items()}, settings)
+    for name, of_part in part.items():
+        np.testing.assert_array_equal(whole[name][picked], of_part)
 
 
 def test_seeds_and_rows_with_other_seeds_differ():
@@ -178,12 +182,12 @@ def test_seeds_and_rows_with_other_seeds_differ():
     batch["seeds"] = masking.derive_seeds(1, np.array([11, 11]))
     for name in ("input_ids", "word_starts"):
         batch[name][1] = batch[name][0]
-    same = masking.mask_tokens(**batch, settings=_settings())
-    np.testing.assert_array_equal(same.input_ids[0], same.input_ids[1])
+    same = _mask(batch, _settings())
+    np.testing.assert_array_equal(same["input_ids"][0], same["input_ids"][1])
     batch["seeds"] = masking.derive_seeds(1, np.array([11, 12]))
-    other = masking.mask_tokens(**batch, settings=_settings())
-    np.testing.assert_array_equal(other.input_ids[0], same.input_ids[0])
-    assert (other.masked_lm_positions[1] != same.masked_lm_positions[0]).any()
+    other = _mask(batch, _settings())
+    np.testing.assert_array_equal(other["input_ids"][0], same["input_ids"][0])
+    assert (other["masked_lm_positions"][1] != same["masked_lm_positions"][0]).any()
 
 
 def test_derived_seeds_are_splitmix64():
@@ -197,29 +201,34 @@ def test_derived_seeds_are_splitmix64():
 def test_without_whole_words_every_piece_is_a_word():
     batch = _batch(211, 31, start_prob=0.0)
     pieces = _settings(do_whole_word_mask=False, ngram=1)
-    assert (masking.mask_tokens(**batch, settings=pieces).masked_lm_weights.sum(1) == 4).all()
+    assert (_mask(batch, pieces)["masked_lm_weights"].sum(1) == 4).all()
     # As one word of 26 pieces nothing fits the budget of 4.
-    assert not masking.mask_tokens(**batch, settings=_settings()).masked_lm_weights.any()
+    assert not _mask(batch, _settings())["masked_lm_weights"].any()
 
 
 def test_permutation_exchanges_as_many_tokens_again():
     batch = _batch(59, 47)
     settings = _settings(do_permutation=True, max_predictions_per_seq=6)
-    both = masking.mask_tokens(**batch, settings=settings)
-    only_masked = masking.mask_tokens(**batch, settings=_settings(max_predictions_per_seq=6))
+    both = _mask(batch, settings)
+    only_masked = _mask(batch, _settings(max_predictions_per_seq=6))
     exchanged = _labelled(both, 47) & ~_labelled(only_masked, 47)
-    np.testing.assert_array_equal(both.masked_lm_weights.sum(1), np.full(59, 12))
+    np.testing.assert_array_equal(both["masked_lm_weights"].sum(1), np.full(59, 12))
     np.testing.assert_array_equal(exchanged.sum(1), np.full(59, 6))
-    np.testing.assert_array_equal(both.input_ids[~exchanged], only_masked.input_ids[~exchanged])
+    np.testing.assert_array_equal(
+        both["input_ids"][~exchanged], only_masked["input_ids"][~exchanged]
+    )
     moved = 0
     for row in range(59):
-        before, after = batch["input_ids"][row, exchanged[row]], both.input_ids[row, exchanged[row]]
+        before, after = (
+            batch["input_ids"][row, exchanged[row]],
+            both["input_ids"][row, exchanged[row]],
+        )
         np.testing.assert_array_equal(np.sort(after), np.sort(before))
         moved += (after != before).sum()
     assert moved > 59 * 3
     rows = np.arange(59)[:, None]
     np.testing.assert_array_equal(
-        both.masked_lm_ids, batch["input_ids"][rows, both.masked_lm_positions]
+        both["masked_lm_ids"], batch["input_ids"][rows, both["masked_lm_positions"]]
     )
 
 
@@ -233,8 +242,8 @@ def test_ngram_lengths_are_drawn_with_probability_1_over_n():
 
 def test_every_word_is_as_likely_to_be_masked_first():
     batch = _batch(50_021, 23, start_prob=1.0)
-    masked = masking.mask_tokens(**batch, settings=_settings(max_predictions_per_seq=1))
-    counts = np.bincount(masked.masked_lm_positions[:, 0], minlength=23)
+    masked = _mask(batch, _settings(max_predictions_per_seq=1))
+    counts = np.bincount(masked["masked_lm_positions"][:, 0], minlength=23)
     assert_distribution(counts[batch["candidates"][0]], np.ones(18))
 
 
@@ -242,8 +251,8 @@ def test_masked_pieces_become_mask_stay_or_change_to_any_piece():
     batch = _batch(5_003, 31)
     batch["input_ids"][:] = 11
     settings = _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1)
-    masked = masking.mask_tokens(**batch, settings=settings)
-    counts = np.bincount(masked.input_ids[batch["candidates"]], minlength=VOCAB_SIZE)
+    masked = _mask(batch, settings)
+    counts = np.bincount(masked["input_ids"][batch["candidates"]], minlength=VOCAB_SIZE)
     shares = np.full(VOCAB_SIZE, 0.1 / VOCAB_SIZE)
     shares[MASK_ID] += 0.8
     shares[11] += 0.1
@@ -286,16 +295,10 @@ def test_rows_are_what_a_loop_over_tokens_makes():
         assert rows.token_boundaries()[row].tolist() == boundaries + padding
 
 
-def test_masking_a_row_is_mask_tokens_of_it():
+def test_masked_rows_keep_their_segments_and_say_what_is_padding():
     rows = Rows.lay_out(*_segments()[:1], LENGTHS, _segments()[1], FORMAT)
     settings = masking.MaskingSettings(307, MASK, masked_lm_prob=0.3, max_predictions_per_seq=3)
-    seeds = masking.derive_seeds(5, np.arange(len(LENGTHS)))
-    features = rows.mask(seeds, settings)
-    expected = masking.mask_tokens(
-        rows.input_ids, rows.lengths, rows.candidates, rows.word_starts, seeds, settings
-    )
-    for name, values in expected._asdict().items():
-        np.testing.assert_array_equal(features[name], values)
+    features = rows.mask(masking.derive_seeds(5, np.arange(len(LENGTHS))), settings)
     assert features["masked_lm_weights"].sum(1).tolist() == [3, 2, 3, 3, 3]
     np.testing.assert_array_equal(features["input_mask"].sum(1), LENGTHS.sum(1) + 3)
     np.testing.assert_array_equal(features["segment_ids"], rows.segment_ids)
