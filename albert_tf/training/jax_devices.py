@@ -366,12 +366,8 @@ def connect(
     """Connects the processes that train together, and returns the devices of all of them.
 
     They are those of TF_CONFIG if it names more than one, else, on a TPU, those of its hosts.
-    JAX chooses the platform: a TPU or GPU if it has one's plugin, else the CPU.
-
-    Args:
-      use_tpu: Whether it must be a TPU.
-      num_tpu_cores: Expected number of a TPU's devices; None does not check.
-      shard_optimizer: See JaxDevices.
+    JAX chooses the platform: a TPU or GPU if it has one's plugin, else the CPU. With `use_tpu` it
+    must be a TPU, of `num_tpu_cores` devices if given.
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)

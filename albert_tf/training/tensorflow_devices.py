@@ -35,16 +35,10 @@ def create_strategy(
 ) -> tf.distribute.Strategy:
     """Chooses a strategy for the machine.
 
-    A TPU if asked for; else all workers of TF_CONFIG, if it names more than one; else all GPUs of
-    this machine (or all logical CPUs, if several are configured); else its one device.
-
-    Args:
-      use_tpu: Whether to train on a TPU.
-      tpu_name: Name or grpc address of the TPU; "local" on a TPU VM.
-      tpu_zone: Its zone; detected automatically on Google Cloud.
-      gcp_project: Its project; detected automatically on Google Cloud.
-      master: grpc address of the TPU, if it has no name.
-      num_tpu_cores: Expected number of cores; None does not check.
+    A TPU if asked for, by its name or grpc address ("local" on a TPU VM) and, where Google Cloud
+    does not tell them, its zone and project; it must have `num_tpu_cores` cores, if given. Else all
+    workers of TF_CONFIG, if it names more than one; else all GPUs of this machine (or all logical
+    CPUs, if several are configured); else its one device.
     """
     if use_tpu:
         if tf_config.num_workers() > 1:  # Each would train alone, and write the same files.
