@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import TracebackType
 
 from absl import logging
 
@@ -47,12 +46,7 @@ class StopSignals:
             threading.Thread(target=self._listen, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._listening:
             for number, handler in zip(_SIGNALS, self._handlers_before, strict=True):
                 signal.signal(number, handler or signal.SIG_DFL)

@@ -128,7 +128,7 @@ def test_a_sequence_beyond_the_position_table_is_refused():
     model = AlbertModel(CONFIG)
     model({"input_ids": np.ones((1, 31), "int32")})
     with pytest.raises(ValueError, match=r"32 tokens .* max_position_embeddings \(31\)"):
-        model({"input_ids": np.ones((1, 18), "int32")})
+        model({"input_ids": np.ones((1, 32), "int32")})
 
 
 def test_initial_weights_are_the_releases():
