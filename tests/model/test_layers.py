@@ -228,7 +228,7 @@ def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
     block = [((BATCH, 3, LENGTH, LENGTH), 0.3), output, output]
     # The last block, and once more at [CLS] alone: of those two, a graph keeps what is read.
     at_cls = [((BATCH, 3, 1, LENGTH), 0.3), *[((BATCH, 1, 15), 0.2)] * 2]
-    expected = [((BATCH, LENGTH, 5), 0.2), *block, *block, *at_cls]
+    expected = [((BATCH, LENGTH, 7), 0.2), *block, *block, *at_cls]
     assert [site[:2] for site in sites] == expected
     seeds = [seed for *_, seed in sites]
     assert seeds[-3:] == seeds[-6:-3]
