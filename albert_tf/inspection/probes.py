@@ -160,7 +160,7 @@ def of_words(
     found = list(conll.conllu_sentences(path, column))
     random.Random(seed).shuffle(found)
     counts = [len(values) - values.count(conll.NOTHING) for _, values in found]
-    found = found[: np.searchsorted(np.cumsum(counts), most) + 1]
+    found = found[: int(np.searchsorted(np.cumsum(counts), most)) + 1]
     labels = {value for _, values in found for value in values} - {conll.NOTHING}
     ids = {value: i for i, value in enumerate([*sorted(labels), conll.NOTHING])}
     examples = [
@@ -242,7 +242,7 @@ def measure(model: AlbertModel, control: AlbertModel, data: Labelled, seed: int)
 def majority(data: Labelled, seed: int) -> float:
     """Returns the accuracy of the most frequent label."""
     test = held_out(data, seed)
-    return float(np.mean(data.labels[test] == np.bincount(data.labels[~test]).argmax()))
+    return float(np.mean(data.labels[test] == np.argmax(np.bincount(data.labels[~test]))))
 
 
 def csv_table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: int) -> str:

@@ -33,7 +33,7 @@ def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
         states = [x[real].astype(np.float64) for x in models.layer_states(model, batch)]
         pairs = zip(states, states[1:], strict=False)
         total = total + np.array([_distance_and_angle(x, y) for x, y in pairs])
-        count += real.sum()
+        count += int(real.sum())
     return total / count
 
 

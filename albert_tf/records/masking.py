@@ -263,7 +263,7 @@ class _Words(NamedTuple):
         starts = starts | (number_in_row == 0) | (not settings.do_whole_word_mask)
         counts = np.bincount(rows[starts], minlength=num_rows)
         word_of_candidate = np.cumsum(starts) - 1 - (np.cumsum(counts) - counts)[rows]
-        begins = np.tile(lengths[:, None], (1, counts.max(initial=0) + settings.ngram))
+        begins = np.tile(lengths[:, None], (1, int(np.max(counts, initial=0)) + settings.ngram))
         begins[rows[starts], word_of_candidate[starts]] = number_in_row[starts]
         return cls(begins, counts, word_of_candidate)
 
@@ -307,7 +307,7 @@ def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
 
     Sorting keys with the word's number in their low bits is faster than an argsort.
     """
-    numbers = np.arange(words.counts.max(initial=0), dtype=np.uint64)
+    numbers = np.arange(np.max(words.counts, initial=0), dtype=np.uint64)
     keys = derive_seeds(seeds[:, None], _WORD_ORDER, numbers)
     keys = keys >> _WORD_BITS << _WORD_BITS | numbers
     keys[numbers >= words.counts[:, None].astype(np.uint64)] = _PAST_LAST_WORD

@@ -81,15 +81,18 @@ def scores_by_type(
         rows = classification_report(*lists, output_dict=True, zero_division=0)
         return {name: row for name, row in rows.items() if name not in _MEANS}
     words = confusion_matrix(expected, predicted, classes)
+    both, found, true = (
+        x.tolist() for x in (words.diagonal(), words.sum(axis=0), words.sum(axis=1))
+    )
     return {
         tag: {
-            "precision": ratio(words[i, i], words[:, i].sum()),
-            "recall": ratio(words[i, i], words[i].sum()),
-            "f1-score": ratio(2 * words[i, i], words[i].sum() + words[:, i].sum()),
-            "support": int(words[i].sum()),
+            "precision": ratio(both[i], found[i]),
+            "recall": ratio(both[i], true[i]),
+            "f1-score": ratio(2 * both[i], true[i] + found[i]),
+            "support": true[i],
         }
         for i, tag in enumerate(classes)
-        if words[i].sum() + words[:, i].sum()
+        if true[i] + found[i]
     }
 
 
