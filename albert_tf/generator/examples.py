@@ -192,7 +192,7 @@ def assign_rows(
     """
     needs = np.stack([lengths, predictions, np.ones_like(lengths)])
     free = np.tile([[room[0]], [room[1]], [max_examples_per_row]], len(lengths))
-    rows = np.empty(len(lengths), np.int64)
+    rows: np.ndarray = np.empty(len(lengths), np.int64)
     for example in np.argsort(-lengths, kind="stable"):
         need = needs[:, example]
         row = ((free[0] >= need[0]) & (free[1] >= need[1]) & (free[2] >= 1)).argmax()

@@ -69,6 +69,7 @@ def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
     """Returns the kind of a column, and the values of each row without any tag."""
     if isinstance(column[0], bytes):
         return _BYTES_LIST, column
+    counts: np.ndarray
     if isinstance(column, np.ndarray):
         flat, counts = column.ravel(), np.full(len(column), column[0].size)
     else:
@@ -105,6 +106,6 @@ def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         groups[:, k] = rest & 127
         if k:
             is_used[:, k] = rest > 0
-    groups[:, :-1] |= is_used[:, 1:].view(np.uint8) << 7
+    groups[:, :-1] |= is_used[:, 1:].view(np.uint8) << np.uint8(7)
     widths = sum(is_used[:, k].view(np.uint8) for k in range(width))
     return groups[is_used], np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])

@@ -165,7 +165,8 @@ def _stamp(path: str) -> list[int]:
 def _index_file(path: str) -> FileIndex:
     records = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES)
     batches = untuned(records.batch(_COUNTED_AT_ONCE))
-    count, num_bytes = 0, [np.zeros(1, np.int64)]
+    count = 0
+    num_bytes: list[np.ndarray] = [np.zeros(1, np.int64)]
     try:
         for batch in batches:
             lengths = tf.strings.length(batch).numpy()

@@ -495,4 +495,4 @@ class Preprocessor:
             self.max_query_length,
             is_training=False,
         ):
-            yield {**window.features, "example_index": np.int32(window.example_index)}
+            yield {**window.features, "example_index": np.array(window.example_index, np.int32)}
