@@ -30,8 +30,8 @@ SCRIPTS = {
     "run_finetune": (
         FinetuningSettings,
         "Fine-tunes ALBERT",
-        ["Task and data", "Model and output", "Features", "Training", "Loss"]
-        + ["Evaluation and prediction", "Export", "SQuAD", "Speed and memory", "TPU"],
+        ["Task and data", "Columns of a table", "Model and output", "Features", "Training"]
+        + ["Loss", "Evaluation and prediction", "Export", "SQuAD", "Speed and memory", "TPU"],
     ),
     "data/create_pretraining_data": (
         GeneratorSettings,
