@@ -487,7 +487,8 @@ class Preprocessor:
             squad_text.SquadExample(str(i), question, context, (), False)
             for i, (question, context) in enumerate(zip(questions, contexts, strict=True))
         ]
-        for window in squad_text.squad_windows(
+        read = ("input_ids", "input_mask", "segment_ids", "p_mask", "example_index")
+        for row in squad_text.squad_rows(
             examples,
             self.tokenizer,
             self.max_seq_length,
@@ -495,4 +496,4 @@ class Preprocessor:
             self.max_query_length,
             is_training=False,
         ):
-            yield {**window.features, "example_index": np.array(window.example_index, np.int32)}
+            yield {name: row[name] for name in read}

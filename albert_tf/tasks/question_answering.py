@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -34,8 +34,6 @@ _NO_ANSWER = {
 }
 
 _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-# Where a window's pieces are in the paragraph, stored per position like all sequences.
-_PLACES = ("char_starts", "char_ends", "is_max_context")
 # A position in a window and its score.
 _Scored = tuple[int, float]
 
@@ -59,81 +57,54 @@ class Predictions:
     null_threshold: float | None = None
 
 
-def predict_v1(
+def predict(
     examples: Sequence[SquadExample],
     windows: Sequence[SquadSpan],
     outputs: Mapping[str, np.ndarray],
     n_best_size: int,
     max_answer_length: int,
+    may_be_impossible: bool,
 ) -> Predictions:
-    """Turns outputs of AlbertForQuestionAnswering into answers.
+    """Turns a model's outputs on windows into answers.
 
     Args:
       examples: All questions.
-      windows: The examples' windows, from squad_windows.
-      outputs: `start_logits` and `end_logits` `<float32>[W, S]`, one row per window.
-      n_best_size: Number of positions tried as starts and as ends, and of answers kept.
+      windows: Their windows.
+      outputs: Those of AlbertForQuestionAnswering or ...V2, a row per window.
+      n_best_size: Number of positions tried as starts and as ends, unless the model has a beam, and
+        of answers kept.
       max_answer_length: Maximum number of pieces per answer.
+      may_be_impossible: Whether there are null odds. Those of a model without a head for them are
+        the score of [CLS] as start and end, the least of a question's windows, less the score of
+        its best answer. The answers don't depend on them (see `apply_null_threshold`): one is empty
+        only if there is no other. Without null odds it is then "empty".
 
-    Returns:
-      Answers without null odds; "empty" if there is none.
-
-    Source: squad_utils.py, accumulate_predictions_v1 and write_predictions_v1.
+    Source: squad_utils.py, accumulate_predictions and write_predictions of v1 and v2;
+    google-research/bert, run_squad.py, write_predictions.
     """
-    pairs, fallback = _all_pairs(outputs, n_best_size), _entry("empty", 0.0, 0.0)
+    has_beam = "cls_logits" in outputs
+    pairs: Iterable[Iterable[tuple[_Scored, _Scored]]]
+    if has_beam:
+        pairs = map(_beam_pairs, *(outputs[name] for name in _BEAM))
+    else:
+        pairs = _all_pairs(outputs, n_best_size)
+    fallback = _NO_ANSWER if may_be_impossible else _entry("empty", 0.0, 0.0)
     nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, fallback)
-    return Predictions(best_texts(nbest), nbest, {})
+    if not may_be_impossible:
+        return Predictions(_best_texts(nbest), nbest, {})
 
-
-def predict_v2(
-    examples: Sequence[SquadExample],
-    windows: Sequence[SquadSpan],
-    outputs: Mapping[str, np.ndarray],
-    n_best_size: int,
-    max_answer_length: int,
-) -> Predictions:
-    """Turns the beams of AlbertForQuestionAnsweringV2 into answers.
-
-    Args: see predict_v1; the beam is the number of positions tried.
-
-    Returns:
-      Answers whatever their null odds (see `apply_null_threshold`); an empty one only if there is
-      no other.
-
-    Source: squad_utils.py, accumulate_predictions_v2 and write_predictions_v2.
-    """
-    pairs = map(_beam_pairs, *(outputs[name] for name in _BEAM))
-    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, _NO_ANSWER)
-    null_odds = _least_odds(examples, windows, outputs["cls_logits"])
-    return Predictions(best_texts(nbest), nbest, null_odds)
-
-
-def predict_linear_v2(
-    examples: Sequence[SquadExample],
-    windows: Sequence[SquadSpan],
-    outputs: Mapping[str, np.ndarray],
-    n_best_size: int,
-    max_answer_length: int,
-) -> Predictions:
-    """Turns outputs of AlbertForQuestionAnswering into answers, where there may be none.
-
-    The null odds are the score of [CLS] as start and end, the least of a question's windows, less
-    the score of its best answer.
-
-    Args: see predict_v1.
-
-    Returns: see predict_v2.
-
-    Source: google-research/bert, run_squad.py, write_predictions.
-    """
-    pairs = _all_pairs(outputs, n_best_size)
-    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, _NO_ANSWER)
-    of_cls = outputs["start_logits"][:, 0].astype(float) + outputs["end_logits"][:, 0]
-    least = _least_odds(examples, windows, of_cls)
-    null_odds = {}
-    for qas_id, (best, *_) in nbest.items():
-        null_odds[qas_id] = min(least[qas_id] - _score(best), NO_WINDOW_NULL_ODDS)
-    return Predictions(best_texts(nbest), nbest, null_odds)
+    if has_beam:
+        scores = outputs["cls_logits"]
+    else:
+        scores = outputs["start_logits"][:, 0].astype(float) + outputs["end_logits"][:, 0]
+    null_odds = dict.fromkeys(nbest, NO_WINDOW_NULL_ODDS)
+    for window, score in zip(windows, scores.tolist(), strict=True):
+        qas_id = examples[window.example_index].qas_id
+        null_odds[qas_id] = min(null_odds[qas_id], score)
+    if not has_beam:
+        for qas_id, (best, *_) in nbest.items():
+            null_odds[qas_id] = min(null_odds[qas_id] - _score(best), NO_WINDOW_NULL_ODDS)
+    return Predictions(_best_texts(nbest), nbest, null_odds)
 
 
 def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
@@ -151,7 +122,7 @@ def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str
     }
 
 
-def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def _mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Averages several models' n best answers to a question, most probable first."""
     totals: dict[str, float] = collections.defaultdict(float)
     for entries in nbests:
@@ -161,20 +132,8 @@ def mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
     return [{"text": text, "probability": probability} for text, probability in ordered]
 
 
-def best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Returns the first of the n best answers to each question."""
+def _best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
-
-
-def _least_odds(
-    examples: Sequence[SquadExample], windows: Sequence[SquadSpan], scores: np.ndarray
-) -> dict[str, float]:
-    """Returns the least of the scores `<float>[W]` of each question's windows."""
-    least = {example.qas_id: NO_WINDOW_NULL_ODDS for example in examples}
-    for window, score in zip(windows, scores.tolist(), strict=True):
-        qas_id = examples[window.example_index].qas_id
-        least[qas_id] = min(least[qas_id], score)
-    return least
 
 
 def _all_pairs(
@@ -266,20 +225,18 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     """Base class of the tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
     Args:
-      options: See SupervisedTask.
-      tokenizer: See SupervisedTask.
-      max_seq_length: See SupervisedTask.
+      options, tokenizer, max_seq_length: See SupervisedTask.
       squad: How windows are cut and answers chosen.
 
     Attributes:
-      decode: The function that turns the model's outputs into answers.
+      may_be_impossible: Whether a question may have no answer.
     """
 
     key_metric = "f1"
     metric_names: tuple[str, ...] = ("exact_match", "f1")
     labels: tuple[str, ...] = ("start_positions", "end_positions")
     loss_names: tuple[str, ...] = ("start_loss", "end_loss")
-    decode: Callable[..., Predictions]
+    may_be_impossible = False
 
     def __init__(
         self,
@@ -319,26 +276,14 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def rows(
         self, examples: Sequence[SquadExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
-        """Yields a row for each window."""
-        for window in squad_text.squad_windows(
+        return squad_text.squad_rows(
             examples,
             self.tokenizer,
             self.max_seq_length,
             self.squad.doc_stride,
             self.squad.max_query_length,
             is_training,
-        ):
-            numbers = {
-                "start_positions": window.start_position,
-                "end_positions": window.end_position,
-                "is_impossible": window.is_impossible,
-                "example_index": window.example_index,
-                "doc_offset": window.doc_offset,
-            }
-            length = len(window.features["input_ids"])
-            places = {name: _at_positions(window, name, length) for name in _PLACES}
-            scalars = {name: np.int32(value) for name, value in numbers.items()}
-            yield {**window.features, **scalars, **places}
+        )
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns half the loss of the start and half that of the end."""
@@ -348,12 +293,13 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
     ) -> Predictions:
         """Returns the best answers, and the null odds of SQuAD 2.0."""
-        return self.decode(
+        return predict(
             examples,
             _spans(features),
             outputs,
             self.squad.n_best_size,
             self.squad.max_answer_length,
+            self.may_be_impossible,
         )
 
     def write(
@@ -375,20 +321,20 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
     ) -> Predictions:
-        """Returns the answers with the highest mean probability.
+        """Returns the answers with the highest mean probability, and mean null odds.
 
         An answer that is not among a model's n best counts with probability 0.
 
         Source: the paper, section 4.9, which averages the scores of spans and of "no answer".
         """
-        qas_ids = {example.qas_id for example in examples}
-        found = [_read_json(path, split, "nbest_predictions", qas_ids) for path in directories]
-        nbest = {
-            example.qas_id: mean_nbest([each[example.qas_id] for each in found])
-            for example in examples
-        }
-        nbest = {qas_id: entries[: self.squad.n_best_size] for qas_id, entries in nbest.items()}
-        return Predictions(best_texts(nbest), nbest, {})
+        ids, most = [example.qas_id for example in examples], self.squad.n_best_size
+        found = [_read_json(path, split, "nbest_predictions", set(ids)) for path in directories]
+        nbest = {qas_id: _mean_nbest([each[qas_id] for each in found])[:most] for qas_id in ids}
+        null_odds = {}
+        if self.may_be_impossible:
+            odds = [_read_json(path, split, "null_odds", set(ids)) for path in directories]
+            null_odds = {qas_id: float(np.mean([each[qas_id] for each in odds])) for qas_id in ids}
+        return Predictions(_best_texts(nbest), nbest, null_odds)
 
 
 class SquadV1Task(SquadTask):
@@ -401,7 +347,6 @@ class SquadV1Task(SquadTask):
 
     model_class = finetuning.AlbertForQuestionAnswering
     served_as = "answer_v1"
-    decode = staticmethod(predict_v1)
 
     def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
         super().check_answers(examples, path, split)
@@ -421,42 +366,21 @@ class SquadV1Task(SquadTask):
         return metrics.squad_v1_scores(predictions.texts, answer_texts(examples))
 
 
-class SquadV2Task(SquadTask):
-    """SQuAD 2.0: a question may have no answer.
+class LinearSquadV2Task(SquadTask):
+    """SQuAD 2.0 with the head of BERT, which is that of SQuAD 1.1: no answer is the span of [CLS].
 
     Args: see SquadTask.
 
-    Source: run_squad_v2.py.
+    Source: google-research/bert, run_squad.py with version_2_with_negative.
     """
 
-    model_class: type[keras.Model] = finetuning.AlbertForQuestionAnsweringV2
+    model_class: type[keras.Model] = finetuning.AlbertForQuestionAnswering
     served_as = "answer_v2"
-    inputs = (*SquadTask.inputs, "p_mask")
-    labels = (*SquadTask.labels, "is_impossible")
-    loss_names = (*SquadTask.loss_names, "answerability_loss")
     metric_names = ("exact", "f1", "best_exact", "best_f1")
-    decode = staticmethod(predict_v2)
-
-    @property
-    def model_arguments(self) -> dict[str, Any]:
-        return {"start_n_top": self.squad.start_n_top, "end_n_top": self.squad.end_n_top}
-
-    @property
-    def least_length(self) -> int:
-        # The model ranks so many positions of each row.
-        return max(self.model_arguments.values(), default=0)
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        return {**super().reading, **self.model_arguments}
+    may_be_impossible = True
 
     def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
         return {**self.reading, "null_threshold": threshold or 0.0}
-
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns half the losses of start, end and answerability."""
-        loss = losses.answerability_loss(outputs, features)
-        return {**super().example_losses(outputs, features), "answerability_loss": loss}
 
     def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
         """Returns the answers; "" if null odds reach the threshold.
@@ -501,37 +425,37 @@ class SquadV2Task(SquadTask):
         final = metrics.squad_v2_scores(texts, odds, answers)
         return {name: (result if name.startswith("best_") else final)[name] for name in result}
 
-    def average(
-        self, directories: Sequence[str], split: str, examples: Sequence[SquadExample]
-    ) -> Predictions:
-        """Returns the answers with the highest mean probability, and mean null odds."""
-        averaged = super().average(directories, split, examples)
-        qas_ids = set(averaged.texts)
-        odds = [_read_json(path, split, "null_odds", qas_ids) for path in directories]
-        means = {
-            qas_id: float(np.mean([each[qas_id] for each in odds])) for qas_id in averaged.texts
-        }
-        return Predictions(averaged.texts, averaged.nbest, means)
 
-
-class LinearSquadV2Task(SquadV2Task):
-    """SQuAD 2.0 with the head of BERT, which is that of SQuAD 1.1: no answer is the span of [CLS].
+class SquadV2Task(LinearSquadV2Task):
+    """SQuAD 2.0 with the release's head: a beam of starts and their ends, and one for null odds.
 
     Args: see SquadTask.
 
-    Source: google-research/bert, run_squad.py with version_2_with_negative.
+    Source: run_squad_v2.py.
     """
 
-    model_class = finetuning.AlbertForQuestionAnswering
-    inputs = SquadTask.inputs
-    labels = SquadTask.labels
-    loss_names = SquadTask.loss_names
-    model_arguments: dict[str, Any] = {}
-    decode = staticmethod(predict_linear_v2)
+    model_class = finetuning.AlbertForQuestionAnsweringV2
+    inputs = (*SquadTask.inputs, "p_mask")
+    labels = (*SquadTask.labels, "is_impossible")
+    loss_names = (*SquadTask.loss_names, "answerability_loss")
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        return {"start_n_top": self.squad.start_n_top, "end_n_top": self.squad.end_n_top}
+
+    @property
+    def least_length(self) -> int:
+        # The model ranks so many positions of each row.
+        return max(self.model_arguments.values())
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        return {**super().reading, **self.model_arguments}
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns half the losses of start and end; both are at [CLS] if there is no answer."""
-        return losses.span_losses(outputs, features)
+        """Returns half the losses of start, end and answerability."""
+        loss = losses.answerability_loss(outputs, features)
+        return {**super().example_losses(outputs, features), "answerability_loss": loss}
 
 
 def is_labelled(examples: Sequence[SquadExample]) -> bool:
@@ -544,30 +468,14 @@ def answer_texts(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
     return {example.qas_id: [answer.text for answer in example.answers] for example in examples}
 
 
-def _at_positions(span: SquadSpan, name: str, length: int) -> np.ndarray:
-    """Puts a feature of a paragraph's pieces at their positions in the window; 0 elsewhere."""
-    values, row = getattr(span, name), np.zeros(length, np.int32)
-    row[span.doc_offset : span.doc_offset + len(values)] = values
-    return row
-
-
 def _spans(features: FeatureTable) -> list[SquadSpan]:
     """Returns the span of the paragraph that each row shows."""
-    ends = np.cumsum(features.lengths)
     spans = []
-    for i, (end, length) in enumerate(zip(ends, features.lengths, strict=True)):
-        offset = int(features.scalars["doc_offset"][i])
-        # The last position is [SEP].
-        paragraph = slice(end - length + offset, end - 1)
-        places = {name: features.sequences[name][paragraph] for name in _PLACES}
-        places["is_max_context"] = places["is_max_context"].astype(bool)
-        spans.append(
-            SquadSpan(
-                example_index=int(features.scalars["example_index"][i]),
-                doc_offset=offset,
-                **places,
-            )
-        )
+    for i, end in enumerate(np.cumsum(features.lengths)):
+        row = {name: values[i] for name, values in features.scalars.items()}
+        for name, values in features.sequences.items():
+            row[name] = values[end - features.lengths[i] : end]
+        spans.append(SquadSpan.of_row(row))
     return spans
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class SquadSpan:
       doc_offset: Position in the window of the first of the paragraph's W pieces.
       char_starts: `<int32>[W]`, the character of the paragraph at which each piece starts.
       char_ends: `<int32>[W]`, its last character.
-      is_max_context: `<bool>[W]`, whether no other window has more context around the piece.
+      is_max_context: `<int32>[W]`, 1 where no other window has more context around the piece.
     """
 
     example_index: int
@@ -130,34 +130,23 @@ class SquadSpan:
     char_ends: np.ndarray
     is_max_context: np.ndarray
 
-
-@dataclasses.dataclass(frozen=True)
-class SquadWindow(SquadSpan):
-    """A question and as much of its paragraph as fits into a sequence.
-
-    Attributes:
-      features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
-        each `<int32>[L]`.
-      start_position: Position of the answer; 0, that of [CLS], if it isn't in this window.
-      end_position: Likewise, of its last piece.
-      is_impossible: Whether the window lacks the whole answer or a part of it.
-    """
-
-    features: dict[str, np.ndarray]
-    start_position: int
-    end_position: int
-    is_impossible: bool
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> SquadSpan:
+        """Takes it from a row of `squad_rows`, whose last position is [SEP]."""
+        offset = int(row["doc_offset"])
+        places = ("char_starts", "char_ends", "is_max_context")
+        return cls(int(row["example_index"]), offset, *(row[name][offset:-1] for name in places))
 
 
-def squad_windows(
+def squad_rows(
     examples: Iterable[SquadExample],
     tokenizer: Tokenizer,
     max_seq_length: int,
     doc_stride: int,
     max_query_length: int,
     is_training: bool,
-) -> Iterator[SquadWindow]:
-    """Turns examples into windows.
+) -> Iterator[dict[str, np.ndarray]]:
+    """Turns examples into rows, each a window: a question, and as much of its paragraph as fits.
 
     A question is cut after max_query_length pieces. A paragraph that cannot be aligned with its
     pieces gives no window, nor does, in training, an answer that covers no piece; both are counted
@@ -171,6 +160,12 @@ def squad_windows(
       max_query_length: Maximum number of pieces per question.
       is_training: Whether to mark the position of the first answer.
 
+    Yields:
+      `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph), and what
+      SquadSpan takes of the pieces (0 elsewhere), each `<int32>[L]`; `<int32>[]` its numbers,
+      `start_positions` and `end_positions` of the answer's first and last piece, 0 (that of [CLS])
+      if the window lacks the answer or a part of it, and `is_impossible`, 1 then in training.
+
     Source: squad_utils.py, convert_examples_to_features.
     """
     if doc_stride < 1 or max_seq_length - max_query_length < 4:
@@ -179,66 +174,54 @@ def squad_windows(
             f"{doc_stride}, {max_seq_length} and {max_query_length}"
         )
     without_window = {"paragraph": 0, "answer": 0}
-    paragraph = None
+    text, ids, aligned = None, [], None
     for index, example in enumerate(examples):
-        if paragraph is None or paragraph.text != example.paragraph:
-            paragraph = _paragraph(example.paragraph, tokenizer)
-        if paragraph.alignment is None:
+        if text != example.paragraph:
+            text = example.paragraph
+            tokens = tokenizer.tokenize(tokenizer.preprocess(text))
+            ids = tokenizer.convert_tokens_to_ids(tokens)
+            aligned = alignment.align(text, tokens, tokenizer.do_lower_case)
+        if aligned is None:
             without_window["paragraph"] += 1
             continue
-        answer = _answer_pieces(example, paragraph.alignment) if is_training else None
+        answer = _answer_pieces(example, aligned) if is_training else None
         if answer is not None and answer[0] > answer[1]:
             without_window["answer"] += 1
             continue
+
         query = tokenizer.encode(example.question, max_query_length)
-        room = max_seq_length - 3 - len(query)
-        spans = sequence_features.window_spans(len(paragraph.ids), room, doc_stride)
-        for window in _windows(paragraph, spans, query, answer, tokenizer):
-            is_impossible = is_training and window["start_position"] == 0
-            yield SquadWindow(example_index=index, is_impossible=is_impossible, **window)
+        offset = len(query) + 2
+        spans = sequence_features.window_spans(len(ids), max_seq_length - 1 - offset, doc_stride)
+        best = _best_spans(spans, len(ids))
+        for window, (start, end) in enumerate(spans):
+            row = sequence_features.join_ids(tokenizer, query, ids[start:end])
+            row["p_mask"] = np.ones_like(row["input_ids"])
+            row["p_mask"][0] = row["p_mask"][offset:-1] = 0
+            # What is known of the paragraph's pieces stands at their positions in the window.
+            places = {
+                "char_starts": aligned.starts,
+                "char_ends": aligned.ends,
+                "is_max_context": best == window,
+            }
+            for name, values in places.items():
+                row[name] = np.zeros_like(row["input_ids"])
+                row[name][offset:-1] = values[start:end]
+            first = last = 0
+            if answer is not None and start <= answer[0] and answer[1] < end:
+                first, last = (piece - start + offset for piece in answer)
+            numbers = {
+                "example_index": index,
+                "doc_offset": offset,
+                "start_positions": first,
+                "end_positions": last,
+                "is_impossible": is_training and first == 0,
+            }
+            yield {**row, **{name: np.int32(value) for name, value in numbers.items()}}
     for what, count in without_window.items():
         if count:
             logging.warning(
                 "%d questions are left out: their %s can't be aligned with the pieces", count, what
             )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Paragraph:
-    text: str
-    ids: list[int]
-    alignment: alignment.Alignment | None
-
-
-def _paragraph(text: str, tokenizer: Tokenizer) -> _Paragraph:
-    tokens = tokenizer.tokenize(tokenizer.preprocess(text))
-    ids = tokenizer.convert_tokens_to_ids(tokens)
-    return _Paragraph(text, ids, alignment.align(text, tokens, tokenizer.do_lower_case))
-
-
-def _windows(
-    paragraph: _Paragraph,
-    spans: list[tuple[int, int]],
-    query: list[int],
-    answer: tuple[int, int] | None,
-    tokenizer: Tokenizer,
-) -> Iterator[dict[str, Any]]:
-    """Yields the SquadWindow fields of the windows on the given spans of a paragraph."""
-    best = _best_spans(spans, len(paragraph.ids))
-    doc_offset = len(query) + 2
-    for index, (start, end) in enumerate(spans):
-        place = (0, 0)
-        if answer is not None and start <= answer[0] and answer[1] < end:
-            place = (answer[0] - start + doc_offset, answer[1] - start + doc_offset)
-        yield {
-            "features": _features(tokenizer, query, paragraph.ids[start:end]),
-            "doc_offset": doc_offset,
-            "char_starts": paragraph.alignment.starts[start:end],
-            "char_ends": paragraph.alignment.ends[start:end],
-            "is_max_context": best[start:end] == index,
-            "start_position": place[0],
-            "end_position": place[1],
-        }
 
 
 def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple[int, int] | None:
@@ -266,11 +249,3 @@ def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
         scores[start:end][better] = found[better]
         best[start:end][better] = index
     return best
-
-
-def _features(tokenizer: Tokenizer, query: list[int], pieces: list[int]) -> dict[str, np.ndarray]:
-    features = sequence_features.join_ids(tokenizer, query, pieces)
-    p_mask = np.ones_like(features["input_ids"])
-    p_mask[0] = 0
-    p_mask[len(query) + 2 : -1] = 0
-    return {**features, "p_mask": p_mask}

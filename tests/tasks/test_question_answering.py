@@ -38,19 +38,6 @@ def task_of(version: str, n_best_size: int = 6, max_answer_length: int = 12, tok
     return (SquadV1Task if version == "v1" else SquadV2Task)(None, tokenizer, 64, squad)
 
 
-def table_of(windows, lengths) -> FeatureTable:
-    """Returns windows as rows, without what a model reads."""
-    rows = []
-    for window, length in zip(windows, lengths, strict=True):
-        places = {
-            name: question_answering._at_positions(window, name, length)
-            for name in ("char_starts", "char_ends", "is_max_context")
-        }
-        numbers = {"example_index": window.example_index, "doc_offset": window.doc_offset}
-        rows.append({"input_ids": np.zeros(length, np.int32), **numbers, **places})
-    return FeatureTable.from_rows(rows)
-
-
 def predicted(golden, version: str, file: str):
     """Returns the examples, the task, and what it makes of the release's outputs."""
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
@@ -58,8 +45,8 @@ def predicted(golden, version: str, file: str):
     rows = goldens.squad_rows(golden, version, "dev")
     outputs = goldens.arrays(golden / "squad_eval" / file)
     assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
-    table = table_of(windows, [row["paragraph_len"] for row in rows])
-    return examples, task_of(version), task_of(version).predictions(examples, table, outputs)
+    predictions = question_answering.predict(examples, windows, outputs, 6, 12, version == "v2")
+    return examples, task_of(version), predictions
 
 
 @pytest.mark.parametrize(("version", "file"), [("v1", "v1_logits.npz"), ("v2", "v2_results.npz")])
@@ -90,26 +77,16 @@ def test_files_are_the_releases(golden, tmp_path, version, file):
     assert {name: scores[name] for name in best} == pytest.approx(best)
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_windows_survive_as_rows(golden, is_training):
+def test_windows_survive_as_rows(golden):
     tokenizer = Tokenizer(golden / "spm/en_small.model")
-    split = "train" if is_training else "dev"
-    examples = squad_text.read_squad(golden / f"features/squad_v2_{split}.json")
-    task = task_of("v2", tokenizer=tokenizer)
-    windows = list(squad_text.squad_windows(examples, tokenizer, 64, 20, 12, is_training))
-    table = FeatureTable.from_rows(task.rows(examples, is_training))
-    restored = question_answering._spans(table)
-    assert len(windows) == len(restored) > len(examples)
-    for window, other in zip(windows, restored, strict=True):
-        assert (window.example_index, window.doc_offset) == (other.example_index, other.doc_offset)
-        for name in ("char_starts", "char_ends", "is_max_context"):
-            np.testing.assert_array_equal(getattr(other, name), getattr(window, name))
-    places = [(window.start_position, window.end_position) for window in windows]
-    stored = zip(table.scalars["start_positions"], table.scalars["end_positions"], strict=True)
-    assert list(stored) == places
-    impossible = [window.is_impossible for window in windows]
-    assert table.scalars["is_impossible"].tolist() == impossible
-    assert any(impossible) == is_training
+    examples = squad_text.read_squad(golden / "features/squad_v2_dev.json")
+    rows = list(task_of("v2", tokenizer=tokenizer).rows(examples, False))
+    restored = question_answering._spans(FeatureTable.from_rows(rows))
+    assert len(rows) == len(restored) > len(examples)
+    for row, span in zip(rows, restored, strict=True):
+        expected = squad_text.SquadSpan.of_row(row)
+        for name in ("example_index", "doc_offset", "char_starts", "char_ends", "is_max_context"):
+            np.testing.assert_array_equal(getattr(span, name), getattr(expected, name))
 
 
 def test_scores_of_v2_are_those_of_predictions_json():
@@ -223,9 +200,8 @@ def test_of_many_windows_only_the_best_answers_are_kept(version):
             "end_top_log_probs": rng.normal(size=(count, 400)),
             "cls_logits": rng.normal(size=count),
         }
-    predict = getattr(question_answering, f"predict_{version}")
     tracemalloc.start()
-    predictions = predict([example], windows, outputs, 20, 30)
+    predictions = question_answering.predict([example], windows, outputs, 20, 30, version == "v2")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(predictions.nbest["id"]) == 20
@@ -278,7 +254,8 @@ def peaks(*scores: tuple[int, float]) -> np.ndarray:
 
 def v1(windows, starts, ends, max_answer_length=4):
     outputs = {"start_logits": np.stack(starts), "end_logits": np.stack(ends)}
-    return question_answering.predict_v1([question("q")], windows, outputs, 3, max_answer_length)
+    only = [question("q")]
+    return question_answering.predict(only, windows, outputs, 3, max_answer_length, False)
 
 
 def test_only_spans_of_the_paragraph_are_answers():
@@ -323,7 +300,7 @@ def test_null_odds_of_a_linear_head_are_the_score_of_cls_less_that_of_the_best_a
         "start_logits": np.stack([peaks((0, 5), (3, 4)), peaks((0, 2), (3, 9)), peaks((0, 7))]),
         "end_logits": np.stack([peaks((0, 1), (3, 3)), peaks((0, 3), (3, 2)), peaks((0, 7))]),
     }
-    found = question_answering.predict_linear_v2(examples, windows, outputs, 3, 4)
+    found = question_answering.predict(examples, windows, outputs, 3, 4, True)
     (a, b), (best_a, best_b) = found.null_odds.values(), found.texts.values()
     assert a == (2 + 3) - (9 + 2) and best_a == "b"
     assert b == question_answering.NO_WINDOW_NULL_ODDS and best_b == ""
@@ -339,7 +316,7 @@ def test_null_odds_are_the_least_of_all_windows():
         "cls_logits": np.array([0.5, -0.75], np.float32),
     }
     windows = [window(0, [1] * 6), window(0, [1] * 6)]
-    predictions = question_answering.predict_v2(examples, windows, beam, 3, 4)
+    predictions = question_answering.predict(examples, windows, beam, 3, 4, True)
     assert [entry["text"] for entry in predictions.nbest["q"]] == ["abc", "bcd", "b"]
     assert predictions.null_odds == {"q": -0.75, "none": 1_000_000.0}
     assert predictions.texts == {"q": "abc", "none": ""}

@@ -1,3 +1,4 @@
+import collections
 import json
 import re
 import tracemalloc
@@ -13,21 +14,23 @@ from tests import goldens
 KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "dev")]
 
 
-def check(window: squad_text.SquadWindow, row: dict, is_training: bool) -> None:
-    features = sequence_features.pad_features(window.features, len(row["input_ids"]))
-    actual = {name: value.tolist() for name, value in features.items()}
-    actual["paragraph_len"] = len(window.features["input_ids"])
-    actual["tok_start_to_orig_index"] = window.char_starts.tolist()
-    actual["tok_end_to_orig_index"] = window.char_ends.tolist()
+FEATURES = ("input_ids", "input_mask", "segment_ids", "p_mask")
+
+
+def check(made: dict[str, np.ndarray], row: dict, is_training: bool) -> None:
+    features = sequence_features.pad_features(made, len(row["input_ids"]))
+    actual = {name: features[name].tolist() for name in FEATURES}
+    actual["paragraph_len"] = len(made["input_ids"])
+    span = squad_text.SquadSpan.of_row(made)
+    actual["tok_start_to_orig_index"] = span.char_starts.tolist()
+    actual["tok_end_to_orig_index"] = span.char_ends.tolist()
     actual["token_is_max_context"] = [
-        [window.doc_offset + i, bool(best)] for i, best in enumerate(window.is_max_context)
+        [span.doc_offset + i, bool(best)] for i, best in enumerate(span.is_max_context)
     ]
-    actual["is_impossible"] = window.is_impossible
+    actual["is_impossible"] = bool(made["is_impossible"])
     if is_training:
-        actual["start_position"], actual["end_position"] = (
-            window.start_position,
-            window.end_position,
-        )
+        actual["start_position"] = made["start_positions"]
+        actual["end_position"] = made["end_positions"]
     assert actual == {name: row[name] for name in actual}
 
 
@@ -35,13 +38,12 @@ def check(window: squad_text.SquadWindow, row: dict, is_training: bool) -> None:
 def test_windows_are_the_releases(golden, spm_30k, version, split):
     examples = squad_text.read_squad(golden / f"features/squad_{version}_{split}.json")
     settings = goldens.squad_settings(golden)
-    windows = squad_text.squad_windows(
+    made = squad_text.squad_rows(
         examples, Tokenizer(spm_30k), **settings, is_training=split == "train"
     )
-    rows = goldens.squad_rows(golden, version, split)
-    for window, row in zip(windows, rows, strict=True):
-        assert row["example_index"] in (None, window.example_index)
-        check(window, row, split == "train")
+    for mine, row in zip(made, goldens.squad_rows(golden, version, split), strict=True):
+        assert row["example_index"] in (None, mine["example_index"])
+        check(mine, row, split == "train")
 
 
 def test_a_long_paragraph_takes_memory_by_its_length(golden):
@@ -50,7 +52,7 @@ def test_a_long_paragraph_takes_memory_by_its_length(golden):
     example = squad_text.SquadExample("id", "where?", text.strip(), (), False)
     tokenizer = Tokenizer(golden / "spm" / "en_small.model")
     tracemalloc.start()
-    count = sum(1 for _ in squad_text.squad_windows([example], tokenizer, 64, 20, 16, False))
+    count = sum(1 for _ in squad_text.squad_rows([example], tokenizer, 64, 20, 16, False))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count > 1500
@@ -102,14 +104,14 @@ def test_windows_of_stored_pieces_are_the_releases(golden, version):
         if example.paragraph not in unknown | mismatched
     ]
     assert len(chosen) > 10
-    windows = squad_text.squad_windows(
+    made = squad_text.squad_rows(
         [examples[index] for index in chosen], tokenizer, **settings, is_training=False
     )
     expected = [row for row in rows if row["example_index"] in chosen]
     assert len(expected) > 50
-    for window, row in zip(windows, expected, strict=True):
-        assert chosen[window.example_index] == row["example_index"]
-        check(window, row, is_training=False)
+    for mine, row in zip(made, expected, strict=True):
+        assert chosen[mine["example_index"]] == row["example_index"]
+        check(mine, row, is_training=False)
 
 
 def example(paragraph: str, question: str = "what?", answer: str | None = None, qas_id="q"):
@@ -117,38 +119,43 @@ def example(paragraph: str, question: str = "what?", answer: str | None = None, 
     return squad_text.SquadExample(qas_id, question, paragraph, answers, answer is None)
 
 
-def windows_of(golden, examples, length=24, stride=5, query=6, is_training=True):
+def rows_of(golden, examples, length=24, stride=5, query=6, is_training=True):
     tokenizer = Tokenizer(golden / "spm/en_small.model")
     arguments = (tokenizer, length, stride, query, is_training)
-    return list(squad_text.squad_windows(examples, *arguments))
+    return list(squad_text.squad_rows(examples, *arguments))
+
+
+def shown(row, text: str) -> list[str]:
+    """Returns what the pieces of the paragraph in a window stand for."""
+    span = squad_text.SquadSpan.of_row(row)
+    return [text[a : b + 1] for a, b in zip(span.char_starts, span.char_ends, strict=True)]
+
+
+def answer_of(row, text: str) -> str:
+    first, last = row["start_positions"], row["end_positions"]
+    return text[row["char_starts"][first] : row["char_ends"][last] + 1]
 
 
 def test_windows_hold_their_answers_and_every_piece_is_seen_best_once(golden):
     """On the stored training set, with another vocabulary."""
     examples = squad_text.read_squad(golden / "features/squad_v2_train.json")
-    windows = windows_of(golden, examples)
-    answered = 0
-    for window in windows:
-        ids = window.features["input_ids"]
-        assert len(ids) == window.doc_offset + len(window.char_starts) + 1 <= 24
-        assert np.all(window.char_starts <= window.char_ends + 1)
-        assert window.is_impossible == (window.start_position == 0)
-        if window.is_impossible:
-            continue
-        answered += 1
-        first, last = (
-            position - window.doc_offset
-            for position in (window.start_position, window.end_position)
-        )
-        of = examples[window.example_index]
-        text = of.paragraph[window.char_starts[first] : window.char_ends[last] + 1]
-        assert of.answers[0].text in text and len(text) < len(of.answers[0].text) + 8
+    answered, spans = 0, collections.defaultdict(list)
+    for row in rows_of(golden, examples):
+        span = squad_text.SquadSpan.of_row(row)
+        spans[span.example_index].append(span)
+        assert len(row["input_ids"]) == span.doc_offset + len(span.char_starts) + 1 <= 24
+        assert np.all(span.char_starts <= span.char_ends + 1)
+        assert row["is_impossible"] == (row["start_positions"] == 0)
+        if not row["is_impossible"]:
+            answered += 1
+            of = examples[span.example_index]
+            text = answer_of(row, of.paragraph)
+            assert of.answers[0].text in text and len(text) < len(of.answers[0].text) + 8
     assert answered > 15
-    for index in {window.example_index for window in windows}:
-        mine = [window for window in windows if window.example_index == index]
+    for mine in spans.values():
         seen = np.zeros(5 * (len(mine) - 1) + len(mine[-1].char_starts), int)
-        for i, window in enumerate(mine):
-            seen[5 * i : 5 * i + len(window.char_starts)] += window.is_max_context
+        for i, span in enumerate(mine):
+            seen[5 * i : 5 * i + len(span.char_starts)] += span.is_max_context
         assert np.all(seen == 1)
 
 
@@ -169,38 +176,34 @@ def test_a_longer_window_counts_as_more_context():
 
 def test_an_answer_that_a_window_cuts_is_none_of_its_own(golden):
     text = "one two three four five six seven eight nine ten eleven twelve thirteen"
-    windows = windows_of(golden, [example(text, answer="nine ten")], length=12, stride=3)
-    for window in windows:
-        shown = text[window.char_starts[0] : window.char_ends[-1] + 1]
-        assert ("nine ten" in shown) == (not window.is_impossible)
-    assert {window.is_impossible for window in windows} == {True, False}
+    rows = rows_of(golden, [example(text, answer="nine ten")], length=12, stride=3)
+    for row in rows:
+        assert ("nine ten" in "".join(shown(row, text))) == (not row["is_impossible"])
+    assert {int(row["is_impossible"]) for row in rows} == {1, 0}
 
 
 def test_the_first_of_several_answers_is_trained_on(golden):
     text = "the cat sat on the mat."
     answers = [squad_text.Answer(word, text.index(word)) for word in ("mat", "cat")]
-    (window,) = windows_of(golden, [squad_text.SquadExample("q", "who?", text, answers, False)])
-    first = window.char_starts[window.start_position - window.doc_offset]
-    last = window.char_ends[window.end_position - window.doc_offset]
-    assert text[first : last + 1].strip() == "mat"
+    (row,) = rows_of(golden, [squad_text.SquadExample("q", "who?", text, answers, False)])
+    assert answer_of(row, text).strip() == "mat"
 
 
 def test_a_question_keeps_its_first_pieces(golden):
     long = "when did the king and the queen and all of the people go to the house?"
-    (cut,) = windows_of(golden, [example("It was in May.", long, "May")])
+    (cut,) = rows_of(golden, [example("It was in May.", long, "May")])
     tokenizer = Tokenizer(golden / "spm/en_small.model")
-    assert cut.features["input_ids"][1:7].tolist() == tokenizer.encode(long)[:6]
-    assert cut.doc_offset == 8
-    p_mask = [0, *[1] * 7, *[0] * len(cut.char_starts), 1]
-    assert cut.features["p_mask"].tolist() == p_mask
+    assert cut["input_ids"][1:7].tolist() == tokenizer.encode(long)[:6]
+    assert cut["doc_offset"] == 8
+    assert cut["p_mask"].tolist() == [0, *[1] * 7, *[0] * (len(cut["p_mask"]) - 9), 1]
 
 
 def test_what_gives_no_window_is_counted(golden, caplog):
     spaces = "a" + " " * 60 + "b" + " " * 60 + "c"
     examples = [example(spaces, answer="c"), example("Cats sleep.", answer="sleep", qas_id="r")]
     with caplog.at_level("WARNING"):
-        windows = windows_of(golden, examples)
-    assert [window.example_index for window in windows] == [1]
+        rows = rows_of(golden, examples)
+    assert [row["example_index"] for row in rows] == [1]
     assert "1 questions are left out: their paragraph can't be aligned" in caplog.text
 
 
@@ -211,29 +214,26 @@ def test_wordpiece_reads_text_with_spaces(tmp_path):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "bo", "##rn", *words]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
     tokenizer = Tokenizer(vocab_file=tmp_path / "vocab.txt")
-    (window,) = squad_text.squad_windows(
+    (row,) = squad_text.squad_rows(
         [example(text, answer="small town")], tokenizer, 64, 20, 12, True
     )
-    pairs = zip(window.char_starts, window.char_ends, strict=True)
-    pieces = [text[start : end + 1] for start, end in pairs]
     expected = "I was bo rn in 1950 in a small town in the north of the state ."
-    assert " ".join(pieces) == expected
-    places = np.array([window.start_position, window.end_position]) - window.doc_offset
-    assert [pieces[place] for place in places] == ["small", "town"]
+    assert " ".join(shown(row, text)) == expected
+    assert answer_of(row, text) == "small town"
 
 
 def test_an_answer_is_needed_to_train_only(golden):
     no_answer = squad_text.SquadExample("q7", "what?", "Cats sleep.", (), False)
     with pytest.raises(ValueError, match="question q7 has no answer to train on"):
-        windows_of(golden, [no_answer])
-    (window,) = windows_of(golden, [no_answer], is_training=False)
-    assert not window.is_impossible
+        rows_of(golden, [no_answer])
+    (row,) = rows_of(golden, [no_answer], is_training=False)
+    assert not row["is_impossible"]
 
 
 @pytest.mark.parametrize(("length", "stride", "query"), [(24, 0, 6), (9, 5, 6)])
 def test_settings_without_room_are_refused(golden, length, stride, query):
     with pytest.raises(ValueError, match="expected `doc_stride` >= 1 and `max_seq_length` >= "):
-        windows_of(golden, [example("Cats sleep.")], length, stride, query)
+        rows_of(golden, [example("Cats sleep.")], length, stride, query)
 
 
 def write(folder, *questions, context="Cats sleep."):
